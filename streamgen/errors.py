@@ -1,0 +1,48 @@
+"""Every error that a user of streamgen can meet and that is not a plain ValueError or TypeError.
+
+A bad argument (a size, a format, a shape) raises ValueError or TypeError at the call. The classes here
+name the failures that have a cause outside the arguments: a model, a budget, a tool, a file, a device.
+"""
+
+__all__ = [
+    "BudgetError",
+    "CheckpointError",
+    "DeviceError",
+    "DeviceTimeoutError",
+    "GraphError",
+    "MissingToolError",
+    "StreamgenError",
+    "UnsupportedOperationError",
+]
+
+
+class StreamgenError(Exception):
+    """Base of all errors below."""
+
+
+class UnsupportedOperationError(StreamgenError):
+    """A model holds operations that streamgen cannot compile; the message lists all of them."""
+
+
+class GraphError(StreamgenError):
+    """A graph breaks a law of the intermediate representation; names the node or the edge."""
+
+
+class BudgetError(StreamgenError):
+    """A design does not fit its budget; says which resource, by how much, and what would help."""
+
+
+class CheckpointError(StreamgenError):
+    """A checkpoint file is corrupt, truncated or lacks a tensor."""
+
+
+class MissingToolError(StreamgenError):
+    """A program that streamgen calls is not installed; says the command that installs it."""
+
+
+class DeviceError(StreamgenError):
+    """An accelerator ended a run with an error (bus error, wrong design, corrupt status)."""
+
+
+class DeviceTimeoutError(DeviceError):
+    """A run made no progress for the length of the watchdog; says which streams wait for whom."""

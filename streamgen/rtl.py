@@ -1,0 +1,135 @@
+"""From amaranth components to Verilog, each different block converted once and instanced.
+
+A design of thousands of equal multipliers is one module and thousands of instances. `Shared(params)`
+is a component that behaves as `params.build()` does; in a simulation in Python it contains that
+component, in a conversion by `to_verilog` it becomes an instance of a module that is converted the
+first time equal params are met.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+from amaranth import ClockSignal, Instance, Module, ResetSignal, Value
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+__all__ = ["Buildable", "Library", "Shared", "block_name", "to_verilog"]
+
+
+class Buildable(Protocol):
+    """Hashable parameters of hardware whose repr names every choice (a frozen dataclass)."""
+
+    def build(self) -> wiring.Component: ...
+
+
+def block_name(params: Buildable) -> str:
+    """Name of the module for these params: the class without `Params`, and a digest of the choices."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", type(params).__name__.removesuffix("Params")).lower()
+    identity = f"{type(params).__module__}.{params!r}"
+    return f"{words}_{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+
+
+class Library:
+    """The modules of one conversion, by params. Passed to amaranth as its `platform`."""
+
+    def __init__(self) -> None:
+        self._names: dict[Buildable, str] = {}
+        self._texts: list[str] = []
+        self._clocking: dict[str, tuple[str, ...]] = {}
+
+    def require(self, params: Buildable, component: wiring.Component) -> tuple[str, tuple[str, ...]]:
+        """Convert the block once; return its module name and which of clk and rst it has."""
+        if params not in self._names:
+            self._names[params] = name = block_name(params)
+            text = rtlil.convert(component, name=name, platform=self, emit_src=False)
+            body = text[text.index(f"module \\{name}\n") :]
+            body = body[: body.index("\nend\n")]
+            self._clocking[name] = tuple(
+                pin for pin in ("clk", "rst") if re.search(rf"^ *wire .*input \d+ +\\{pin}$", body, re.MULTILINE)
+            )
+            self._texts.append(text)
+        else:
+            component._MustUse__used = True  # built for its signature only
+        return self._names[params], self._clocking[self._names[params]]
+
+    @property
+    def names(self) -> dict[Buildable, str]:
+        """Module name of every block met so far."""
+        return dict(self._names)
+
+    def text(self) -> str:
+        """RTLIL of every block met so far."""
+        return "\n".join(self._texts)
+
+
+class Shared(wiring.Component):
+    """The hardware of `params`, instanced from the one module that all equal params share."""
+
+    def __init__(self, params: Buildable) -> None:
+        self._params = params
+        self._component = params.build()
+        super().__init__(self._component.signature)
+
+    def elaborate(self, platform: Any) -> Module | Instance:
+        if not isinstance(platform, Library):
+            m = Module()
+            m.submodules.block = self._component
+            wiring.connect(m, wiring.flipped(self), self._component)
+            return m
+        name, clocking = platform.require(self._params, self._component)
+        pins: dict[str, Any] = {}
+        for path, member, value in self.signature.flatten(self):
+            side = "i" if member.flow == wiring.In else "o"
+            pins[f"{side}_{'__'.join(map(str, path))}"] = Value.cast(value)
+        for pin in clocking:
+            pins[f"i_{pin}"] = ClockSignal() if pin == "clk" else ResetSignal()
+        return Instance(name, **pins)
+
+
+def to_verilog(component: wiring.Component, name: str = "top") -> str:
+    """Verilog of a component and of all blocks it instances; the same input gives the same bytes."""
+    library = Library()
+    top = rtlil.convert(component, name=name, platform=library, emit_src=False)
+    return rtlil_to_verilog(library.text() + "\n" + top)
+
+
+def rtlil_to_verilog(text: str) -> str:
+    """Run Yosys in this process, silently."""
+    from pyosys import libyosys as ys  # slow to load, so only where it is needed
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "design.il"), Path(folder, "design.v")
+        source.write_text(text)
+        design = ys.Design()
+        with _quiet():
+            for command in (
+                f"read_rtlil {source}",
+                "proc -nomux -norom",
+                "memory_collect",
+                "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
+                "-remove amaranth.decoding",
+                "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
+                f"write_verilog -norename {target}",
+            ):
+                ys.run_pass(command, design)
+        return target.read_text()
+
+
+class _quiet:
+    """Send what native code prints on file descriptor 1 and 2 to nowhere."""
+
+    def __enter__(self) -> None:
+        self._saved = [os.dup(1), os.dup(2)]
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.close(null)
+
+    def __exit__(self, *_: object) -> None:
+        for target, saved in zip((1, 2), self._saved, strict=True):
+            os.dup2(saved, target)
+            os.close(saved)
