@@ -1,0 +1,57 @@
+"""The stream laws, checked cycle by cycle; plain Python, so every simulator's bench can use it.
+
+Laws (see `streamgen.stream.signature`): once `valid` is high it stays high, and the payload stays the
+same, until the token has moved. That `valid` does not wait for `ready` shows in the benches, whose
+sinks at times keep `ready` low until `valid` is up: a stream that waits then stops, and the watchdog
+names it.
+"""
+
+__all__ = ["StreamLawError", "StreamMonitor"]
+
+
+class StreamLawError(AssertionError):
+    """A stream broke a law; the message names stream, cycle and token index."""
+
+
+class StreamMonitor:
+    """Watches one stream. Call `observe` once a cycle with the settled values.
+
+    After each call `tokens` is the number of tokens moved and `valid`, `ready` are the last values.
+    """
+
+    __slots__ = ("_held", "_payload", "_remark", "name", "ready", "tokens", "valid")
+
+    def __init__(self, name: str, remark: str = "") -> None:
+        self.name = name
+        self._remark = f" ({remark})" if remark else ""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, as a reset of the design does."""
+        self.valid = self.ready = self.tokens = 0
+        self._held = False
+        self._payload = 0
+
+    def observe(self, cycle: int, valid: int, ready: int, payload: int) -> bool:
+        """Check one cycle; return whether a token moves in it. Raises StreamLawError."""
+        if self._held:
+            if not valid:
+                raise StreamLawError(
+                    f"stream {self.name!r}, cycle {cycle}, token {self.tokens}: "
+                    f"valid fell before the token was taken{self._remark}"
+                )
+            if payload != self._payload:
+                raise StreamLawError(
+                    f"stream {self.name!r}, cycle {cycle}, token {self.tokens}: payload changed from "
+                    f"{self._payload:#x} to {payload:#x} before the token was taken{self._remark}"
+                )
+        self.valid = valid
+        self.ready = ready
+        if valid and ready:
+            self.tokens += 1
+            self._held = False
+            return True
+        if valid:
+            self._held = True
+            self._payload = payload
+        return False
