@@ -323,9 +323,10 @@ def _loop(
             if port.observe(cycle):
                 last = cycle
                 if not isinstance(port, _Spy):
-                    if not port.left + 1:
+                    if port.left < 0:
                         raise BenchError(
-                            f"stream {port.name!r}, cycle {cycle}: a token too many, {port.count} expected ({remark})"
+                            f"stream {port.name!r}, cycle {cycle}: "
+                            f"a token too many, {port.count} expected ({remark})"
                         )
                     left -= 1
         for slot, values in probes.items():
@@ -346,7 +347,6 @@ def _table(ports: Sequence[Any], cycle: int, last: int, remark: str) -> str:
     ]
     for port in ports:
         left = f"{port.monitor.tokens} moved" if isinstance(port, _Spy) else f"{port.left} of {port.count}"
-        lines.append(
-            f"{port.name:{width}}  {port.valid.curr!s:>5} {port.ready.curr!s:>5}  {left:14}  {port.status()}".rstrip()
-        )
+        state = f"{port.name:{width}}  {port.valid.curr:5d} {port.ready.curr:5d}  {left:14}"
+        lines.append(f"{state}  {port.status()}".rstrip())
     return "\n".join(lines)

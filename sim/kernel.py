@@ -1,0 +1,152 @@
+"""Hold any kernel to the laws of `streamgen.contract`: outputs equal golden, promises equal measurement.
+
+check_golden(params, [(bounds, {"i_x": array}), ...], Stalls(seed=1, sources=0.3, sinks=0.3))
+check_promises(params, bounds, {"i_x": array})
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sim.bench import Result, Stalls, run
+from streamgen import formats
+from streamgen.contract import Bounds, KernelParams
+from streamgen.itensor import ITensor
+
+__all__ = ["check_golden", "check_promises", "descriptor_word", "encode_port"]
+
+Case = tuple[Bounds, Mapping[str, np.ndarray]]
+
+
+def descriptor_word(params: KernelParams, bounds: Bounds) -> int:
+    """The descriptor for `bounds` as one number, the first field in the lowest bits."""
+    values = params.describe(bounds)
+    fields = params.descriptor_fields()
+    if set(values) != {field.name for field in fields}:
+        raise ValueError(
+            f"describe gives {sorted(values)}, the fields are {[field.name for field in fields]}"
+        )
+    word = shift = 0
+    for field in fields:
+        value = int(values[field.name])
+        if not 0 <= value < 1 << field.bits:
+            raise ValueError(f"descriptor field {field.name!r} has {field.bits} bits, its value is {value}")
+        word |= value << shift
+        shift += field.bits
+    return word
+
+
+def encode_port(itensor: ITensor, array: np.ndarray) -> list[int]:
+    """The raw tokens of a tensor on a port."""
+    return formats.encode(itensor.to_tokens(array), itensor.dtype)
+
+
+def check_golden(params: KernelParams, cases: Sequence[Case], stalls: Stalls | None = None) -> Result:
+    """Run the cases back to back on one component; every output token must equal golden, bit for bit."""
+    result, expected = _run(params, cases, stalls)
+    for port, tokens in expected.items():
+        actual = result.tokens[port]
+        if actual != [token for part in tokens for token in part]:
+            raise AssertionError(_difference(params, cases, port, tokens, actual, stalls))
+    return result
+
+
+def check_promises(params: KernelParams, bounds: Bounds, inputs: Mapping[str, np.ndarray]) -> None:
+    """With every port ready: cost and curves equal what is measured, and the next descriptor comes in time.
+
+    The case runs twice in a row. Of the first execution every port's Curve, `cost.cycles` and
+    `cost.latency` must be exact, and `cost.ii` the mean distance of tokens on the port with the
+    most tokens (to 1 %, or one cycle over the whole run). The second descriptor must be taken at
+    most 4 cycles after the last input token of the first execution, and both outputs equal golden.
+    """
+    result = check_golden(params, [(bounds, inputs), (bounds, inputs)])
+    start, second = result.cycles["i_descriptor"]
+    itensors = {**params.inputs(bounds), **params.outputs(bounds)}
+    measured = {
+        port: np.asarray(result.cycles[port][: itensor.token_count]) - start
+        for port, itensor in itensors.items()
+    }
+    curves = params.curves(bounds)
+    problems = []
+    if set(curves) != set(measured):
+        problems.append(f"curves are given for {sorted(curves)}, the ports are {sorted(measured)}")
+    for port in sorted(set(curves) & set(measured)):
+        promised = curves[port].cycles()
+        if len(promised) != len(measured[port]):
+            problems.append(f"{port}: the curve has {len(promised)} tokens, {len(measured[port])} moved")
+        elif (wrong := np.flatnonzero(promised != measured[port])).size:
+            k = int(wrong[0])
+            problems.append(
+                f"{port}: token {k} moves in cycle {measured[port][k]}, the curve says {promised[k]} "
+                f"({wrong.size} of {len(promised)} differ; measured {_around(measured[port], k)}, "
+                f"promised {_around(promised, k)})"
+            )
+    first_in = min(int(measured[port][0]) for port in params.inputs(bounds))
+    last_in = max(int(measured[port][-1]) for port in params.inputs(bounds))
+    first_out = min(int(measured[port][0]) for port in params.outputs(bounds))
+    last_out = max(int(measured[port][-1]) for port in params.outputs(bounds))
+    cost = params.cost(bounds)
+    if cost.cycles != last_out + 1:
+        problems.append(f"cost.cycles is {cost.cycles}, measured {last_out + 1}")
+    if cost.latency != first_out - first_in:
+        problems.append(f"cost.latency is {cost.latency}, measured {first_out - first_in}")
+    busiest = max(measured.values(), key=len)
+    if len(busiest) > 1:
+        gaps = len(busiest) - 1
+        ii = float(busiest[-1] - busiest[0]) / gaps
+        if abs(cost.ii - ii) > max(0.01 * ii, 1 / gaps):
+            problems.append(f"cost.ii is {cost.ii}, measured {ii:.3f}")
+    if second - start - last_in > 4:
+        problems.append(
+            f"the next descriptor is taken {second - start - last_in} cycles after the last input token, 4 are allowed"
+        )
+    if problems:
+        raise AssertionError(f"{params} with {dict(bounds)}:\n  " + "\n  ".join(problems))
+
+
+def _run(
+    params: KernelParams, cases: Sequence[Case], stalls: Stalls | None
+) -> tuple[Result, dict[str, list[list[int]]]]:
+    streams: dict[str, list[int]] = {"i_descriptor": []}
+    expected: dict[str, list[list[int]]] = {}
+    for bounds, inputs in cases:
+        streams["i_descriptor"].append(descriptor_word(params, bounds))
+        for port, itensor in params.inputs(bounds).items():
+            streams.setdefault(port, []).extend(encode_port(itensor, inputs[port]))
+        golden = params.golden(bounds, inputs)
+        for port, itensor in params.outputs(bounds).items():
+            expected.setdefault(port, []).append(encode_port(itensor, golden[port]))
+    counts = {port: sum(map(len, parts)) for port, parts in expected.items()}
+    return run(params.build(), streams, counts, stalls=stalls), expected
+
+
+def _difference(
+    params: KernelParams,
+    cases: Sequence[Case],
+    port: str,
+    expected: Sequence[Sequence[int]],
+    actual: Sequence[int],
+    stalls: Stalls | None,
+) -> str:
+    position = 0
+    for number, ((bounds, _), tokens) in enumerate(zip(cases, expected, strict=True)):
+        itensor = params.outputs(bounds)[port]
+        got = actual[position : position + len(tokens)]
+        position += len(tokens)
+        wrong = [k for k, pair in enumerate(zip(tokens, got, strict=True)) if pair[0] != pair[1]]
+        if wrong:
+            k = wrong[0]
+            decoded = [
+                formats.decode([word], itensor.dtype, itensor.element_shape)[0]
+                for word in (tokens[k], got[k])
+            ]
+            return (
+                f"{params}, case {number} {dict(bounds)}: {len(wrong)} of {len(tokens)} tokens of {port!r} differ "
+                f"({stalls or 'no stalls'})\n  first is token {k} at {tuple(map(int, itensor.offsets()[k]))}\n"
+                f"  golden {tokens[k]:#x} = {decoded[0].tolist()}\n  rtl    {got[k]:#x} = {decoded[1].tolist()}"
+            )
+    raise AssertionError("no token differs")
+
+
+def _around(cycles: np.ndarray, k: int) -> list[int]:
+    return [int(cycle) for cycle in cycles[max(k - 2, 0) : k + 4]]
