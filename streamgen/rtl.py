@@ -48,9 +48,8 @@ class Library:
             text = rtlil.convert(component, name=name, platform=self, emit_src=False)
             body = text[text.index(f"module \\{name}\n") :]
             body = body[: body.index("\nend\n")]
-            self._clocking[name] = tuple(
-                pin for pin in ("clk", "rst") if re.search(rf"^ *wire .*input \d+ +\\{pin}$", body, re.MULTILINE)
-            )
+            pins = re.findall(r"^ *wire .*input \d+ +\\(clk|rst)$", body, re.MULTILINE)
+            self._clocking[name] = tuple(pins)
             self._texts.append(text)
         else:
             component._MustUse__used = True  # built for its signature only
@@ -105,7 +104,7 @@ def rtlil_to_verilog(text: str) -> str:
         source, target = Path(folder, "design.il"), Path(folder, "design.v")
         source.write_text(text)
         design = ys.Design()
-        with _quiet():
+        with _Quiet():
             for command in (
                 f"read_rtlil {source}",
                 "proc -nomux -norom",
@@ -119,7 +118,7 @@ def rtlil_to_verilog(text: str) -> str:
         return target.read_text()
 
 
-class _quiet:
+class _Quiet:
     """Send what native code prints on file descriptor 1 and 2 to nowhere."""
 
     def __enter__(self) -> None:

@@ -1,0 +1,62 @@
+"""What a user chooses for a compilation; everything has a default that needs no thought."""
+
+from dataclasses import dataclass, fields
+
+__all__ = ["CompileConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig:
+    """Choices of `streamgen.compile`.
+
+    name: of the accelerator; a Verilog identifier, the kernel's name on the card.
+    max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
+        inputs run as several passes.
+    multipliers: budget of weight x activation multipliers over all matmuls.
+    channels: budget of memory channels, 1 to 32, one AXI master each.
+    weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
+    group: weights along K that share one integer scale (w4): 32, 64 or 128.
+    scale_bits: bits of the integer group scales and minimums: 8 to 16.
+    minimum: keep an integer minimum beside each group scale (asymmetric groups).
+    token_lanes: tokens that one weight meets in a cycle; None lets the explorer choose.
+    prefetch_beats: depth of each weight stream's prefetch FIFO, in 512-bit beats.
+    clock_mhz: kernel clock that memory rates and reports are computed for.
+    sizing: FIFO sizing strategy, "conservative" or "normal".
+    """
+
+    name: str = "accelerator"
+    max_tokens: int = 16
+    multipliers: int = 1024
+    channels: int = 8
+    weights: str = "w4"
+    group: int = 32
+    scale_bits: int = 8
+    minimum: bool = True
+    token_lanes: int | None = None
+    prefetch_beats: int = 512
+    clock_mhz: float = 300.0
+    sizing: str = "conservative"
+
+    def __post_init__(self) -> None:
+        for name, law, holds in (
+            ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
+            ("max_tokens", "at least 1", self.max_tokens >= 1),
+            ("multipliers", "at least 32", self.multipliers >= 32),
+            ("channels", "1 to 32", 1 <= self.channels <= 32),
+            ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
+            ("group", "32, 64 or 128", self.group in (32, 64, 128)),
+            ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
+            ("token_lanes", "None or a power of two", _power_of_two_or_none(self.token_lanes)),
+            ("prefetch_beats", "at least 64 (one burst)", self.prefetch_beats >= 64),
+            ("clock_mhz", "above 0", self.clock_mhz > 0),
+            ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
+        ):
+            if not holds:
+                raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
+
+    def __str__(self) -> str:
+        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+def _power_of_two_or_none(value: int | None) -> bool:
+    return value is None or (value >= 1 and value & (value - 1) == 0)
