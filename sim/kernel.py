@@ -96,10 +96,8 @@ def check_promises(params: KernelParams, bounds: Bounds, inputs: Mapping[str, np
         ii = float(busiest[-1] - busiest[0]) / gaps
         if abs(cost.ii - ii) > max(0.01 * ii, 1 / gaps):
             problems.append(f"cost.ii is {cost.ii}, measured {ii:.3f}")
-    if second - start - last_in > 4:
-        problems.append(
-            f"the next descriptor is taken {second - start - last_in} cycles after the last input token, 4 are allowed"
-        )
+    if (gap := second - start - last_in) > 4:
+        problems.append(f"the next descriptor comes {gap} cycles after the last input token, 4 are allowed")
     if problems:
         raise AssertionError(f"{params} with {dict(bounds)}:\n  " + "\n  ".join(problems))
 
@@ -136,14 +134,13 @@ def _difference(
         wrong = [k for k, pair in enumerate(zip(tokens, got, strict=True)) if pair[0] != pair[1]]
         if wrong:
             k = wrong[0]
-            decoded = [
-                formats.decode([word], itensor.dtype, itensor.element_shape)[0]
-                for word in (tokens[k], got[k])
-            ]
+            golden, rtl = formats.decode([tokens[k], got[k]], itensor.dtype, itensor.element_shape)
             return (
-                f"{params}, case {number} {dict(bounds)}: {len(wrong)} of {len(tokens)} tokens of {port!r} differ "
-                f"({stalls or 'no stalls'})\n  first is token {k} at {tuple(map(int, itensor.offsets()[k]))}\n"
-                f"  golden {tokens[k]:#x} = {decoded[0].tolist()}\n  rtl    {got[k]:#x} = {decoded[1].tolist()}"
+                f"{params}, case {number} {dict(bounds)}: "
+                f"{len(wrong)} of {len(tokens)} tokens of {port!r} differ ({stalls or 'no stalls'})\n"
+                f"  first is token {k} at {tuple(map(int, itensor.offsets()[k]))}\n"
+                f"  golden {tokens[k]:#x} = {golden.tolist()}\n"
+                f"  rtl    {got[k]:#x} = {rtl.tolist()}"
             )
     raise AssertionError("no token differs")
 
