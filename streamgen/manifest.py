@@ -1,0 +1,391 @@
+"""What an accelerator tells its host: registers, buffers, ports, program, counters, as frozen values.
+
+The compiler writes one `Manifest` beside the Verilog; the runtime reads it and needs nothing else. It
+also fixes the two binary formats that host and hardware share.
+
+Phase table (role `table`), little-endian 128-bit slots, four to a beat of 64 bytes:
+
+* beat 0, the directory: word 0 = `TABLE_MAGIC`, word 1 = number of sections n <= 7; words 2 + 2s and
+  3 + 2s = beats and repeats of section s, unused ones 0.
+* then the sections one after the other, each filled up with zero slots to a whole beat. The sequencer
+  walks section s `repeats` times; `layer` counts those walks from 0.
+* a section is a list of descriptors. A descriptor is a header slot (bits 0-15 target, 16-23 number of
+  words, 24 store: the run waits for its completion, 25 barrier: hold until all stores so far are
+  complete, 31 always 1) and then one slot for each word: four signed 32-bit numbers base, layer,
+  position, tiles. The word sent is base + layer*l + position*p + tiles*t modulo 2^32, where l is the
+  walk and p, t are the arguments of those names. A zero slot ends a section's beat.
+* the whole is filled up with zeros to a multiple of `TABLE_CHUNK` bytes: the hardware reads a chunk
+  before it knows the length.
+
+Status block (role `status`): 16 words of 32 bits (`StatusBlock`), then one word for each counter: of
+each node busy and stalled cycles, then of each FIFO greatest level (low half) and last level (high
+half); filled up to whole beats.
+
+Run: write the arguments, write start. `command` 0 runs the table, 1 is a soft reset. `tiles` is the
+number of token tiles, ceil(tokens / tokens_per_tile); `timeout` is the number of cycles without any
+progress that ends a run, 0 means `DEFAULT_TIMEOUT`. An errored run resets the core by itself.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = [
+    "COMMAND_RESET",
+    "COMMAND_RUN",
+    "DEFAULT_TIMEOUT",
+    "MANIFEST_VERSION",
+    "SCALARS",
+    "STATUS_MAGIC",
+    "STATUS_WORDS",
+    "TABLE_CHUNK",
+    "TABLE_MAGIC",
+    "Argument",
+    "Buffer",
+    "Counter",
+    "Descriptor",
+    "Manifest",
+    "MemoryTiming",
+    "PhaseTable",
+    "Port",
+    "RunError",
+    "Section",
+    "StatusBlock",
+    "Word",
+    "argument_map",
+]
+
+MANIFEST_VERSION = 1
+BEAT_BYTES = 64
+TABLE_MAGIC = 0x54504753  # "SGPT"
+STATUS_MAGIC = 0x54534753  # "SGST"
+TABLE_CHUNK = 1024
+MAX_SECTIONS = 7
+STATUS_WORDS = 16
+COMMAND_RUN, COMMAND_RESET = 0, 1
+DEFAULT_TIMEOUT = 1 << 20
+SCALARS = ("command", "tiles", "position", "timeout")
+
+
+class RunError(IntEnum):
+    """How a run ended; in the status block and in the read-only error register."""
+
+    NONE = 0
+    TIMEOUT = 1  # no token and no beat moved for `timeout` cycles
+    AXI = 2  # a memory response was not OKAY; detail: mask of the channels
+    TABLE = 3  # the phase table has no magic word or an illegal directory or header
+    HUNG = 4  # after an error the memory did not drain: the core could not be reset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A register of s_axi_control: a 32-bit scalar or a 64-bit pointer at a byte offset."""
+
+    name: str
+    kind: Literal["scalar", "pointer"]
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes it takes in the register map, the reserved word included."""
+        return 12 if self.kind == "pointer" else 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """A region of one memory channel, passed as the pointer argument of the same name.
+
+    bytes: greatest size, a multiple of 64. itensor: text of the token stream that lies in memory, for
+    one token tile; the loop `tile_loop` then runs `tiles` times as often (None: no dependence). shape:
+    logical extents at the greatest number of tokens; the rest of the ITensor's shape is zero padding,
+    and dimension 0 is tokens when `tile_loop` is given. file: packed contents beside the manifest.
+    """
+
+    name: str
+    role: Literal["input", "output", "weights", "table", "status"]
+    channel: int
+    bytes: int
+    itensor: str | None = None
+    tile_loop: int | None = None
+    shape: tuple[int, ...] | None = None
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes <= 0 or self.bytes % BEAT_BYTES:
+            raise ValueError(
+                f"buffer {self.name!r}: bytes must be a positive multiple of 64, not {self.bytes}"
+            )
+        if self.channel < 0:
+            raise ValueError(f"buffer {self.name!r}: channel must be >= 0, not {self.channel}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """An AXI4 master of the top: its pins are `<name>_awaddr` and so on."""
+
+    name: str
+    channel: int
+    id_bits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTiming:
+    """Performance model of one channel: `beats` beats in `cycles` cycles, first one after `latency`."""
+
+    beats: int
+    cycles: int
+    latency: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """One 32-bit word of the status block's counter area; depth is that of a FIFO, else 0."""
+
+    name: str
+    kind: Literal["busy", "stalled", "level"]
+    depth: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A descriptor word: base + layer*l + position*p + tiles*t."""
+
+    base: int = 0
+    layer: int = 0
+    position: int = 0
+    tiles: int = 0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not -(2**31) <= value < 2**31:
+                raise ValueError(f"descriptor word: {field.name} must fit 32 bits signed, not {value}")
+
+    def value(self, *, layer: int, position: int, tiles: int) -> int:
+        """What the hardware sends."""
+        return (self.base + self.layer * layer + self.position * position + self.tiles * tiles) & 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """One execution of one node: the words of its varying fields in the order of the fields."""
+
+    target: int
+    words: tuple[Word, ...] = ()
+    store: bool = False
+    barrier: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.target < 1 << 16:
+            raise ValueError(f"descriptor target must be 0 to 65535, not {self.target}")
+        if len(self.words) > 255:
+            raise ValueError(f"a descriptor has at most 255 words, not {len(self.words)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Descriptors sent `repeats` times over, `layer` counting from 0."""
+
+    descriptors: tuple[Descriptor, ...]
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.descriptors:
+            raise ValueError("a section of a phase table needs at least one descriptor")
+        if not 1 <= self.repeats < 1 << 16:
+            raise ValueError(f"repeats of a section must be 1 to 65535, not {self.repeats}")
+
+    def pack(self) -> np.ndarray:
+        """int32 array (beats * 4, 4): the slots."""
+        rows: list[tuple[int, int, int, int]] = []
+        for d in self.descriptors:
+            header = d.target | len(d.words) << 16 | d.store << 24 | d.barrier << 25 | 1 << 31
+            rows.append((header - (1 << 32), 0, 0, 0))
+            rows += [(w.base, w.layer, w.position, w.tiles) for w in d.words]
+        rows += [(0, 0, 0, 0)] * (-len(rows) % 4)
+        return np.array(rows, "<i4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseTable:
+    """The program: which descriptors go to which node, in order."""
+
+    sections: tuple[Section, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.sections) <= MAX_SECTIONS:
+            raise ValueError(f"a phase table has 1 to {MAX_SECTIONS} sections, not {len(self.sections)}")
+
+    def pack(self) -> bytes:
+        """The buffer of role `table`."""
+        bodies = [section.pack() for section in self.sections]
+        directory = np.zeros(16, "<u4")
+        directory[:2] = TABLE_MAGIC, len(bodies)
+        for s, (section, body) in enumerate(zip(self.sections, bodies, strict=True)):
+            directory[2 + 2 * s : 4 + 2 * s] = len(body) // 4, section.repeats
+        raw = directory.tobytes() + b"".join(body.tobytes() for body in bodies)
+        return raw + bytes(-len(raw) % TABLE_CHUNK)
+
+    def expand(self, *, position: int, tiles: int) -> list[tuple[Descriptor, tuple[int, ...]]]:
+        """Every descriptor that a run sends, in order, with the values of its words."""
+        return [
+            (d, tuple(w.value(layer=layer, position=position, tiles=tiles) for w in d.words))
+            for section in self.sections
+            for layer in range(section.repeats)
+            for d in section.descriptors
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusBlock:
+    """The status block of one run, read back.
+
+    detail: see `RunError`; cycles: from start to the writing of this block; descriptors: sent in this
+    run; stores: completions still awaited; counters: one value a counter of the manifest.
+    """
+
+    error: RunError
+    detail: int
+    design_hash: str
+    cycles: int
+    descriptors: int
+    stores: int
+    counters: tuple[int, ...]
+
+    @classmethod
+    def unpack(cls, raw: bytes, counters: int) -> "StatusBlock":
+        """ValueError when `raw` is no status block with that many counters."""
+        words = [int(word) for word in np.frombuffer(raw, "<u4", len(raw) // 4)]
+        if len(words) < STATUS_WORDS + counters:
+            raise ValueError(f"status block of {len(raw)} bytes is too short for {counters} counters")
+        if words[0] != STATUS_MAGIC:
+            raise ValueError(f"status block starts with {words[0]:#010x}, not {STATUS_MAGIC:#010x}")
+        if words[10] != counters:
+            raise ValueError(f"status block has {words[10]} counters, not {counters}")
+        return cls(
+            error=RunError(words[1]),
+            detail=words[2],
+            design_hash=f"{words[4] | words[5] << 32:016x}",
+            cycles=words[6] | words[7] << 32,
+            descriptors=words[8],
+            stores=words[9],
+            counters=tuple(words[STATUS_WORDS : STATUS_WORDS + counters]),
+        )
+
+
+def argument_map(pointers: tuple[str, ...]) -> tuple[Argument, ...]:
+    """The registers from 0x10 on: the four scalars, then a pointer for each buffer."""
+    result: list[Argument] = []
+    offset = 0x10
+    for name in (*SCALARS, *pointers):
+        argument = Argument(
+            name=name, kind="scalar" if len(result) < len(SCALARS) else "pointer", offset=offset
+        )
+        result.append(argument)
+        offset += argument.bytes
+    return tuple(result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything the host needs to run the design.
+
+    top, verilog: module and file name. design_hash: 16 hex digits, also wired into the hardware and
+    returned in every status block. The pointer arguments are the buffers, in order.
+    """
+
+    top: str
+    verilog: str
+    design_hash: str
+    clock_mhz: float
+    tokens_per_tile: int
+    max_tokens: int
+    ports: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    program: PhaseTable
+    counters: tuple[Counter, ...]
+    memory: MemoryTiming
+    version: int = MANIFEST_VERSION
+
+    def __post_init__(self) -> None:
+        if self.version != MANIFEST_VERSION:
+            raise ValueError(f"manifest version {self.version} is not {MANIFEST_VERSION}")
+        if len(self.design_hash) != 16 or set(self.design_hash) - set("0123456789abcdef"):
+            raise ValueError(f"design_hash must be 16 hexadecimal digits, not {self.design_hash!r}")
+        names = [buffer.name for buffer in self.buffers]
+        if len(set(names) | set(SCALARS)) != len(names) + len(SCALARS):
+            raise ValueError(f"buffer names must differ from one another and from {SCALARS}: {names}")
+        for role in ("table", "status"):
+            if (count := sum(buffer.role == role for buffer in self.buffers)) != 1:
+                raise ValueError(f"a manifest needs exactly one buffer of role {role!r}, not {count}")
+        channels = {port.channel for port in self.ports}
+        for buffer in self.buffers:
+            if buffer.channel not in channels:
+                raise ValueError(f"buffer {buffer.name!r} is on channel {buffer.channel}, which has no port")
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The argument registers, in order of their offsets."""
+        return argument_map(tuple(buffer.name for buffer in self.buffers))
+
+    @property
+    def error_offset(self) -> int:
+        """Byte offset of the read-only register {detail << 8 | RunError} of the last run."""
+        last = self.arguments[-1]
+        return last.offset + last.bytes
+
+    @property
+    def status_bytes(self) -> int:
+        """Bytes of the status block that the hardware writes."""
+        return -(-(STATUS_WORDS + len(self.counters)) // 16) * BEAT_BYTES
+
+    def identity(self) -> str:
+        """16 hex digits over everything but `design_hash`: a digest for a compiler to start from."""
+        text = dataclasses.replace(self, design_hash="0" * 16).to_json()
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """Text that `from_json` turns back into an equal manifest; the same manifest, the same bytes."""
+        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """ValueError names the first field that is missing, unknown or of the wrong type."""
+        value = json.loads(text)
+        if isinstance(value, dict) and value.get("version") != MANIFEST_VERSION:
+            raise ValueError(f"manifest version {value.get('version')} is not {MANIFEST_VERSION}")
+        return typing.cast(Manifest, _decode(cls, value, "manifest"))
+
+
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    """`value`, as json gives it, as an instance of the annotation `kind`."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: expected an object, not {value!r}")
+        hints = typing.get_type_hints(kind)
+        if set(value) != set(hints):
+            raise ValueError(f"{where}: expected the fields {sorted(hints)}, not {sorted(value)}")
+        return kind(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in hints})  # type: ignore[operator]
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list, not {value!r}")
+        return tuple(_decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if typing.get_origin(kind) is types.UnionType:
+        return None if value is None else _decode(arguments[0], value, where)
+    if typing.get_origin(kind) is Literal:
+        if value not in arguments:
+            raise ValueError(f"{where}: expected one of {arguments}, not {value!r}")
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(f"{where}: expected {kind.__name__}, not {value!r}")
+    return value
