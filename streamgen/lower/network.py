@@ -1,0 +1,308 @@
+"""Feed-forward networks as graphs of kernels: one kernel a logical operation, matmuls as columns.
+
+A value of F features is padded to a multiple of the plan's feature pad, tokens to the token lanes;
+padding holds zeros in memory, and kernels that reduce take the logical extent. A linear becomes
+
+    quantise (shared by all linears that read the value)
+      -> C columns, column c owning the rows n with n % C == c, each fed by its own loads
+      -> concat, one (1, C) token of neighbouring rows a cycle
+      -> add, where there is a bias
+
+Everything else works on the tiles in whatever order they come.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgen.config import CompileConfig
+from streamgen.errors import GraphError
+from streamgen.graph import Graph, Port
+from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary
+from streamgen.graph.plan import LinearShape, Plan
+from streamgen.itensor import ITensor
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.quantise import QuantiseParams
+from streamgen.lower.builder import GraphBuilder
+from streamgen.quantisation import QuantisedWeight, quantise
+
+__all__ = ["linear_shapes", "lower_network", "quantise_weights"]
+
+WORD_LANES = 16  # 32-bit words of a beat: tokens of values that come from memory
+
+
+def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, QuantisedWeight]:
+    """Weights of every linear on the grid that the hardware computes with, by operation name."""
+    weights = {}
+    for operation in network.operations:
+        op = operation.op
+        if isinstance(op, Linear):
+            weights[operation.name] = quantise(
+                op.weight,
+                format=config.weights,
+                group=config.group,
+                scale_bits=config.scale_bits,
+                minimum=config.minimum,
+                grid=op.grid if config.weights == "w4" else None,
+            )
+    return weights
+
+
+def linear_shapes(network: LogicalGraph, config: CompileConfig) -> list[LinearShape]:
+    """What the explorer needs of each linear, in order."""
+    level: dict[str, int] = {value.name: 0 for value in network.inputs}
+    shapes = []
+    for operation in network.operations:
+        at = max((level[name] for name in operation.inputs), default=0)
+        if isinstance(operation.op, Linear):
+            n, k = operation.op.weight.shape
+            grouped = config.weights == "w4"
+            shapes.append(LinearShape(name=operation.name, k=k, n=n, level=at, grouped=grouped))
+            at += 1
+        level[operation.name] = at
+    return shapes
+
+
+def lower_network(
+    network: LogicalGraph,
+    weights: Mapping[str, QuantisedWeight],
+    plan: Plan,
+    config: CompileConfig,
+    rate: float,
+    tiles: int,
+) -> Graph:
+    """The graph of a run of `tiles` token tiles, before forks and converters."""
+    largest = -(-config.max_tokens // plan.token_lanes)
+    return _Lowering(network, weights, plan, config, rate, tiles, largest).graph()
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A tensor on its way: where it comes out, its logical features. Constants have no port yet."""
+
+    features: int
+    port: Port | None = None
+    constant: np.ndarray | None = None
+
+
+class _Lowering:
+    def __init__(
+        self,
+        network: LogicalGraph,
+        weights: Mapping[str, QuantisedWeight],
+        plan: Plan,
+        config: CompileConfig,
+        rate: float,
+        tiles: int,
+        largest: int,
+    ) -> None:
+        self._network, self._weights, self._plan, self._config = network, weights, plan, config
+        self._tokens, self._largest = tiles * plan.token_lanes, largest * plan.token_lanes
+        self._builder = GraphBuilder(config.name, rate=rate)
+        self._values: dict[str, _Value] = {}
+        self._quantised: dict[str, Mapping[str, Port]] = {}
+
+    def graph(self) -> Graph:
+        for value in self._network.inputs:
+            port = self._builder.load(
+                value.name,
+                self._rows(value.features, self._tokens),
+                shape=(self._tokens, value.features),
+                channel=self._plan.io_channel,
+                largest=self._rows(value.features, self._largest),
+            )
+            self._values[value.name] = _Value(value.features, port)
+        for operation in self._network.operations:
+            self._values[operation.name] = self._lower(operation)
+        for name in self._network.outputs:
+            value = self._values[name]
+            if value.port is None:
+                raise GraphError(f"output {name!r} is a constant; nothing computes it")
+            itensor = self._builder.itensor(value.port)
+            self._builder.store(
+                f"{name}" if name not in {v.name for v in self._network.inputs} else f"{name}_out",
+                value.port,
+                shape=(self._tokens, value.features),
+                channel=self._plan.io_channel,
+                largest=self._scaled(itensor),
+            )
+        return self._builder.build()
+
+    def _lower(self, operation: Operation) -> _Value:
+        op = operation.op
+        operands = [self._values[name] for name in operation.inputs]
+        if isinstance(op, Constant):
+            return _Value(operation.features, constant=np.asarray(op.value, np.float32).reshape(1, -1))
+        if isinstance(op, Linear):
+            return _Value(operation.features, self._linear(operation, op))
+        if isinstance(op, Unary):
+            return _Value(operation.features, self._unary(operation.name, op.function, operands[0]))
+        if isinstance(op, Binary):
+            return _Value(operation.features, self._binary(operation.name, op.operation, *operands))
+        raise GraphError(f"operation {operation.name!r} is a {type(op).__name__}; no kernel computes it")
+
+    def _unary(self, name: str, function: str, operand: _Value) -> Port:
+        port = self._port(operand, name)
+        itensor = self._builder.itensor(port)
+        params = UnaryParams(
+            function=function, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
+        )
+        return self._builder.kernel(name, params, {"itensor": itensor}, i=port)["o"]
+
+    def _binary(self, name: str, operation: str, a: _Value, b: _Value) -> Port:
+        if a.constant is not None:
+            a, b = b, a  # both operations commute
+        first = self._port(a, name)
+        itensor = self._builder.itensor(first)
+        bounds: dict[str, ITensor] = {"itensor": itensor}
+        if b.constant is not None:
+            bounds["b"] = _broadcast(itensor)
+            second = self._constant(f"{name}_constant", b.constant, bounds["b"], self._plan.io_channel)
+        else:
+            second = self._port(b, name)
+            if _elements(self._builder.itensor(second)) < _elements(itensor):
+                bounds["itensor"] = itensor = self._builder.itensor(second)
+        params = BinaryParams(
+            operation=operation, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
+        )
+        return self._builder.kernel(name, params, bounds, i_a=first, i_b=second)["o"]
+
+    def _linear(self, operation: Operation, op: Linear) -> Port:
+        b, plan = self._builder, self._plan.linears[operation.name]
+        weight = self._weights[operation.name]
+        n, k = op.weight.shape
+        rows, width = self._padded(n), self._padded(k)
+        quantised = self._quantise(operation.inputs[0], operation.name)
+        grouped = weight.scale is not None
+        params = ColumnParams(
+            t_lanes=self._plan.token_lanes,
+            n_lanes=plan.n_lanes,
+            formats=(weight.format,),
+            group=self._config.group,
+            scale_bits=self._config.scale_bits if grouped else 0,
+            minimum=weight.minimum is not None,
+            max_k=width,
+            max_n=rows // plan.columns,
+            max_t=self._largest,
+        )
+        bounds = {
+            "t": self._tokens,
+            "k": width,
+            "n": rows // plan.columns,
+            "format": weight.format,
+            "grouped": grouped,
+        }
+        wanted = params.inputs(bounds)
+        tensors = _column_tensors(weight, rows, width)
+        outputs = {}
+        for c in range(plan.columns):
+            name = f"{operation.name}_column{c}"
+            streams = {
+                port: self._constant(
+                    f"{name}_{port.removeprefix('i_')}",
+                    data[c :: plan.columns],
+                    wanted[port],
+                    plan.channels[c],
+                )
+                for port, data in tensors.items()
+            }
+            ports = b.kernel(name, params, bounds, i_x=quantised["o_x"], i_e=quantised["o_e"], **streams)
+            outputs[f"i_{c}"] = ports["o_y"]
+        out = params.outputs(bounds)["o_y"]
+        if plan.columns == 1:
+            joined = outputs["i_0"]
+        else:
+            concat = ConcatParams(
+                ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=self._scaled(out).token_count
+            )
+            joined = b.kernel(f"{operation.name}_concat", concat, {"itensor": out}, **outputs)["o"]
+        if op.bias is None:
+            return joined
+        bias = _Value(n, constant=np.asarray(op.bias, np.float32).reshape(1, -1))
+        return self._binary(f"{operation.name}_bias", "add", _Value(n, joined), bias)
+
+    def _quantise(self, source: str, reader: str) -> Mapping[str, Port]:
+        if source not in self._quantised:
+            value = self._values[source]
+            params = QuantiseParams(lanes=WORD_LANES, max_k=self._padded(value.features), sums=True)
+            bounds = {"t": self._tokens, "k": self._padded(value.features), "valid_k": value.features}
+            self._quantised[source] = self._builder.kernel(
+                f"quantise_{source}", params, bounds, i=self._port(value, reader)
+            )
+        return self._quantised[source]
+
+    def _constant(self, name: str, data: np.ndarray, wanted: ITensor, channel: int) -> Port:
+        """Load a constant once, in the order in which `wanted` meets each tile first."""
+        once = _without_reuse(wanted)
+        padded = np.zeros(once.shape, data.dtype)
+        padded[tuple(slice(extent) for extent in data.shape)] = data
+        return self._builder.load(
+            name, once, shape=data.shape, channel=channel, data=padded, prefetch=self._config.prefetch_beats
+        )
+
+    def _port(self, value: _Value, reader: str) -> Port:
+        if value.port is None:
+            raise GraphError(f"operation {reader!r} works on constants only; compute it before compiling")
+        return value.port
+
+    def _rows(self, features: int, tokens: int) -> ITensor:
+        """Row-major (1, 16) tiles of a value that comes from memory."""
+        lanes = self._plan.token_lanes
+        trips = (tokens // lanes, lanes, self._padded(features) // WORD_LANES)
+        return ITensor((1, WORD_LANES), "f24", trips, (lanes, 1, WORD_LANES), ((0, 1), (2,)))
+
+    def _scaled(self, itensor: ITensor) -> ITensor:
+        """The itensor of the largest run: the outermost loop over dimension 0 (token tiles) runs longer."""
+        loop = itensor.iter_map[0][0]
+        trips = list(itensor.tripcounts)
+        trips[loop] = trips[loop] * self._largest // self._tokens
+        return ITensor(
+            itensor.element_shape, itensor.dtype, tuple(trips), itensor.steps, itensor.iter_map, itensor.base
+        )
+
+    def _padded(self, features: int) -> int:
+        pad = self._plan.feature_pad
+        return -(-features // pad) * pad
+
+
+def _column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
+    """Streams of all columns together: arrays of `rows` rows, zero where padded."""
+    n, k = weight.codes.shape
+    codes = np.zeros((rows, width), weight.codes.dtype)
+    codes[:n, :k] = weight.codes
+    scale = np.zeros(rows, np.float32)
+    scale[:n] = weight.row_scale
+    tensors = {"i_w": codes, "i_r": scale}
+    if weight.scale is not None:
+        parts = [weight.scale] if weight.minimum is None else [weight.scale, weight.minimum]
+        groups = np.zeros((rows, -(-width // weight.group), len(parts)), weight.scale.dtype)
+        for i, part in enumerate(parts):
+            groups[:n, : part.shape[1], i] = part
+        tensors["i_s"] = groups
+    return tensors
+
+
+def _elements(itensor: ITensor) -> int:
+    return int(np.prod(itensor.element_shape))
+
+
+def _without_reuse(itensor: ITensor) -> ITensor:
+    """The same tiles, each sent once: loops that no dimension uses run once."""
+    mapped = {loop for loops in itensor.iter_map for loop in loops}
+    trips = tuple(trip if i in mapped else 1 for i, trip in enumerate(itensor.tripcounts))
+    return ITensor(itensor.element_shape, itensor.dtype, trips, itensor.steps, itensor.iter_map, itensor.base)
+
+
+def _broadcast(itensor: ITensor) -> ITensor:
+    """The stream of one row that meets every row of `itensor`: loops over dimension 0 re-send it."""
+    return ITensor(
+        (1, *itensor.element_shape[1:]),
+        itensor.dtype,
+        itensor.tripcounts,
+        itensor.steps,
+        ((), *itensor.iter_map[1:]),
+        itensor.base,
+    )

@@ -1,0 +1,135 @@
+"""Passes over graphs of kernels; each returns a new graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from streamgen.converters import PingPongParams
+from streamgen.errors import GraphError
+from streamgen.fifo import QueueParams, Stream, schedule
+from streamgen.fifo.sizing import Schedule, Strategy
+from streamgen.graph import Edge, Graph, Node, Port, verify
+from streamgen.itensor import same_stream
+from streamgen.kernels.fork import ForkParams
+
+__all__ = ["insert_converters", "insert_forks", "size_fifos"]
+
+LINK_DEPTH = 2  # of a stream whose depth no schedule decides
+
+
+def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
+    """Give every output with several readers a fork. `largest`: the finished graph of the largest run."""
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    readers: dict[Port, list[Edge]] = {}
+    for edge in graph.edges:
+        readers.setdefault(edge.source, []).append(edge)
+    for node in graph.nodes:
+        nodes.append(node)
+        for port in node.output_ports:
+            targets = readers.get(Port(node.name, port), [])
+            if len(targets) <= 1:
+                edges += targets
+                continue
+            name = f"fork_{node.name}_{port}"
+            itensors = [node.outputs(phase).get(port) for phase in range(graph.phases)]
+            if largest is not None:
+                params = largest.node(name).params
+            else:
+                sent = [it for it in itensors if it is not None]
+                params = ForkParams(
+                    token_bits=sent[0].token_bits,
+                    ways=len(targets),
+                    max_tokens=max(it.token_count for it in sent),
+                )
+            bounds = tuple(None if it is None else {"itensor": it} for it in itensors)
+            nodes.append(Node(name, params, bounds))
+            edges.append(Edge(Port(node.name, port), Port(name, "i")))
+            edges += [replace(e, source=Port(name, f"o_{i}")) for i, e in enumerate(targets)]
+    return verify(replace(graph, nodes=tuple(nodes), edges=tuple(edges)), converters_pending=True)
+
+
+def insert_converters(graph: Graph, largest: Graph | None = None) -> Graph:
+    """Give every edge whose two ends disagree about the order of tiles a layout converter.
+
+    GraphError when the consumer reads what the producer does not send. Whether an edge needs one is
+    decided on `largest`, the finished graph of the largest run, where it is given: the structure is that
+    of the hardware.
+    """
+    before: dict[str, list[Node]] = {}
+    edges: list[Edge] = []
+    for edge in graph.edges:
+        name = f"convert_{edge.target.node}_{edge.target.name}"
+        pairs = []
+        for phase in range(graph.phases):
+            source = graph.itensor(edge, phase)
+            target = graph.node(edge.target.node).inputs(phase).get(edge.target.name)
+            pairs.append((source, target))
+        if largest is not None:
+            needed = name in largest.by_name
+        else:
+            needed = any(s is not None and t is not None and not same_stream(s, t) for s, t in pairs)
+        if not needed:
+            edges.append(edge)
+            continue
+        if largest is not None:
+            params = largest.node(name).params
+        else:
+            source, target = max(
+                ((s, t) for s, t in pairs if s is not None and t is not None),
+                key=lambda st: st[1].token_count,
+            )
+            try:
+                params = PingPongParams(source=source, target=target)
+            except ValueError as error:
+                raise GraphError(
+                    f"edge {edge.name} of graph {graph.name!r} needs a converter: {error}"
+                ) from error
+        bounds = tuple(None if s is None or t is None else {"source": s, "target": t} for s, t in pairs)
+        before.setdefault(edge.target.node, []).append(Node(name, params, bounds))
+        edges += [Edge(edge.source, Port(name, "i")), Edge(Port(name, "o"), edge.target)]
+    nodes = tuple(n for node in graph.nodes for n in (*before.get(node.name, ()), node))
+    return verify(replace(graph, nodes=nodes, edges=tuple(edges)))
+
+
+def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
+    """The first graph with the depth of every FIFO, the largest over the corner graphs; the schedules too."""
+    depths: dict[tuple[Port, Port], int] = {}
+    schedules = []
+    for graph in corners:
+        found, plan = _depths(graph, strategy)
+        schedules.append(plan)
+        for key, depth in found.items():
+            depths[key] = max(depths.get(key, 0), depth)
+    return verify(corners[0].with_depths(depths)), schedules
+
+
+def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port], int], Schedule]:
+    streams = []
+    for phase in range(graph.phases):
+        curves = {n.name: n.params.curves(b) for n in graph.nodes if (b := n.bounds[phase]) is not None}
+        cycles = {
+            name: {port: curve.cycles() for port, curve in ports.items()} for name, ports in curves.items()
+        }
+        for edge in graph.edges:
+            itensor = graph.itensor(edge, phase)
+            if itensor is None:
+                continue
+            streams.append(
+                (
+                    edge,
+                    Stream(
+                        edge.source.node,
+                        edge.target.node,
+                        itensor.token_bits,
+                        cycles[edge.source.node][edge.source.name],
+                        cycles[edge.target.node][edge.target.name],
+                        QueueParams(width=itensor.token_bits, depth=LINK_DEPTH).latency,
+                    ),
+                )
+            )
+    plan = schedule([n.name for n in graph.nodes], [s for _, s in streams], strategy)
+    depths: dict[tuple[Port, Port], int] = {}
+    for (edge, _), depth in zip(streams, plan.depths, strict=True):
+        key = (edge.source, edge.target)
+        depths[key] = max(depths.get(key, LINK_DEPTH), depth)
+    return depths, plan
