@@ -1,0 +1,20 @@
+"""Floating-point arithmetic: formats, and pipelined units that take operands every enabled cycle."""
+
+from streamgen.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Float
+from streamgen.arith.integer import IntToFloat, IntToFloatParams
+from streamgen.arith.multiply import Multiply, MultiplyParams
+from streamgen.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
+
+__all__ = [
+    "BFLOAT16",
+    "F24",
+    "FLOAT16",
+    "FLOAT32",
+    "Float",
+    "IntToFloat",
+    "IntToFloatParams",
+    "Multiply",
+    "MultiplyParams",
+    "ScaleAccumulator",
+    "ScaleAccumulatorParams",
+]

@@ -1,0 +1,120 @@
+"""What the pipelined units are made of: stages under one clock enable, normalisation, rounding.
+
+A unit describes its stages in order with one `Pipeline`: `s = pipe.stage(sign=…, sum=…)` registers the
+values and hands back the registers by name, so that every value used after a stage has passed it.
+Registers have no reset: what is in the pipe before the first operand is nobody's result, and chains of
+plain delays become shift-register LUTs.
+"""
+
+from types import SimpleNamespace
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import ValueLike
+
+from streamgen.arith.format import Float
+
+__all__ = ["Pipeline", "normalise_step", "operand", "pack", "resize_signed", "round_up", "signed_width"]
+
+
+class Pipeline:
+    """Stages of registers of `m` that move when `enable` is high; `depth` counts them."""
+
+    def __init__(self, m: Module, enable: Value) -> None:
+        self._m = m
+        self._enable = enable
+        self.depth = 0
+
+    def stage(self, **values: ValueLike) -> SimpleNamespace:
+        """Register all values; the attributes of what is returned are the registers."""
+        self.depth += 1
+        registers = SimpleNamespace()
+        with self._m.If(self._enable):
+            for name, value in values.items():
+                value = Value.cast(value)
+                register = Signal(value.shape(), name=f"{name}_{self.depth}", reset_less=True)
+                self._m.d.sync += register.eq(value)
+                setattr(registers, name, register)
+        return registers
+
+
+def operand(form: Float, bits: Value) -> SimpleNamespace:
+    """The parts of a value: sign, exponent (biased), fraction, significand and zero, infinite, nan."""
+    fraction = bits[: form.fraction_bits]
+    exponent = bits[form.fraction_bits : form.bits - 1]
+    special = exponent.all()
+    return SimpleNamespace(
+        sign=bits[form.bits - 1],
+        exponent=exponent,
+        fraction=fraction,
+        significand=Cat(fraction, Const(1, 1)),
+        zero=exponent == 0,
+        infinite=special & ~fraction.any(),
+        nan=special & fraction.any(),
+    )
+
+
+def normalise_step(value: Value, step: int) -> tuple[Value, Value]:
+    """Shift `value` left by the greatest of 0, 1, 2, 3 times `step` that loses no one bit.
+
+    Returns (shifted, digit), digit being the multiple. Steps …16, 4, 1 in turn, as many as the width
+    asks for, bring the leading one to the top; the digits are the shift in base 4.
+    """
+    width = len(value)
+    limit = min(3, (width - 1) // step)
+    clear = [~value[width - n * step :].any() for n in range(1, limit + 1)] + [Const(0, 1)] * (3 - limit)
+    digit = Cat(clear[0] & ~clear[1] | clear[2], clear[1])
+    shifted = [(value << n * step)[:width] for n in range(limit + 1)]
+    shifted += [shifted[-1]] * (3 - limit)
+    high = Mux(digit[0], shifted[3], shifted[2])
+    return Mux(digit[1], high, Mux(digit[0], shifted[1], shifted[0])), digit
+
+
+def round_up(kept_low: Value, rest: Value) -> Value:
+    """To nearest, ties to even: whether `rest`, cut off below the bit `kept_low`, adds one to it."""
+    return rest[-1] & (kept_low | rest[:-1].any())
+
+
+def pack(
+    form: Float,
+    *,
+    sign: Value,
+    exponent: Value,
+    fraction: Value,
+    up: Value,
+    zero: Value,
+    infinite: Value,
+    nan: Value,
+) -> Value:
+    """Bits of ±1.fraction·2^(exponent - bias), rounded by adding `up`, within the limits of the format.
+
+    `exponent` is signed and may be out of range: that is the one overflow and underflow test. `zero`,
+    `infinite` and `nan` override it, the latter first.
+    """
+    rounded = (Cat(fraction, exponent).as_signed() + up)[: len(fraction) + len(exponent)]
+    above = rounded[form.fraction_bits :].as_signed()
+    greatest = (1 << form.exponent_bits) - 1
+    biased = above[: form.exponent_bits]
+    beyond = above[form.exponent_bits : -1]
+    negative = above[-1]
+    overflow = ~negative & (beyond.any() | (biased == greatest))
+    underflow = negative | ~above.any()
+    full = nan | infinite | (overflow & ~zero)
+    empty = (zero | underflow) & ~full
+    clear = full | empty
+    return Cat(
+        Mux(clear, 0, rounded[: form.fraction_bits - 1]),
+        Mux(clear, nan, rounded[form.fraction_bits - 1]),
+        Mux(full, greatest, Mux(empty, 0, biased)),
+        sign & ~nan,
+    )
+
+
+def signed_width(low: int, high: int) -> int:
+    """Bits of the narrowest signed number that holds low … high, low being negative."""
+    return max(high.bit_length(), (-low - 1).bit_length()) + 1
+
+
+def resize_signed(value: Value, width: int) -> Value:
+    """The same number as a signed value of `width` bits, which must be able to hold it."""
+    extension = value[-1] if value.shape().signed else Const(0, 1)
+    return Cat(value, extension.replicate(max(0, width - len(value))))[:width].as_signed()

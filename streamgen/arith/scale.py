@@ -1,0 +1,128 @@
+"""An integer accumulator to floating point: acc · scale · 2^(exponent - 15).
+
+The last step of a matmul in exact integers. Three roundings at most and no surprise between them:
+
+1. acc, rounded to the precision of the format, its exponent without limits;
+2. times the row scale, a value of the format, rounded to that precision, again without limits;
+3. times 2^(exponent - 15), exact: one overflow (infinity) or underflow (zero) test of the final value.
+
+Zeros, infinities and NaN of the scale behave as in a product of two floats (0 · infinity is NaN,
+signs multiply, acc = 0 counts as +0). 15 is the number of fraction bits of the accumulator.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth import Cat, Const, Module, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.arith.format import Float, round_magnitude
+from streamgen.arith.integer import magnitude, normalise_integer
+from streamgen.arith.multiply import multiply_stages
+from streamgen.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
+
+__all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
+
+ACCUMULATOR_FRACTION = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleAccumulatorParams:
+    """Signed accumulators of `width` bits, signed exponents of `exponent_bits`, scales and results in `form`.
+
+    Raises ValueError unless 2 <= width <= 64 and 2 <= exponent_bits <= 32.
+    """
+
+    width: int
+    form: Float
+    exponent_bits: int = 16
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.width <= 64:
+            raise ValueError(f"width is {self.width}; 2 to 64 bits are allowed")
+        if not 2 <= self.exponent_bits <= 32:
+            raise ValueError(f"exponent_bits is {self.exponent_bits}; 2 to 32 bits are allowed")
+
+    @property
+    def latency(self) -> int:
+        """Stages, hence enabled cycles from operands to result."""
+        return 8
+
+    def golden(self, acc: ndarray, scale: ndarray, exponent: ndarray) -> ndarray:
+        """float64 array from int64 accumulators, scales of the format and integer exponents (broadcast)."""
+        acc, exponent = np.asarray(acc, np.int64), np.asarray(exponent, np.int64)
+        scale = np.asarray(scale, np.float64)
+        significand, raised = round_magnitude(magnitude(acc), self.form.precision)
+        factor, factor_raised = self.form.decompose(scale)
+        product, product_raised = round_magnitude(
+            (significand * factor).astype(np.uint64), self.form.precision
+        )
+        total = raised + factor_raised + product_raised + exponent - ACCUMULATOR_FRACTION
+        negative = (acc < 0) ^ np.signbit(scale)
+        result = self.form.compose(negative, product, total)
+        infinite = np.where(acc == 0, np.nan, np.where(negative, -np.inf, np.inf))
+        result = np.where(np.isinf(scale), infinite, result)
+        return np.where(np.isnan(scale), np.nan, result)
+
+    def build(self) -> "ScaleAccumulator":
+        return ScaleAccumulator(self)
+
+
+class ScaleAccumulator(wiring.Component):
+    """acc, scale (bits), exponent: operands; o: bits of the result, `latency` enabled cycles later."""
+
+    def __init__(self, params: ScaleAccumulatorParams) -> None:
+        super().__init__(
+            {
+                "enable": In(1),
+                "acc": In(signed(params.width)),
+                "scale": In(unsigned(params.form.bits)),
+                "exponent": In(signed(params.exponent_bits)),
+                "o": Out(unsigned(params.form.bits)),
+            }
+        )
+        self._params = params
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        params, form = self._params, self._params.form
+        pipe = Pipeline(m, self.enable)
+        scale = operand(form, self.scale)
+        reach = 1 << (params.exponent_bits - 1)
+        width = signed_width(-reach - 15, reach + (2 << form.exponent_bits) + params.width)
+        n = normalise_integer(
+            pipe,
+            self.acc,
+            form.precision,
+            factor=scale.significand,
+            factor_sign=scale.sign,
+            base=resize_signed(self.exponent + scale.exponent - ACCUMULATOR_FRACTION, width),
+            factor_zero=scale.zero,
+            infinite=scale.infinite,
+            nan=scale.nan,
+        )
+        carried = {name: getattr(n, name) for name in ("factor", "infinite", "nan")}
+        s = pipe.stage(
+            fraction=n.fraction,
+            up=round_up(n.low, n.rest),
+            exponent=(n.base + n.exponent)[:width].as_signed(),
+            sign=n.sign ^ n.factor_sign,
+            zero=n.zero | n.factor_zero,
+            invalid=n.zero & n.infinite,
+            **carried,
+        )
+        rounded: Value = (s.fraction + s.up)[: form.precision]  # the carry moves the leading one up
+        s = pipe.stage(
+            a=Cat(rounded[: form.fraction_bits], Const(1, 1)),
+            b=s.factor,
+            exponent=(s.exponent + rounded[-1])[:width].as_signed(),
+            sign=s.sign,
+            zero=s.zero,
+            infinite=s.infinite,
+            nan=s.nan | s.invalid,
+        )
+        m.d.comb += self.o.eq(multiply_stages(pipe, form, **vars(s)))
+        return m
