@@ -123,6 +123,14 @@ class Graph:
         """In which order tiles stream on an edge in a phase; None where the edge rests."""
         return self.node(edge.source.node).outputs(phase).get(edge.source.name)
 
+    def tensor_itensor(self, tensor: Tensor) -> ITensor:
+        """In which order a tensor lies in memory: as its node streams it in the first phase that uses it."""
+        node = self.node(tensor.node)
+        for phase in range(self.phases):
+            for itensor in (node.inputs(phase) or node.outputs(phase)).values():
+                return itensor
+        raise GraphError(f"tensor {tensor.name!r} of graph {self.name!r} is never streamed")
+
     def inputs_of(self, name: str) -> Iterator[Edge]:
         """Edges that end at a node."""
         return iter(self._into.get(name, ()))

@@ -1,16 +1,18 @@
 """From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
 
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.network import lower_network, quantise_weights
-from streamgen.lower.passes import insert_converters, insert_forks, size_fifos
-from streamgen.lower.program import Program
+from streamgen.lower.network import linear_shapes, lower_network, quantise_weights
+from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
+from streamgen.lower.program import finish
 
 __all__ = [
     "GraphBuilder",
-    "Program",
+    "finish",
     "insert_converters",
     "insert_forks",
+    "linear_shapes",
     "lower_network",
+    "place_constants",
     "quantise_weights",
     "size_fifos",
 ]

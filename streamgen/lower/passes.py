@@ -10,8 +10,9 @@ from streamgen.fifo.sizing import Schedule, Strategy
 from streamgen.graph import Edge, Graph, Node, Port, verify
 from streamgen.itensor import same_stream
 from streamgen.kernels.fork import ForkParams
+from streamgen.packing import MemoryLayout
 
-__all__ = ["insert_converters", "insert_forks", "size_fifos"]
+__all__ = ["insert_converters", "insert_forks", "place_constants", "size_fifos"]
 
 LINK_DEPTH = 2  # of a stream whose depth no schedule decides
 
@@ -89,6 +90,25 @@ def insert_converters(graph: Graph, largest: Graph | None = None) -> Graph:
         edges += [Edge(edge.source, Port(name, "i")), Edge(Port(name, "o"), edge.target)]
     nodes = tuple(n for node in graph.nodes for n in (*before.get(node.name, ()), node))
     return verify(replace(graph, nodes=nodes, edges=tuple(edges)))
+
+
+def place_constants(graph: Graph) -> Graph:
+    """Lay the constants of each memory channel one after the other into one buffer: set every load's offset."""
+    free: dict[int, int] = {}
+    offsets: dict[str, int] = {}
+    for tensor in graph.tensors:
+        if tensor.role == "constant":
+            itensor = graph.tensor_itensor(tensor)
+            offsets[tensor.node] = free.get(tensor.channel, 0)
+            layout = MemoryLayout(itensor.dtype, itensor.element_shape)
+            free[tensor.channel] = offsets[tensor.node] + layout.beats(itensor.token_count)
+    nodes = tuple(
+        replace(n, bounds=tuple(None if b is None else {**b, "offset": offsets[n.name]} for b in n.bounds))
+        if n.name in offsets
+        else n
+        for n in graph.nodes
+    )
+    return verify(replace(graph, nodes=nodes))
 
 
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:

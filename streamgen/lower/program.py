@@ -1,53 +1,34 @@
-"""A compiled family of graphs: one structure, one hardware, any number of tokens up to the largest."""
+"""All passes from unfinished graphs to a program, on one screen."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Schedule, Strategy
-from streamgen.graph import Graph
-from streamgen.lower.passes import insert_converters, insert_forks, size_fifos
+from streamgen.graph import Graph, Program
+from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 
-__all__ = ["Program"]
+__all__ = ["finish"]
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """graph: the finished graph of the largest run; at(tiles): the one of a run of fewer token tiles.
+def finish(
+    build: Callable[[int], Graph], token_lanes: int, max_tiles: int, strategy: Strategy = "conservative"
+) -> tuple[Program, list[Schedule]]:
+    """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
-    token_lanes: tokens of a tile. max_tiles: of the largest run. schedules: of the corner runs, the
-    largest first.
+    build(tiles) gives the unfinished graph (no forks, no converters, no depths) of a run of that many
+    token tiles. GraphError when a smaller run would need other hardware than the largest.
     """
+    largest = place_constants(insert_converters(insert_forks(build(max_tiles))))
 
-    graph: Graph
-    token_lanes: int
-    max_tiles: int
-    build: Callable[[int], Graph] = field(repr=False)
-    schedules: tuple[Schedule, ...] = ()
-
-    @classmethod
-    def finish(
-        cls, build: Callable[[int], Graph], token_lanes: int, max_tiles: int, strategy: Strategy
-    ) -> "Program":
-        """Insert forks and converters and size the FIFOs. build(tiles) gives the unfinished graphs."""
-        largest = insert_converters(insert_forks(build(max_tiles)))
-        unsized = cls(largest, token_lanes, max_tiles, build)
-        corners = [largest] if max_tiles == 1 else [largest, unsized.at(1)]
-        sized, schedules = size_fifos(corners, strategy)
-        return cls(sized, token_lanes, max_tiles, build, tuple(schedules))
-
-    def at(self, tiles: int) -> Graph:
-        """The finished graph of a run of `tiles` token tiles, 1 to max_tiles."""
-        if not 1 <= tiles <= self.max_tiles:
-            raise ValueError(f"tiles is {tiles}; 1 to {self.max_tiles} are allowed")
-        if tiles == self.max_tiles:
-            return self.graph
-        graph = insert_converters(insert_forks(self.build(tiles), self.graph), self.graph)
+    def smaller(tiles: int) -> Graph:
+        graph = place_constants(insert_converters(insert_forks(build(tiles), largest), largest))
         for node in graph.nodes:
-            if node.params != self.graph.node(node.name).params:
-                raise GraphError(
-                    f"node {node.name!r} is other hardware for {tiles} token tiles than for the largest run"
-                )
-        return graph.with_depths(
-            {(e.source, e.target): e.depth for e in self.graph.edges if e.depth is not None}
-        )
+            if node.params != largest.node(node.name).params:
+                raise GraphError(f"node {node.name!r} is other hardware for {tiles} token tiles than for all")
+        return graph
+
+    corners = [largest] if max_tiles == 1 else [largest, smaller(1)]
+    sized, schedules = size_fifos(corners, strategy)
+    depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
+    program = Program(sized, token_lanes, max_tiles, lambda tiles: smaller(tiles).with_depths(depths))
+    return program, schedules
