@@ -1,0 +1,1 @@
+"""FIFOs: their hardware (queue) and their depths (sizing)."""

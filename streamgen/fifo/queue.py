@@ -1,0 +1,215 @@
+"""Queue: a FIFO of any depth and width in the memory that suits it, first word falls through.
+
+    o = i, at least `latency` cycles later
+
+kind        built as                                          latency   depth
+register    one register, or a register slice                 1         1, 2
+lutram      LUT memory, read combinationally                  1         from 2
+bram, uram  block memory, its read register, output register  3         from 8
+
+`depth` is exact: with the output stopped the queue takes `depth` tokens, no more. The read register and
+the output register of the block memories are part of that depth, not on top of it. One token a
+cycle: a token offered in cycle t is taken in t when (pushes before t) - (pops before t) < depth, so
+`i.ready` is a register. Only depth 1 is different: the full register is ready in the cycle in which its
+token leaves (`i.ready` depends on `o.ready`), else tokens would move every other cycle.
+`level` is (pushes before t) - (pops before t).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from streamgen.cost import Resources
+from streamgen.stream.register_slice import add_skid, skid_resources
+
+__all__ = ["Kind", "Queue", "QueueParams"]
+
+Kind = Literal["register", "lutram", "bram", "uram"]
+
+_RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
+_LATENCY = {"register": 1, "lutram": 1, "bram": 3, "uram": 3}
+# A block memory with its two registers moves a token a cycle from this depth on.
+_BLOCK_DEPTH = 8
+# Up to here LUT memory is the natural choice.
+_LUTRAM_DEPTH = 64
+_LUTRAM_BITS = 2048
+# Simple dual port shapes (rows, columns, RAMB36), and the blocks on the card, to compare shares of it.
+_BRAM_SHAPES = (
+    *((512 << k, columns, 1.0) for k, columns in enumerate((72, 36, 18, 9, 4, 2, 1))),
+    *((512 << k, columns, 0.5) for k, columns in enumerate((36, 18, 9, 4, 2, 1))),
+)
+_URAM_ROWS, _URAM_COLUMNS = 4096, 72
+_BRAM_OF_CARD, _URAM_OF_CARD = 1776, 960
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueParams:
+    """bits: payload width. depth: tokens it holds. memory: the kind, or None for the one that suits.
+
+    Which kind suits: registers up to depth 2, LUT memory up to depth 64 or 2048 bits, else block or ultra
+    RAM, whichever takes the smaller share of the U55C's.
+    """
+
+    bits: int
+    depth: int
+    memory: Kind | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} of a queue must be at least 1, not {getattr(self, name)}")
+        if self.memory not in (None, "register", *_RAM_STYLE):
+            raise ValueError(
+                f"memory of a queue must be register, lutram, bram, uram or None, not {self.memory!r}"
+            )
+        if self.memory == "register" and self.depth > 2:
+            raise ValueError(f"depth of a register queue must be at most 2, not {self.depth}")
+        least = {"lutram": 2, "bram": _BLOCK_DEPTH, "uram": _BLOCK_DEPTH}.get(self.memory or "register", 1)
+        if self.depth < least:
+            raise ValueError(f"depth of a {self.memory} queue must be at least {least}, not {self.depth}")
+
+    @property
+    def kind(self) -> Kind:
+        """What the queue is built of."""
+        if self.memory is not None:
+            return self.memory
+        if self.depth <= 2:
+            return "register"
+        if self.depth <= _LUTRAM_DEPTH or self.depth * self.bits <= _LUTRAM_BITS:
+            return "lutram"
+        if self._bram / _BRAM_OF_CARD <= self._uram / _URAM_OF_CARD:
+            return "bram"
+        return "uram"
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a token taken by an empty queue to the token offered."""
+        return _LATENCY[self.kind]
+
+    @property
+    def resources(self) -> Resources:
+        count = bits_for(self.depth)
+        if self.kind == "register":
+            if self.depth == 1:
+                return Resources(lut=3, ff=self.bits + 1)
+            return skid_resources(self.bits, 1)
+        pointers = Resources(lut=10 * count + 8, ff=4 * count + 6)
+        if self.kind == "lutram":
+            # 8 LUTs hold 32 rows of 14 bits or 64 rows of 7 bits; a LUT chooses among up to 4 banks
+            slices = -(-self.bits // 14) if self.depth <= 32 else -(-self.bits // 7) * -(-self.depth // 64)
+            banks = -(-self.depth // 64)
+            return pointers + Resources(lut=8 * slices + self.bits * (banks // 2) + banks, ff=0)
+        pointers += Resources(lut=4, ff=self.bits)
+        if self.kind == "bram":
+            return pointers + Resources(lut=0, ff=0, bram=self._bram)
+        return pointers + Resources(lut=0, ff=0, uram=self._uram)
+
+    @property
+    def _bram(self) -> float:
+        return min(
+            -(-self.depth // rows) * -(-self.bits // columns) * blocks
+            for rows, columns, blocks in _BRAM_SHAPES
+        )
+
+    @property
+    def _uram(self) -> float:
+        return -(-self.depth // _URAM_ROWS) * -(-self.bits // _URAM_COLUMNS)
+
+    def build(self) -> "Queue":
+        return Queue(self)
+
+
+class Queue(wiring.Component):
+    """`i` to `o`; `level` is the number of tokens inside."""
+
+    def __init__(self, params: QueueParams) -> None:
+        self._params = params
+        signature = stream.Signature(params.bits)
+        super().__init__({"i": In(signature), "o": Out(signature), "level": Out(range(params.depth + 1))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        if self._params.kind != "register":
+            self._build_memory(m)
+        elif self._params.depth == 2:
+            m.d.comb += self.level.eq(add_skid(m, wiring.flipped(self.i), [wiring.flipped(self.o)]))
+        else:
+            payload = Signal(self._params.bits, reset_less=True)
+            m.d.comb += [
+                self.i.ready.eq(~self.level | self.o.ready),
+                self.o.valid.eq(self.level),
+                self.o.payload.eq(payload),
+            ]
+            with m.If(self.i.ready):
+                m.d.sync += [self.level.eq(self.i.valid), payload.eq(self.i.payload)]
+        return m
+
+    def _build_memory(self, m: Module) -> None:
+        params = self._params
+        m.submodules.memory = rows = Memory(
+            shape=params.bits, depth=params.depth, init=[], attrs={"ram_style": _RAM_STYLE[params.kind]}
+        )
+        push = Signal()
+        pop = Signal()
+        full = Signal()
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            push.eq(self.i.valid & ~full),
+            pop.eq(self.o.valid & self.o.ready),
+        ]
+        with m.If(push & ~pop):
+            m.d.sync += [self.level.eq(self.level + 1), full.eq(self.level == params.depth - 1)]
+        with m.Elif(pop & ~push):
+            m.d.sync += [self.level.eq(self.level - 1), full.eq(0)]
+
+        write = rows.write_port()
+        m.d.comb += [write.en.eq(push), write.data.eq(self.i.payload)]
+        self._advance(m, write.addr, push)
+        if params.kind == "lutram":
+            read = rows.read_port(domain="comb")
+            occupied = Signal()
+            m.d.comb += [self.o.valid.eq(occupied), self.o.payload.eq(read.data)]
+            self._advance(m, read.addr, pop)
+            with m.If(push & ~pop):
+                m.d.sync += occupied.eq(1)
+            with m.Elif(pop & ~push):
+                m.d.sync += occupied.eq(self.level != 1)
+            return
+
+        # memory -> its read register (fetched) -> output register (o.valid)
+        read = rows.read_port(domain="sync")
+        stored = Signal(range(params.depth + 1))  # in the memory proper
+        occupied = Signal()  # stored != 0
+        fetched = Signal()
+        shift = Signal()
+        fetch = Signal()
+        output = Signal(params.bits, reset_less=True)
+        m.d.comb += [
+            self.o.payload.eq(output),
+            shift.eq(~self.o.valid | self.o.ready),
+            read.en.eq(~fetched | shift),
+            fetch.eq(read.en & occupied),
+        ]
+        self._advance(m, read.addr, fetch)
+        with m.If(push & ~fetch):
+            m.d.sync += [stored.eq(stored + 1), occupied.eq(1)]
+        with m.Elif(fetch & ~push):
+            m.d.sync += [stored.eq(stored - 1), occupied.eq(stored != 1)]
+        with m.If(read.en):
+            m.d.sync += fetched.eq(occupied)
+        with m.If(shift):
+            m.d.sync += [self.o.valid.eq(fetched), output.eq(read.data)]
+
+    def _advance(self, m: Module, address: Signal, step: Signal) -> None:
+        last = self._params.depth - 1
+        pointer = Signal.like(address)
+        m.d.comb += address.eq(pointer)
+        with m.If(step):
+            m.d.sync += pointer.eq(pointer + 1)
+            with m.If(pointer == last):
+                m.d.sync += pointer.eq(0)
