@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from streamgen.converters import PingPongParams
 from streamgen.errors import GraphError
-from streamgen.fifo import QueueParams, Stream, schedule
-from streamgen.fifo.sizing import Schedule, Strategy
+from streamgen.fifo.queue import QueueParams
+from streamgen.fifo.sizing import Schedule, Strategy, Stream, schedule
 from streamgen.graph import Edge, Graph, Node, Port, verify
 from streamgen.itensor import same_stream
 from streamgen.kernels.fork import ForkParams
@@ -93,7 +93,7 @@ def insert_converters(graph: Graph, largest: Graph | None = None) -> Graph:
 
 
 def place_constants(graph: Graph) -> Graph:
-    """Lay the constants of each memory channel one after the other into one buffer: set every load's offset."""
+    """Lay the constants of each memory channel one after the other into one buffer; set the offsets."""
     free: dict[int, int] = {}
     offsets: dict[str, int] = {}
     for tensor in graph.tensors:

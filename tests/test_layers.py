@@ -1,0 +1,113 @@
+"""A module imports only from floors below its own; the runtime loads nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamgen
+
+PACKAGE = Path(streamgen.__file__).parent
+
+# The floors of the house. Modules that share an entry are one block and may import one another.
+FLOORS: list[list[set[str]]] = [
+    [{"errors", "formats", "packing", "config", "cost", "contract", "manifest", "itensor", "quantisation"}],
+    [{"rtl"}],
+    [{"arith"}, {"stream"}, {"graph"}],
+    [{"fifo"}, {"golden"}],
+    [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
+    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
+    [{"compiler", "report", "cli"}],
+]
+APART = "runtime"
+
+
+def _place(name: str) -> tuple[int, int]:
+    for floor, blocks in enumerate(FLOORS):
+        for index, block in enumerate(blocks):
+            if name in block:
+                return floor, index
+    raise AssertionError(f"streamgen.{name} stands on no floor: add it to FLOORS")
+
+
+def _imports(path: Path) -> list[tuple[int, str]]:
+    """(line, dotted module) of every import in a file, whatever its indentation."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            found.append((node.lineno, node.module or ""))
+            if node.module == "streamgen":
+                found += [(node.lineno, f"streamgen.{alias.name}") for alias in node.names]
+    return found
+
+
+def _violations(package: Path) -> list[str]:
+    wrong = []
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        name = parts[0]
+        for line, module in _imports(path):
+            where = f"{path.relative_to(package.parent)}:{line}: imports {module}"
+            if module == "sim" or module.startswith("sim."):
+                wrong.append(f"{where}; streamgen never imports the verification kit")
+            if module.split(".")[0] == "torch" and name not in ("frontend", "compiler"):
+                wrong.append(f"{where}; only the frontend knows torch")
+            if not module.startswith("streamgen.") or name == "__init__":
+                continue
+            other = module.split(".")[1]
+            if other == name:
+                continue
+            if name == APART:
+                allowed = other != APART and _place(other)[0] == 0
+            elif other == APART:
+                allowed = _place(name)[0] == len(FLOORS) - 1
+            else:
+                mine, theirs = _place(name), _place(other)
+                allowed = theirs[0] < mine[0] or theirs == mine
+            if not allowed:
+                wrong.append(f"{where}; that is not on a floor below {name}")
+    return wrong
+
+
+def test_floors() -> None:
+    assert _violations(PACKAGE) == []
+
+
+def test_every_module_stands_on_a_floor() -> None:
+    for path in PACKAGE.iterdir():
+        is_module = path.suffix == ".py" or (path / "__init__.py").exists()
+        if is_module and path.stem not in ("__init__", APART):
+            _place(path.stem)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("kernels/a.py", "from streamgen.converters import x", "not on a floor below kernels"),
+        ("fifo/a.py", "def f():\n    import streamgen.emit", "not on a floor below fifo"),
+        ("runtime/a.py", "from streamgen import graph", "not on a floor below runtime"),
+        ("stream/a.py", "import sim.bench", "never imports the verification kit"),
+        ("lower/a.py", "import torch.nn", "only the frontend knows torch"),
+    ],
+)
+def test_violations_are_found(tmp_path: Path, file: str, text: str, message: str) -> None:
+    path = tmp_path / "streamgen" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert len(found := _violations(tmp_path / "streamgen")) == 1
+    assert message in found[0]
+
+
+def test_runtime_is_light() -> None:
+    code = (
+        "import sys, streamgen.runtime\n"
+        "heavy = {'torch', 'amaranth', 'scipy', 'pyosys'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
