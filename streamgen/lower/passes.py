@@ -124,32 +124,38 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
 
 
 def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port], int], Schedule]:
-    streams = []
-    for phase in range(graph.phases):
-        curves = {n.name: n.params.curves(b) for n in graph.nodes if (b := n.bounds[phase]) is not None}
-        cycles = {
-            name: {port: curve.cycles() for port, curve in ports.items()} for name, ports in curves.items()
-        }
-        for edge in graph.edges:
-            itensor = graph.itensor(edge, phase)
-            if itensor is None:
-                continue
-            streams.append(
-                (
-                    edge,
-                    Stream(
-                        edge.source.node,
-                        edge.target.node,
-                        itensor.token_bits,
-                        cycles[edge.source.node][edge.source.name],
-                        cycles[edge.target.node][edge.target.name],
-                        QueueParams(width=itensor.token_bits, depth=LINK_DEPTH).latency,
-                    ),
-                )
+    curves = {
+        (node.name, phase): {port: curve.cycles() for port, curve in node.params.curves(bounds).items()}
+        for node in graph.nodes
+        for phase, bounds in enumerate(node.bounds)
+        if bounds is not None
+    }
+    used = [
+        (edge, phase, itensor.token_bits)
+        for edge in graph.edges
+        for phase in range(graph.phases)
+        if (itensor := graph.itensor(edge, phase)) is not None
+    ]
+    depths = [LINK_DEPTH] * len(used)
+    while True:  # a deep FIFO is slower than a shallow one, which can only make FIFOs deeper
+        streams = [
+            Stream(
+                edge.source.node,
+                edge.target.node,
+                bits,
+                curves[edge.source.node, phase][edge.source.name],
+                curves[edge.target.node, phase][edge.target.name],
+                QueueParams(bits=bits, depth=depth).latency,
             )
-    plan = schedule([n.name for n in graph.nodes], [s for _, s in streams], strategy)
-    depths: dict[tuple[Port, Port], int] = {}
-    for (edge, _), depth in zip(streams, plan.depths, strict=True):
+            for (edge, phase, bits), depth in zip(used, depths, strict=True)
+        ]
+        plan = schedule([n.name for n in graph.nodes], streams, strategy)
+        found = [max(old, new) for old, new in zip(depths, plan.depths, strict=True)]
+        if found == depths:
+            break
+        depths = found
+    largest: dict[tuple[Port, Port], int] = {}
+    for (edge, _, _), depth in zip(used, depths, strict=True):
         key = (edge.source, edge.target)
-        depths[key] = max(depths.get(key, LINK_DEPTH), depth)
-    return depths, plan
+        largest[key] = max(largest.get(key, 0), depth)
+    return largest, plan
