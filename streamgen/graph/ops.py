@@ -194,7 +194,8 @@ class LogicalGraph:
     def __post_init__(self) -> None:
         features: dict[str, int] = {}
         used = set(self.outputs)
-        for value in (*self.inputs, *self.operations):
+        defined: list[Value | Operation] = [*self.inputs, *self.operations]
+        for value in defined:
             if not value.name.isidentifier() or not value.name.isascii():
                 raise GraphError(f"{value.name!r} is not a name: letters, digits and _ make one")
             if value.name in features:

@@ -1,0 +1,6 @@
+"""From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch."""
+
+from streamgen.frontend.export import import_module
+from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
+
+__all__ = ["FeedForward", "default_checkpoint", "import_module", "load_feed_forward"]
