@@ -70,7 +70,7 @@ def explore(shapes: Sequence[LinearShape], config: CompileConfig, rate: float) -
             f"channels {', '.join(map(str, plan.channels))}"
         )
     reasons.append(f"growth ended: {stop}")
-    pad = max([MX_GROUP, *(plan.tile for plan in placed.values())])
+    pad = max([MX_GROUP, *(s.group or 0 for s in shapes), *(plan.tile for plan in placed.values())])
     return Plan(
         token_lanes=lanes,
         feature_pad=pad,
@@ -105,9 +105,7 @@ def _grow(
             plan.columns < _MAX_COLUMNS and columns + plan.columns < config.channels
         ):  # one is left for inputs, outputs
             steps.append(replace(plan, columns=plan.columns * 2))
-        if (
-            plan.n_lanes * MX_GROUP * (4 if by_name[name].grouped else 8) < 512
-        ):  # a step takes one beat at most
+        if plan.n_lanes * MX_GROUP * (4 if by_name[name].group else 8) < 512:  # a step takes one beat at most
             steps.append(replace(plan, n_lanes=plan.n_lanes * 2))
         affordable = [s for s in steps if (s.tile - plan.tile) * lanes * MX_GROUP <= free]
         if steps and not affordable:
@@ -126,10 +124,10 @@ def _times(
     k_steps = -(-shape.k // MX_GROUP)
     n_tiles = -(-shape.n // plan.tile)
     t_tiles = -(-tokens // lanes)
-    if shape.grouped:
+    if shape.group:
         scales = MemoryLayout(f"i{config.scale_bits}", (plan.n_lanes, 1, 1 + config.minimum))
         bits = plan.n_lanes * MX_GROUP * 4 * k_steps
-        bits += scales.token_slot * -(-shape.k // config.group)
+        bits += scales.token_slot * -(-shape.k // shape.group)
     else:
         bits = plan.n_lanes * MX_GROUP * 8 * k_steps
     bits = (bits + plan.n_lanes * 32) * n_tiles

@@ -16,7 +16,7 @@ class LinearShape:
     k: int
     n: int
     level: int
-    grouped: bool  # 4-bit codes with group scales, else 8-bit codes with row scales
+    group: int | None  # weights that share a scale (4-bit codes); None: 8-bit codes, one scale a row
 
 
 @dataclass(frozen=True, kw_only=True)

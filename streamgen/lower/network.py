@@ -18,6 +18,7 @@ import numpy as np
 
 from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
+from streamgen.formats import MX_GROUP
 from streamgen.graph import Graph, Port
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary
 from streamgen.graph.plan import LinearShape, Plan
@@ -27,31 +28,41 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
-from streamgen.quantisation import QuantisedWeight, quantise
+from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
 __all__ = ["linear_shapes", "lower_network", "quantise_weights"]
 
+KERNELS = {"add": "add", "mul": "multiply"}
 WORD_LANES = 16  # 32-bit words of a beat: tokens of values that come from memory
 
 
 def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, QuantisedWeight]:
-    """Weights of every linear on the grid that the hardware computes with, by operation name."""
+    """Weights of every linear on the grid that the hardware computes with, by operation name.
+
+    A weight that brings its own 4-bit grid keeps it. ValueError names an operation whose weight is not
+    finite, or whose grid has minimums that the configuration leaves out.
+    """
     weights = {}
     for operation in network.operations:
         op = operation.op
-        if isinstance(op, Linear):
-            weights[operation.name] = quantise(
-                op.weight,
-                format=config.weights,
-                group=config.group,
-                scale_bits=config.scale_bits,
-                minimum=config.minimum,
-                grid=op.grid if config.weights == "w4" else None,
-            )
+        if not isinstance(op, Linear):
+            continue
+        bits, symmetric = config.scale_bits, not config.minimum
+        try:
+            if config.weights == "w8":
+                weights[operation.name] = quantise_w8(op.weight)
+            elif op.grid is not None:
+                weights[operation.name] = quantise_grid(op.grid, scale_bits=bits, symmetric=symmetric)
+            else:
+                weights[operation.name] = quantise_w4(
+                    op.weight, group=config.group, scale_bits=bits, symmetric=symmetric
+                )
+        except ValueError as error:
+            raise ValueError(f"weight of {operation.name!r} ({operation.where}): {error}") from error
     return weights
 
 
-def linear_shapes(network: LogicalGraph, config: CompileConfig) -> list[LinearShape]:
+def linear_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) -> list[LinearShape]:
     """What the explorer needs of each linear, in order."""
     level: dict[str, int] = {value.name: 0 for value in network.inputs}
     shapes = []
@@ -59,8 +70,8 @@ def linear_shapes(network: LogicalGraph, config: CompileConfig) -> list[LinearSh
         at = max((level[name] for name in operation.inputs), default=0)
         if isinstance(operation.op, Linear):
             n, k = operation.op.weight.shape
-            grouped = config.weights == "w4"
-            shapes.append(LinearShape(name=operation.name, k=k, n=n, level=at, grouped=grouped))
+            group = weights[operation.name].group
+            shapes.append(LinearShape(name=operation.name, k=k, n=n, level=at, group=group))
             at += 1
         level[operation.name] = at
     return shapes
@@ -141,7 +152,7 @@ class _Lowering:
         if isinstance(op, Unary):
             return _Value(operation.features, self._unary(operation.name, op.function, operands[0]))
         if isinstance(op, Binary):
-            return _Value(operation.features, self._binary(operation.name, op.operation, *operands))
+            return _Value(operation.features, self._binary(operation.name, KERNELS[op.operation], *operands))
         raise GraphError(f"operation {operation.name!r} is a {type(op).__name__}; no kernel computes it")
 
     def _unary(self, name: str, function: str, operand: _Value) -> Port:
@@ -181,7 +192,7 @@ class _Lowering:
             t_lanes=self._plan.token_lanes,
             n_lanes=plan.n_lanes,
             formats=(weight.format,),
-            group=self._config.group,
+            group=weight.group or MX_GROUP,
             scale_bits=self._config.scale_bits if grouped else 0,
             minimum=weight.minimum is not None,
             max_k=width,
@@ -278,7 +289,8 @@ def _column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str,
     tensors = {"i_w": codes, "i_r": scale}
     if weight.scale is not None:
         parts = [weight.scale] if weight.minimum is None else [weight.scale, weight.minimum]
-        groups = np.zeros((rows, -(-width // weight.group), len(parts)), weight.scale.dtype)
+        assert weight.group is not None
+        groups = np.zeros((rows, width // weight.group, len(parts)), weight.scale.dtype)
         for i, part in enumerate(parts):
             groups[:n, : part.shape[1], i] = part
         tensors["i_s"] = groups

@@ -1,0 +1,134 @@
+"""Programs as files, so that a written accelerator keeps its golden model.
+
+`graph.json` holds the nodes (params once, bounds for every number of token tiles), edges and tensors,
+`constants.npz` the arrays. Params are written as their class and fields; a user's own kernel must be
+importable under the same name when the folder is loaded.
+"""
+
+import dataclasses
+import importlib
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.ir import Edge, Graph, Node, Port, Tensor
+from streamgen.graph.program import Program
+from streamgen.graph.verify import verify
+from streamgen.itensor import ITensor
+
+__all__ = ["load_program", "save_program"]
+
+_GRAPH, _CONSTANTS = "graph.json", "constants.npz"
+
+
+def save_program(program: Program, folder: Path) -> None:
+    """Write a program into an existing folder; the same program gives the same bytes."""
+    graph = program.graph
+    tiles = range(1, program.max_tiles + 1)
+    by_tiles = [program.at(t).by_name for t in tiles]
+    document = {
+        "name": graph.name,
+        "token_lanes": program.token_lanes,
+        "max_tiles": program.max_tiles,
+        "nodes": [
+            {
+                "name": node.name,
+                "params": _encode(node.params),
+                "bounds": [[_encode(b) for b in nodes[node.name].bounds] for nodes in by_tiles],
+            }
+            for node in graph.nodes
+        ],
+        "edges": [[str(e.source), str(e.target), e.depth] for e in graph.edges],
+        "tensors": [[t.name, t.role, t.node, list(t.shape), t.channel] for t in graph.tensors],
+    }
+    (folder / _GRAPH).write_text(json.dumps(document, indent=1) + "\n")
+    with zipfile.ZipFile(folder / _CONSTANTS, "w", zipfile.ZIP_DEFLATED) as archive:
+        for tensor in graph.tensors:
+            if tensor.data is not None:
+                # a fixed date, so that the bytes depend on nothing but the data
+                with archive.open(zipfile.ZipInfo(f"{tensor.name}.npy"), "w") as file:
+                    np.lib.format.write_array(file, tensor.data, allow_pickle=False)
+
+
+def load_program(folder: Path) -> Program:
+    """Read what `save_program` wrote. GraphError names a missing, corrupt or foreign part."""
+    try:
+        document = json.loads((folder / _GRAPH).read_text())
+        with np.load(folder / _CONSTANTS, allow_pickle=False) as archive:
+            constants = {name: archive[name] for name in archive.files}
+        return _program(document, constants)
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        IndexError,
+        json.JSONDecodeError,
+        zipfile.BadZipFile,
+        ValueError,
+    ) as error:
+        raise GraphError(f"{folder} holds no readable program: {error}") from error
+
+
+def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Program:
+    params = {n["name"]: _decode(n["params"]) for n in document["nodes"]}
+    edges = tuple(Edge(_port(s), _port(t), depth) for s, t, depth in document["edges"])
+
+    def graph(tiles: int) -> Graph:
+        nodes = tuple(
+            Node(n["name"], params[n["name"]], tuple(_decode(b) for b in n["bounds"][tiles - 1]))
+            for n in document["nodes"]
+        )
+        return verify(Graph(document["name"], nodes, edges, tensors))
+
+    tensors: tuple[Tensor, ...] = tuple(
+        Tensor(name, role, node, tuple(shape), channel, constants[name] if role == "constant" else None)
+        for name, role, node, shape, channel in document["tensors"]
+    )
+    largest = document["max_tiles"]
+    return Program(graph(largest), document["token_lanes"], largest, graph)
+
+
+def _port(text: str) -> Port:
+    node, _, name = text.partition(".")
+    return Port(node, name)
+
+
+def _encode(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, ITensor):
+        return {"itensor": str(value)}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"map": {key: _encode(item) for key, item in value.items()}}
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return {"class": f"{type(value).__module__}:{type(value).__qualname__}", "fields": fields}
+    raise GraphError(
+        f"{value!r} cannot be written: params hold numbers, strings, tuples, ITensors and such dataclasses"
+    )
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "itensor" in value:
+        return ITensor.parse(value["itensor"])
+    if "map" in value:
+        return {key: _decode(item) for key, item in value["map"].items()}
+    module, _, name = value["class"].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise GraphError(f"the program uses {name} of {module}, which cannot be imported: {error}") from error
+    if not dataclasses.is_dataclass(found):
+        raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
+    return found(**{key: _decode(item) for key, item in value["fields"].items()})
