@@ -1,0 +1,192 @@
+"""The ends of streams in a bench: sources that feed inputs, sinks that drain outputs, spies inside.
+
+A port works on the slots of amaranth's simulation engine. Each cycle the bench calls `observe` with
+everything settled, then `drive`, which sets what the port shows in the next cycle.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from random import Random
+from typing import Any
+
+from amaranth.hdl import Value
+
+from sim.monitor import StreamMonitor
+
+__all__ = ["Port", "Sink", "Source", "Spy", "Stalls"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """Random pauses, the same for the same seed.
+
+    sources, sinks: the chance that an input (output) pauses after a token. Most pauses last 1-4 cycles,
+    one in 16 lasts up to 40, so that queues run both empty and full. After one pause in four a sink
+    keeps `ready` low until it sees `valid`, which stops a component whose valid waits for ready.
+    """
+
+    seed: int
+    sources: float = 0.0
+    sinks: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("sources", "sinks"):
+            chance = getattr(self, name)
+            if not 0.0 <= chance <= 1.0:
+                raise ValueError(f"{name} must be a chance from 0 to 1, not {chance!r}")
+
+
+class Port:
+    """A stream: its slots in the engine, its monitor, the tokens to move and the cycles in which they did."""
+
+    def __init__(
+        self, name: str, interface: Any, engine: Any, *, random: Random, chance: float, hold: int, remark: str
+    ) -> None:
+        state = engine.state
+        payload = Value.cast(interface.payload)
+        self.name = name
+        self.valid, self.ready, self.payload = (
+            state.slots[state.get_signal(Value.cast(signal))]
+            for signal in (interface.valid, interface.ready, payload)
+        )
+        self.width = len(payload)
+        self.mask = (1 << self.width) - 1
+        self.monitor = StreamMonitor(name, remark)
+        self.count = 0
+        self.tokens: list[int] = []
+        self.cycles: list[int] = []
+        self._random = random
+        self._chance = chance
+        self._hold = hold
+        self.begin()
+
+    def begin(self) -> None:
+        """Before the first cycle, also after a reset: nothing has moved."""
+        self.monitor.reset()
+        self.pause = 0
+        self.waits = False
+        if self._chance:
+            self._draw_pause()
+        self.pause += self._hold
+        self.cycles.clear()
+
+    def _draw_pause(self) -> None:
+        random = self._random
+        if random.random() < self._chance:
+            self.pause = random.randrange(5, 41) if random.random() < 1 / 16 else random.randrange(1, 5)
+            self.waits = random.random() < 0.25
+
+    @property
+    def left(self) -> int:
+        """Tokens that have not moved yet."""
+        return self.count - len(self.cycles)
+
+    def observe(self, cycle: int) -> bool:
+        """Look at the settled cycle; return whether a token moves."""
+        raise NotImplementedError
+
+    def drive(self) -> None:
+        """Set what the port shows in the next cycle."""
+
+    def status(self) -> str:
+        """Who waits for whom."""
+        raise NotImplementedError
+
+    def progress(self) -> str:
+        """How many tokens are left."""
+        return f"{self.left} of {self.count}"
+
+
+class Source(Port):
+    """Feeds an input; a token stays until it is taken."""
+
+    def load(self, tokens: Sequence[int]) -> None:
+        self.tokens = [index(token) for token in tokens]
+        self.count = len(self.tokens)
+        for k, token in enumerate(self.tokens):
+            if not 0 <= token <= self.mask:
+                raise ValueError(
+                    f"token {k} of {self.name!r} is {token:#x}; the stream has {self.width} bits"
+                )
+
+    def begin(self) -> None:
+        super().begin()
+        self.valid.update(0)
+
+    def observe(self, cycle: int) -> bool:
+        if self.valid.curr and self.ready.curr:
+            self.cycles.append(cycle)
+            if self._chance:
+                self._draw_pause()
+            return True
+        return False
+
+    def drive(self) -> None:
+        if self.pause:
+            self.pause -= 1
+            self.valid.update(0)
+        elif len(self.cycles) < self.count:
+            self.valid.update(1)
+            self.payload.update(self.tokens[len(self.cycles)])
+        else:
+            self.valid.update(0)
+
+    def status(self) -> str:
+        if self.valid.curr:
+            return "the component does not take the token"
+        return "the component waits, no token is left" if self.ready.curr else ""
+
+
+class Sink(Port):
+    """Drains an output; `offered` are the cycles in which tokens were first valid."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.tokens.clear()
+        self.offered: list[int] = []
+        self.ready.update(0)
+
+    def observe(self, cycle: int) -> bool:
+        valid = self.valid.curr
+        payload = self.payload.curr & self.mask
+        if valid and len(self.offered) == len(self.tokens):
+            self.offered.append(cycle)
+        if self.monitor.observe(cycle, valid, self.ready.curr, payload):
+            self.cycles.append(cycle)
+            self.tokens.append(payload)
+            if self._chance:
+                self._draw_pause()
+            return True
+        if valid:
+            self.waits = False
+        return False
+
+    def drive(self) -> None:
+        if self.pause:
+            self.pause -= 1
+            self.ready.update(0)
+        else:
+            self.ready.update(0 if self.waits else 1)
+
+    def status(self) -> str:
+        if self.left <= 0:
+            return ""
+        if self.waits:
+            return "the sink waits for valid before it raises ready: valid must not wait for ready"
+        return "the bench waits for the component"
+
+
+class Spy(Port):
+    """Watches a stream inside the component."""
+
+    def observe(self, cycle: int) -> bool:
+        return self.monitor.observe(cycle, self.valid.curr, self.ready.curr, self.payload.curr & self.mask)
+
+    def status(self) -> str:
+        if self.valid.curr:
+            return "the producer waits for the consumer"
+        return "the consumer waits for the producer" if self.ready.curr else "both wait"
+
+    def progress(self) -> str:
+        return f"{self.monitor.tokens} moved"
