@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, signed, unsigned
+from amaranth import Cat, Const, Module, Value, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
@@ -34,7 +34,7 @@ def normalise_integer(pipe: Pipeline, value: Value, precision: int, **along: Val
     one), low and rest (the bits for `round_up`), and what comes `along`. Widths of at least precision + 2.
     """
     width = max(len(value), precision + 2)
-    absolute = Mux(value[-1], -value, value)[: len(value)]
+    absolute = ((value ^ value[-1].replicate(len(value))) + value[-1])[: len(value)]
     padding = Const(0, width - len(value))
     s = pipe.stage(sign=value[-1], magnitude=Cat(absolute, padding), **along)
     kept = {name: getattr(s, name) for name in along}

@@ -71,7 +71,8 @@ def normalise_step(value: Value, step: int) -> tuple[Value, Value]:
 
 def round_up(kept_low: Value, rest: Value) -> Value:
     """To nearest, ties to even: whether `rest`, cut off below the bit `kept_low`, adds one to it."""
-    return rest[-1] & (kept_low | rest[:-1].any())
+    below = rest[:-1].any() if len(rest) > 1 else Const(0, 1)
+    return rest[-1] & (kept_low | below)
 
 
 def pack(

@@ -1,0 +1,123 @@
+"""Sum of two values of a format, correctly rounded.
+
+Stages: which operand is the greater; how far the smaller lies below it; its alignment; sum or
+difference; normalisation; rounding decision; packed result. Three bits below the significand (guard,
+round, and the OR of all further ones) decide the rounding of any sum: where more than one bit is
+cancelled, the operands were at most one place apart and nothing was shifted out.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth import Cat, Const, Module, Mux, Value, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.arith.format import Float
+from streamgen.arith.multiply import round_stages
+from streamgen.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
+
+__all__ = ["Add", "AddParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddParams:
+    """Addition in `form`."""
+
+    form: Float
+
+    @property
+    def latency(self) -> int:
+        """Stages, hence enabled cycles from operands to result."""
+        return 7
+
+    def golden(self, a: ndarray, b: ndarray) -> ndarray:
+        """float64 array of the sums of values of the format."""
+        with np.errstate(invalid="ignore"):
+            return self.form.round(np.asarray(a, np.float64) + np.asarray(b, np.float64))
+
+    def build(self) -> "Add":
+        return Add(self)
+
+
+class Add(wiring.Component):
+    """a, b: the bits of the operands; o: of the sum, `latency` enabled cycles later."""
+
+    def __init__(self, params: AddParams) -> None:
+        bits = unsigned(params.form.bits)
+        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
+        self._params = params
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        form = self._params.form
+        precision = form.precision
+        pipe = Pipeline(m, self.enable)
+
+        swap = self.a[:-1] < self.b[:-1]
+        s = pipe.stage(big=Mux(swap, self.b, self.a), small=Mux(swap, self.a, self.b))
+
+        big, small = operand(form, s.big), operand(form, s.small)
+        distance = (big.exponent - small.exponent)[: form.exponent_bits]  # not negative
+        places = (precision + 3).bit_length()
+        subtract = big.sign ^ small.sign
+        s = pipe.stage(
+            exponent=big.exponent,
+            big=big.significand,
+            small=small.significand & ~small.zero.replicate(precision),
+            distance=distance[:places],
+            far=distance[places:].any() if places < form.exponent_bits else Const(0, 1),
+            subtract=subtract,
+            sign=big.sign & ~(big.zero & ~small.sign),
+            zero=big.zero,
+            infinite=big.infinite,
+            nan=big.nan | small.nan | (big.infinite & small.infinite & subtract),
+        )
+
+        aligned = _align(Cat(Const(0, 3), s.small), s.distance, s.far)
+        kept = ("exponent", "sign", "zero", "infinite", "nan")
+        s = pipe.stage(
+            big=s.big, small=aligned, subtract=s.subtract, **{name: getattr(s, name) for name in kept}
+        )
+
+        width = precision + 4
+        flipped = s.small ^ s.subtract.replicate(len(s.small))
+        total = Cat(Const(0, 3), s.big) + Cat(flipped, s.subtract) + s.subtract
+        s = pipe.stage(total=total[:width], **{name: getattr(s, name) for name in kept})
+
+        normal, shift = s.total, Const(0, 0)
+        for step in (16, 4, 1):
+            if step < width:
+                normal, digit = normalise_step(normal, step)
+                shift = Cat(digit, shift)
+        exponent_bits = signed_width(-width, 2 << form.exponent_bits)
+        s = pipe.stage(normal=normal, shift=shift, **{name: getattr(s, name) for name in kept})
+
+        cancelled = ~s.normal[-1]
+        bits: Value = round_stages(
+            pipe,
+            form,
+            normal=s.normal,
+            sign=s.sign & (~cancelled | s.zero),
+            exponent=resize_signed(s.exponent + 1 - s.shift, exponent_bits),
+            zero=cancelled,
+            infinite=s.infinite,
+            nan=s.nan,
+        )
+        m.d.comb += self.o.eq(bits)
+        return m
+
+
+def _align(value: Value, distance: Value, far: Value) -> Value:
+    """`value` shifted right by `distance`, all the bits shifted out collected in the lowest one."""
+    width = len(value)
+    shifted: Value = value
+    lost: Value = Const(0, 1)
+    for bit in reversed(range(len(distance))):
+        amount = min(1 << bit, width)
+        lost = Mux(distance[bit], lost | shifted[:amount].any(), lost)
+        shifted = Mux(distance[bit], shifted >> amount, shifted)[:width]
+    sticky = Mux(far, value.any(), lost | shifted[0])
+    return Cat(sticky, Mux(far, 0, shifted[1:width]))
