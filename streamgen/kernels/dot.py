@@ -1,0 +1,183 @@
+"""The lane of the matmul column: one token row times two weight rows, 32 products each a cycle.
+
+    dot[n]  = sum over j of code[j] * weight[n][j]                          j = 0..31, n = 0, 1
+    term[n] = (scale[n] * dot[n] [+ minimum[n] * sum]) * 2^shift            shift = 15 - d
+    accumulator[n] = (0 if first else accumulator[n]) + term[n]             when valid
+
+A new group of 32 enters every cycle; nothing in a lane ever waits.
+
+Packing. Both weights of a column of the pair share the activation, so one multiplier (27 x 18, a
+DSP48E2) forms both products: (weight[1] * 2^s + weight[0]) * code. The packed products of several j are
+added as they are; the low field is read as a signed number and its sign is added back to the high one.
+That is exact while the low field holds the sum, |sum| < 2^(s-1), with |code| <= 127:
+
+    4-bit weights: 32 products * 127 * 8   =  32512 < 2^15, s = 16: all 32 before the fields part
+    8-bit weights:  8 products * 127 * 128 = 130048 < 2^17, s = 18: 8 before, 4 partial sums after
+
+so a weight of -128 is legal and an activation of -128 is not (the quantiser clamps to +-127). The
+packed factor has 16 + 5 = 21 or 18 + 9 = 27 bits. The caller forms it once for all tokens: `low` is
+weight[0], `high` is weight[1] less the borrow of weight[0]'s sign (`pack_weights`).
+
+Timing, in cycles after `codes`, `low`, `high`: `scales`, `minimums`, `sum` are expected `scale_delay`
+later, `shift`, `valid`, `first` `shift_delay` later, and `accumulators` change `latency` later.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["K_LANES", "Dot", "DotParams", "delayed", "pack_weights"]
+
+K_LANES = 32
+SUM_BITS = 13  # 32 * 127 and a sign
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotParams:
+    """What is built: the width of a weight (4 or 8), one or two weight rows, the group scale, the sum.
+
+    scale_bits: 0 builds a lane without group scales. accumulator_bits: the caller proves that it is enough.
+    """
+
+    weight_bits: int
+    rows: int
+    scale_bits: int
+    minimum: bool
+    accumulator_bits: int
+
+    @property
+    def field_bits(self) -> int:
+        """Distance of the two packed weights."""
+        return 16 if self.weight_bits == 4 else 18
+
+    @property
+    def packed_levels(self) -> int:
+        """Levels of the adder tree before the packed fields part."""
+        return 5 if self.weight_bits == 4 else 3
+
+    @property
+    def dot_bits(self) -> int:
+        """Width of one signed dot product."""
+        return (K_LANES * 127 << self.weight_bits - 1).bit_length() + 1
+
+    @property
+    def scale_delay(self) -> int:
+        return 2 + 5 + 1  # two registers of a DSP, the tree, the parting of the fields
+
+    @property
+    def shift_delay(self) -> int:
+        return self.scale_delay + (2 if self.scale_bits else 0) + self.minimum
+
+    @property
+    def latency(self) -> int:
+        return self.shift_delay + 2  # the shifter, the accumulator
+
+    @property
+    def multipliers(self) -> int:
+        """DSPs: 32 for the products, one for each scale and each minimum."""
+        return K_LANES + self.rows * (bool(self.scale_bits) + self.minimum)
+
+    def build(self) -> "Dot":
+        return Dot(self)
+
+
+class Dot(wiring.Component):
+    """codes, low, high, ... -> accumulators; see the module's docstring for the timing."""
+
+    def __init__(self, params: DotParams) -> None:
+        self.params = p = params
+        ports: dict[str, Any] = {
+            "codes": In(K_LANES * 8),
+            "low": In(K_LANES * p.weight_bits),
+            "shift": In(4),
+            "valid": In(1),
+            "first": In(1),
+            "accumulators": Out(p.rows * p.accumulator_bits),
+        }
+        if p.rows == 2:
+            ports["high"] = In(K_LANES * (p.weight_bits + 1))
+        if p.scale_bits:
+            ports["scales"] = In(p.rows * p.scale_bits)
+        if p.minimum:
+            ports["minimums"] = In(p.rows * p.scale_bits)
+            ports["sum"] = In(signed(SUM_BITS))
+        super().__init__(ports)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = self.params
+        valid, first = delayed(m, self.valid, 1), delayed(m, self.first, 1)
+        dots = self._dots(m, self._products(m))
+        for row, dot in enumerate(dots):
+            scaled: Value = dot
+            if p.scale_bits:
+                scale = self.scales.word_select(row, p.scale_bits).as_signed()
+                scaled = registered(m, registered(m, scale * dot))
+            if p.minimum:
+                minimum = self.minimums.word_select(row, p.scale_bits).as_signed()
+                scaled = registered(m, scaled + registered(m, registered(m, minimum * self.sum)))
+            term = registered(m, scaled << self.shift)
+            accumulator = Signal(signed(p.accumulator_bits), reset_less=True, name=f"accumulator_{row}")
+            with m.If(valid):
+                m.d.sync += accumulator.eq(term + Mux(first, 0, accumulator))
+            m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(accumulator)
+        return m
+
+    def _products(self, m: Module) -> list[Value]:
+        p = self.params
+        products = []
+        for j in range(K_LANES):
+            code = self.codes.word_select(j, 8).as_signed()
+            weight: Value = self.low.word_select(j, p.weight_bits).as_signed()
+            if p.rows == 2:
+                extended = Signal(signed(p.field_bits), name=f"low_{j}")
+                m.d.comb += extended.eq(weight)
+                weight = Cat(extended, self.high.word_select(j, p.weight_bits + 1)).as_signed()
+            products.append(registered(m, registered(m, weight * code)))
+        return products
+
+    def _dots(self, m: Module, terms: list[Value]) -> list[Value]:
+        """The adder tree, a level a register; the packed fields part after `packed_levels`."""
+        p = self.params
+        largest = 127 << p.weight_bits - 1
+        if p.rows == 2:
+            largest = (largest << p.field_bits) + largest
+        for level in range(p.packed_levels):
+            bits = (largest << level + 1).bit_length() + 1
+            terms = [registered(m, a + b, bits) for a, b in zip(terms[::2], terms[1::2], strict=True)]
+        if p.rows == 2:
+            fields = [
+                [registered(m, term[: p.field_bits].as_signed()) for term in terms],
+                [registered(m, (term >> p.field_bits) + term[p.field_bits - 1]) for term in terms],
+            ]
+        else:
+            fields = [[registered(m, term) for term in terms]]
+        dots = []
+        for partial in fields:
+            while len(partial) > 1:
+                partial = [registered(m, a + b) for a, b in zip(partial[::2], partial[1::2], strict=True)]
+            dots.append(partial[0][: p.dot_bits].as_signed())
+        return dots
+
+
+def pack_weights(low: Value, high: Value) -> Value:
+    """The upper part of the packed factor: `high`, less one when `low` is negative."""
+    return (high - low[-1])[: len(high) + 1]
+
+
+def registered(m: Module, value: Value, bits: int | None = None) -> Signal:
+    """`value` one cycle later, without reset; `bits` when its signed range is known to be smaller."""
+    shape = value.shape() if bits is None else signed(bits)
+    register = Signal(shape, reset_less=True, name="register")
+    m.d.sync += register.eq(value)
+    return register
+
+
+def delayed(m: Module, value: Value, cycles: int) -> Value:
+    """`value` some cycles later: a shift register without reset, which FPGAs keep in LUTs."""
+    for _ in range(cycles):
+        value = registered(m, value)
+    return value
