@@ -59,7 +59,7 @@ def load_program(folder: Path) -> Program:
     """Read what `save_program` wrote. GraphError names a missing, corrupt or foreign part."""
     try:
         document = json.loads((folder / _GRAPH).read_text())
-        with np.load(folder / _CONSTANTS, allow_pickle=False) as archive:
+        with (folder / _CONSTANTS).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             constants = {name: archive[name] for name in archive.files}
         return _program(document, constants)
     except (
