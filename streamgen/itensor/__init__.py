@@ -1,6 +1,28 @@
 """The iterative tensor: in which order the tiles of a tensor pass a point."""
 
 from streamgen.itensor.canonical import same_stream
+from streamgen.itensor.converter import Converter, infer_converter
+from streamgen.itensor.operations import (
+    permute_loops,
+    reassociate,
+    repeat,
+    split_loop,
+    tile,
+    transpose,
+    vectorize,
+)
 from streamgen.itensor.type import ITensor
 
-__all__ = ["ITensor", "same_stream"]
+__all__ = [
+    "Converter",
+    "ITensor",
+    "infer_converter",
+    "permute_loops",
+    "reassociate",
+    "repeat",
+    "same_stream",
+    "split_loop",
+    "tile",
+    "transpose",
+    "vectorize",
+]

@@ -59,7 +59,8 @@ class ITensor:
         strides = _integers("steps", steps, 1)
         if len(trips) != len(strides):
             raise ValueError(
-                f"tripcounts and steps must have one entry per loop; they have {len(trips)} and {len(strides)}"
+                f"tripcounts and steps must have one entry per loop; they have {len(trips)} and "
+                f"{len(strides)}"
             )
         if isinstance(iter_map, str) or not isinstance(iter_map, Iterable):
             raise TypeError(f"iter_map must be a sequence of sequences of loops, not {iter_map!r}")
@@ -103,7 +104,7 @@ class ITensor:
         """Extents of the tensor: where the last tile ends in each dimension."""
         return tuple(
             self.base[r]
-            + sum((self.tripcounts[l] - 1) * self.steps[l] for l in loops)
+            + sum((self.tripcounts[loop] - 1) * self.steps[loop] for loop in loops)
             + self.element_shape[r]
             for r, loops in enumerate(self.iter_map)
         )
