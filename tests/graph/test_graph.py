@@ -75,7 +75,8 @@ def test_prints_a_line_a_node_with_itensors_on_the_edges() -> None:
         ),
         (
             {"nodes": (_concat(), _fork())},
-            "graph 'g': edge copy.o_0 -> pair.i_0 runs against the order of the nodes: a cycle or a node out of order",
+            "graph 'g': edge copy.o_0 -> pair.i_0 runs against the order of the nodes: "
+            "a cycle or a node out of order",
         ),
         ({"edges": (*EDGES, EDGES[0])}, "graph 'g': port copy.i has 0 edges; exactly one is allowed"),
         (
@@ -92,7 +93,8 @@ def test_prints_a_line_a_node_with_itensors_on_the_edges() -> None:
         ),
         (
             {"nodes": (_fork(), _concat(COLUMNS))},
-            f"graph 'g': edge copy.o_0 -> pair.i_0, phase 0: the producer sends {ROWS}, the consumer wants {COLUMNS}",
+            f"graph 'g': edge copy.o_0 -> pair.i_0, phase 0: "
+            f"the producer sends {ROWS}, the consumer wants {COLUMNS}",
         ),
         (
             {"nodes": (replace(_fork(), bounds=({"itensor": ROWS}, None)), _concat())},
@@ -130,7 +132,7 @@ def test_pending_converters_relax_the_order_only() -> None:
         ),
         edges=(Edge(Port("source", "o_0"), Port("copy", "i")), *EDGES),
     )
-    with pytest.raises(GraphError, match="port source.i has 0 edges"):
+    with pytest.raises(GraphError, match=r"port source\.i has 0 edges"):
         verify(graph, converters_pending=True)
 
 
