@@ -46,17 +46,22 @@ class GraphBuilder:
         shape: tuple[int, ...],
         channel: int,
         data: np.ndarray | None = None,
-        prefetch: int = 64,
+        prefetch: int = 128,
+        burst: int = 64,
         largest: ITensor | None = None,
     ) -> Port:
         """A tensor read from memory in the order of `itensor`: an input, or a constant when it has `data`.
 
-        shape: the logical shape, at most `itensor.shape`. prefetch: FIFO depth in beats. largest: the
+        shape: the logical shape, at most `itensor.shape`. prefetch, burst: FIFO depth and longest burst in beats. largest: the
         itensor of the largest run, where it is not this one.
         """
-        layout = MemoryLayout(itensor.dtype, itensor.element_shape)
+        layout = MemoryLayout.of(itensor)
         params = LoadParams(
-            layout=layout, prefetch=prefetch, max_tokens=(largest or itensor).token_count, rate=self._rate
+            layout=layout,
+            prefetch=prefetch,
+            burst=burst,
+            max_tokens=(largest or itensor).token_count,
+            rate=self._rate,
         )
         node = self._add(f"load_{name}", params, {"itensor": itensor, "offset": 0})
         role = "input" if data is None else "constant"
@@ -75,7 +80,7 @@ class GraphBuilder:
     ) -> None:
         """Write a stream to memory as an output tensor, in the order of `itensor` (default: as it comes)."""
         itensor = itensor or self.itensor(source)
-        layout = MemoryLayout(itensor.dtype, itensor.element_shape)
+        layout = MemoryLayout.of(itensor)
         params = StoreParams(layout=layout, max_tokens=(largest or itensor).token_count, rate=self._rate)
         node = self._add(f"store_{name}", params, {"itensor": itensor, "offset": 0})
         self._edges.append(Edge(source, Port(node, "i")))

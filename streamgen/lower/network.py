@@ -28,11 +28,13 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
+from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
 __all__ = ["linear_shapes", "lower_network", "quantise_weights"]
 
 KERNELS = {"add": "add", "mul": "multiply"}
+THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
 WORD_LANES = 16  # 32-bit words of a beat: tokens of values that come from memory
 
 
@@ -246,12 +248,22 @@ class _Lowering:
         return self._quantised[source]
 
     def _constant(self, name: str, data: np.ndarray, wanted: ITensor, channel: int) -> Port:
-        """Load a constant once, in the order in which `wanted` meets each tile first."""
+        """Load a constant once, in the order in which `wanted` meets each tile first.
+
+        Streams of whole beats a token (codes) run ahead by the configured depth, thinner ones less.
+        """
         once = _without_reuse(wanted)
         padded = np.zeros(once.shape, data.dtype)
         padded[tuple(slice(extent) for extent in data.shape)] = data
+        wide = MemoryLayout.of(once).tokens_per_beat == 1
         return self._builder.load(
-            name, once, shape=data.shape, channel=channel, data=padded, prefetch=self._config.prefetch_beats
+            name,
+            once,
+            shape=data.shape,
+            channel=channel,
+            data=padded,
+            prefetch=self._config.prefetch_beats if wide else THIN_PREFETCH,
+            burst=64 if wide else THIN_BURST,
         )
 
     def _port(self, value: _Value, reader: str) -> Port:

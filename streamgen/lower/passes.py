@@ -100,7 +100,7 @@ def place_constants(graph: Graph) -> Graph:
         if tensor.role == "constant":
             itensor = graph.tensor_itensor(tensor)
             offsets[tensor.node] = free.get(tensor.channel, 0)
-            layout = MemoryLayout(itensor.dtype, itensor.element_shape)
+            layout = MemoryLayout.of(itensor)
             free[tensor.channel] = offsets[tensor.node] + layout.beats(itensor.token_count)
     nodes = tuple(
         replace(n, bounds=tuple(None if b is None else {**b, "offset": offsets[n.name]} for b in n.bounds))
