@@ -52,8 +52,8 @@ class GraphBuilder:
     ) -> Port:
         """A tensor read from memory in the order of `itensor`: an input, or a constant when it has `data`.
 
-        shape: the logical shape, at most `itensor.shape`. prefetch, burst: FIFO depth and longest burst in beats. largest: the
-        itensor of the largest run, where it is not this one.
+        shape: the logical shape, at most `itensor.shape`. prefetch, burst: FIFO depth and longest burst
+        in beats. largest: the itensor of the largest run, where it is not this one.
         """
         layout = MemoryLayout.of(itensor)
         params = LoadParams(

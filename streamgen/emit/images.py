@@ -1,0 +1,59 @@
+"""Memory images of the constants, one buffer a channel, and what the host must know of every buffer."""
+
+from dataclasses import replace
+
+from streamgen.graph import Graph, Program, Tensor
+from streamgen.itensor import ITensor
+from streamgen.manifest import Buffer
+from streamgen.packing import BEAT_BYTES, MemoryLayout
+
+__all__ = ["boundary_buffer", "constant_images", "weights_name"]
+
+
+def weights_name(channel: int) -> str:
+    """Name of the buffer that holds the constants of a channel."""
+    return f"weights_{channel}"
+
+
+def constant_images(graph: Graph) -> dict[int, bytes]:
+    """By channel, the constants that its loads read, at the offsets of their descriptors."""
+    images: dict[int, bytearray] = {}
+    for tensor in graph.tensors:
+        if tensor.role != "constant":
+            continue
+        assert tensor.data is not None
+        itensor = graph.tensor_itensor(tensor)
+        bounds = next(b for b in graph.node(tensor.node).bounds if b is not None)
+        packed = MemoryLayout.of(itensor).pack(itensor, tensor.data)
+        image = images.setdefault(tensor.channel, bytearray())
+        first = bounds["offset"] * BEAT_BYTES
+        image.extend(bytes(max(0, first + len(packed) - len(image))))
+        image[first : first + len(packed)] = packed
+    return {channel: bytes(image) for channel, image in sorted(images.items())}
+
+
+def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
+    """The buffer of an input or output: its stream for one token tile and the loop that tiles lengthen."""
+    largest = program.graph.tensor_itensor(tensor)
+    one = program.at(1).tensor_itensor(tensor)
+    loop = _tile_loop(one, largest)
+    assert tensor.role in ("input", "output")
+    return Buffer(
+        name=tensor.name,
+        role="input" if tensor.role == "input" else "output",
+        channel=tensor.channel,
+        bytes=MemoryLayout.of(largest).beats(largest.token_count) * BEAT_BYTES,
+        itensor=str(one),
+        tile_loop=loop,
+        shape=tensor.shape,
+    )
+
+
+def _tile_loop(one: ITensor, largest: ITensor) -> int | None:
+    """Which loop of a stream runs longer with more tiles: at most one, by the laws of a program."""
+    changed = [i for i, (a, b) in enumerate(zip(one.tripcounts, largest.tripcounts, strict=True)) if a != b]
+    if not changed:
+        return None
+    (loop,) = changed
+    assert replace(one, tripcounts=largest.tripcounts) == largest
+    return loop
