@@ -20,6 +20,7 @@ from math import prod
 import numpy as np
 
 __all__ = [
+    "E_NOT_FINITE",
     "MX",
     "MX_GROUP",
     "MX_MAX_SHIFT",
@@ -37,6 +38,7 @@ __all__ = [
 MX = np.dtype([("code", "i1"), ("shift", "u1")])
 MX_GROUP = 32
 MX_MAX_SHIFT = 16
+E_NOT_FINITE = 2**15 - 1  # the exponent of a row that holds NaN or an infinity
 
 _FLOATS = {
     "f32": (32, np.float32),
