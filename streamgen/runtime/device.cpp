@@ -1,0 +1,260 @@
+// The host's side of a Vitis RTL kernel around the Verilated design: clock, reset, s_axi_control, memory.
+// A cycle: inputs are driven, the design settles with the clock low, the models sample its pins, the clock
+// rises, the models drive what they computed. The generated design.h names the masters (CHANNELS).
+#include <memory>
+
+#include "Vdesign.h"
+#include "design.h"
+#include "memory.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+struct ControlPins {
+    CData *awvalid{}, *awready{}, *wvalid{}, *wready{}, *wstrb{}, *bvalid{}, *bready{}, *bresp{};
+    CData *arvalid{}, *arready{}, *rvalid{}, *rready{}, *rresp{};
+    IData *wdata{}, *rdata{};
+    void *awaddr{}, *araddr{};
+    unsigned address_bytes = 0;
+};
+
+// Point `target` at the pin when the design has it with the right width, else say what is wrong.
+#define REQUIRED(target, pin)                                                      \
+    if constexpr (requires { target = &top.pin; }) target = &top.pin;              \
+    else if constexpr (requires { top.pin; }) problems += " " #pin " (wrong width)"; \
+    else problems += " " #pin " (missing)";
+#define OPTIONAL(target, pin)                                                      \
+    if constexpr (requires { target = &top.pin; }) target = &top.pin;              \
+    else if constexpr (requires { top.pin; }) problems += " " #pin " (wrong width)";
+
+template <class Design>
+std::string connect(Design& top, ControlPins& c) {
+    std::string problems;
+    REQUIRED(c.awvalid, s_axi_control_awvalid)
+    REQUIRED(c.awready, s_axi_control_awready)
+    REQUIRED(c.wvalid, s_axi_control_wvalid)
+    REQUIRED(c.wready, s_axi_control_wready)
+    REQUIRED(c.wdata, s_axi_control_wdata)
+    REQUIRED(c.wstrb, s_axi_control_wstrb)
+    REQUIRED(c.bvalid, s_axi_control_bvalid)
+    REQUIRED(c.bready, s_axi_control_bready)
+    REQUIRED(c.bresp, s_axi_control_bresp)
+    REQUIRED(c.arvalid, s_axi_control_arvalid)
+    REQUIRED(c.arready, s_axi_control_arready)
+    REQUIRED(c.rvalid, s_axi_control_rvalid)
+    REQUIRED(c.rready, s_axi_control_rready)
+    REQUIRED(c.rdata, s_axi_control_rdata)
+    REQUIRED(c.rresp, s_axi_control_rresp)
+    REQUIRED(c.awaddr, s_axi_control_awaddr)
+    REQUIRED(c.araddr, s_axi_control_araddr)
+    if constexpr (requires { top.s_axi_control_awaddr; }) c.address_bytes = sizeof top.s_axi_control_awaddr;
+    return problems;
+}
+
+#define CONNECT_CHANNEL(index, name)                      \
+    {                                                     \
+        MasterPins& p = channels[index].pins;             \
+        p.arid = p.rid = p.awid = p.bid = &p.absent;      \
+        p.arsize = p.awsize = &full_width;                \
+        p.arburst = p.awburst = &incrementing;            \
+        REQUIRED(p.arvalid, name##_arvalid)       \
+        REQUIRED(p.arready, name##_arready)       \
+        REQUIRED(p.araddr, name##_araddr)         \
+        REQUIRED(p.arlen, name##_arlen)           \
+        REQUIRED(p.rvalid, name##_rvalid)         \
+        REQUIRED(p.rready, name##_rready)         \
+        REQUIRED(p.rdata, name##_rdata)           \
+        REQUIRED(p.rresp, name##_rresp)           \
+        REQUIRED(p.rlast, name##_rlast)           \
+        REQUIRED(p.awvalid, name##_awvalid)       \
+        REQUIRED(p.awready, name##_awready)       \
+        REQUIRED(p.awaddr, name##_awaddr)         \
+        REQUIRED(p.awlen, name##_awlen)           \
+        REQUIRED(p.wvalid, name##_wvalid)         \
+        REQUIRED(p.wready, name##_wready)         \
+        REQUIRED(p.wdata, name##_wdata)           \
+        REQUIRED(p.wstrb, name##_wstrb)           \
+        REQUIRED(p.wlast, name##_wlast)           \
+        REQUIRED(p.bvalid, name##_bvalid)         \
+        REQUIRED(p.bready, name##_bready)         \
+        REQUIRED(p.bresp, name##_bresp)           \
+        OPTIONAL(p.arid, name##_arid)             \
+        OPTIONAL(p.rid, name##_rid)               \
+        OPTIONAL(p.arsize, name##_arsize)         \
+        OPTIONAL(p.arburst, name##_arburst)       \
+        OPTIONAL(p.awid, name##_awid)             \
+        OPTIONAL(p.bid, name##_bid)               \
+        OPTIONAL(p.awsize, name##_awsize)         \
+        OPTIONAL(p.awburst, name##_awburst)       \
+    }
+
+CData full_width = 6, incrementing = 1;
+
+template <class Design>
+std::string connect(Design& top, std::vector<Channel>& channels) {
+    std::string problems;
+    CHANNELS(CONNECT_CHANNEL)
+    return problems;
+}
+
+#define COUNT_CHANNEL(index, name) +1
+#define NAME_CHANNEL(index, name) #name,
+constexpr unsigned CHANNEL_COUNT = 0 CHANNELS(COUNT_CHANNEL);
+constexpr const char* NAMES[] = {CHANNELS(NAME_CHANNEL)};
+constexpr unsigned RESET_CYCLES = 32, REGISTER_PATIENCE = 10000;
+
+struct Device {
+    VerilatedContext context;
+    std::unique_ptr<Vdesign> top;
+    std::vector<Channel> channels;
+    ControlPins control;
+    uint64_t cycles = 0;
+    std::string error;
+
+    Device() : top(std::make_unique<Vdesign>(&context, "")), channels(CHANNEL_COUNT) {
+        const std::string problems = connect(*top, control) + connect(*top, channels);
+        if (!problems.empty()) error = "the design does not have the pins of the manifest:" + problems;
+    }
+
+    void cycle() {
+        top->ap_clk = 0;
+        top->eval();
+        for (auto& channel : channels) channel.step();
+        top->ap_clk = 1;
+        top->eval();
+        for (auto& channel : channels) channel.drive();
+        ++cycles;
+    }
+
+    // Run; false when a master broke a law.
+    bool run(uint64_t count) {
+        while (count--) {
+            cycle();
+            for (unsigned i = 0; i < channels.size(); ++i)
+                if (!channels[i].error.empty()) {
+                    error = std::string(NAMES[i]) + " " + channels[i].error;
+                    return false;
+                }
+        }
+        return true;
+    }
+
+    void reset() {
+        error.clear();
+        top->ap_rst_n = 0;
+        *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
+        for (auto& channel : channels) channel.error.clear(), channel.reset();
+        for (unsigned i = 0; i < RESET_CYCLES; ++i) cycle();
+        for (auto& channel : channels) channel.error.clear(), channel.reset();  // what X-free start-up may have shown
+        top->ap_rst_n = 1;
+        run(RESET_CYCLES);
+    }
+
+    // One AXI4-Lite transaction: each valid is high until its ready; the handshakes are sampled as in cycle().
+    bool write(uint32_t address, uint32_t value) {
+        set_address(control.awaddr, address);
+        *control.wdata = value;
+        *control.wstrb = 15;
+        *control.awvalid = *control.wvalid = *control.bready = 1;
+        for (unsigned i = 0; i < REGISTER_PATIENCE; ++i) {
+            top->ap_clk = 0;
+            top->eval();
+            const bool aw = *control.awvalid && *control.awready, w = *control.wvalid && *control.wready;
+            const bool b = *control.bvalid;
+            const unsigned answer = *control.bresp;
+            if (!run(1)) return false;
+            if (aw) *control.awvalid = 0;
+            if (w) *control.wvalid = 0;
+            if (b) return *control.bready = 0, answered(answer, address);
+        }
+        return silent(address);
+    }
+
+    bool read(uint32_t address, uint32_t* value) {
+        set_address(control.araddr, address);
+        *control.arvalid = *control.rready = 1;
+        for (unsigned i = 0; i < REGISTER_PATIENCE; ++i) {
+            top->ap_clk = 0;
+            top->eval();
+            const bool ar = *control.arvalid && *control.arready, r = *control.rvalid;
+            const unsigned answer = *control.rresp;
+            *value = *control.rdata;
+            if (!run(1)) return false;
+            if (ar) *control.arvalid = 0;
+            if (r) return *control.rready = 0, answered(answer, address);
+        }
+        return silent(address);
+    }
+
+    void set_address(void* pin, uint32_t address) {
+        const uint64_t value = address;
+        std::memcpy(pin, &value, control.address_bytes);  // little-endian
+    }
+
+    bool answered(unsigned response, uint32_t address) {
+        if (response) error = "register " + std::to_string(address) + " answered " + std::to_string(response);
+        return !response;
+    }
+
+    bool silent(uint32_t address) {
+        error = "s_axi_control did not answer at register " + std::to_string(address);
+        return false;
+    }
+};
+
+}  // namespace
+
+EXPORT Device* device_create() { return new Device; }
+EXPORT void device_destroy(Device* device) { delete device; }
+EXPORT const char* device_error(Device* device) { return device->error.c_str(); }
+EXPORT uint64_t device_cycles(Device* device) { return device->cycles; }
+EXPORT void device_reset(Device* device) { device->reset(); }
+EXPORT bool device_run(Device* device, uint64_t count) { return device->run(count); }
+EXPORT bool device_write(Device* device, uint32_t address, uint32_t value) { return device->write(address, value); }
+EXPORT bool device_read(Device* device, uint32_t address, uint32_t* value) { return device->read(address, value); }
+
+EXPORT void device_configure(Device* device, unsigned channel, const Model* model) {
+    device->channels[channel].configure(channel, *model);
+}
+
+// Run until a register has one of the bits of the mask, looking every `interval` cycles; 1 yes, 0 not yet, -1 error.
+EXPORT int device_wait(Device* device, uint32_t address, uint32_t mask, uint64_t count, uint64_t interval) {
+    for (const uint64_t end = device->cycles + count; device->cycles < end;) {
+        uint32_t value = 0;
+        if (!device->read(address, &value)) return -1;
+        if (value & mask) return 1;
+        if (!device->run(interval)) return -1;
+    }
+    return 0;
+}
+
+EXPORT bool device_allocate(Device* device, unsigned channel, uint64_t address, uint64_t size) try {
+    auto& owner = device->channels[channel];
+    owner.forget();
+    owner.buffers[address] = std::vector<uint8_t>(size, 0xA5);  // nobody may rely on zeros
+    return true;
+} catch (const std::bad_alloc&) {
+    device->channels[channel].buffers.erase(address);
+    return false;
+}
+
+// The bytes of the buffer that begins at an address; valid as long as the device.
+EXPORT uint8_t* device_bytes(Device* device, unsigned channel, uint64_t address) {
+    return device->channels[channel].buffers.at(address).data();
+}
+
+EXPORT void device_inject(Device* device, unsigned channel, uint64_t address, bool on) {
+    auto& errors = device->channels[channel].errors;
+    if (on) errors.insert(address);
+    else errors.erase(address);
+}
+
+EXPORT bool device_idle(Device* device) {
+    return std::all_of(device->channels.begin(), device->channels.end(), [](auto& c) { return c.idle(); });
+}
+
+EXPORT void device_traffic(Device* device, unsigned channel, uint64_t* beats_read, uint64_t* beats_written) {
+    *beats_read = device->channels[channel].beats_read;
+    *beats_written = device->channels[channel].beats_written;
+}

