@@ -145,12 +145,12 @@ class Converter:
                 ]
             )
             prefix.append(choices[0])
-            for (origin, _, trips), rest in zip(sides, rests, strict=True):
+            for (origin, _, _), rest in zip(sides, rests, strict=True):
                 rest[origin[p]], over = divmod(rest[origin[p]], choices[0])
                 if over or choices[0] != choices[-1]:
                     raise ValueError(
-                        f"shared loop {p} cannot be cut from the trips {list(trips)}: "
-                        f"{self.source.tripcounts} and {self.target.tripcounts} were shared"
+                        f"the trips {source.tripcounts} and {target.tripcounts} cannot share loop {p} as "
+                        f"{self.source.tripcounts} and {self.target.tripcounts} do"
                     )
         fill, read = (
             prefix + [rest[unit] for unit in origin[self.shared :]]

@@ -66,7 +66,8 @@ def parse(string: str) -> dict[str, Any]:
             f"the map must start from {len(tripcounts)} loops d0, d1, ... in order in {string!r}, "
             f"not from ({','.join(f'd{name}' for name in names)})"
         )
-    reader.expect("->")
+    reader.expect("-")
+    reader.expect(">")
     sums = reader.listed("(", reader.sum, ")")
     reader.expect(">")
     reader.end()
