@@ -18,7 +18,7 @@ What is issued never waits again, so the room for it must be there before:
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Module, Mux, Signal, unsigned
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -83,7 +83,7 @@ class Issue(wiring.Component):
         m = Module()
         p = self.params
         descriptor = self.i_descriptor.payload
-        running, room = Signal(), Signal(init=1)
+        running, due, prompt, room = Signal(), Signal(), Signal(), Signal(init=1)
         wait, gap = (Signal(range(p.tile_results), name=name) for name in ("wait", "gap"))
         n_left, t_left, t_tiles, k_left, k_steps = (
             Signal(len(descriptor[field]), name=name)
@@ -113,6 +113,8 @@ class Issue(wiring.Component):
                 last.eq(steps == 1),
                 wait.eq(late),
                 gap.eq(late),
+                prompt.eq(late == 0),
+                due.eq(self.i_descriptor.valid & (late == 0)),
             ]
             if p.two_widths:
                 m.d.sync += self.wide.eq(descriptor.wide)
@@ -121,7 +123,7 @@ class Issue(wiring.Component):
 
         go, lone, scale_there = Signal(), Signal(), Signal()
         m.d.comb += [
-            go.eq(running & (wait == 0) & (~last | room)),
+            go.eq(due & (~last | room)),
             lone.eq(self.wide & ~self.half),
             scale_there.eq(self.s_valid | ~self.grouped),
             self.w_ready.eq(go & (lone | (self.x_valid & scale_there))),
@@ -134,19 +136,26 @@ class Issue(wiring.Component):
         if p.two_widths:
             with m.If(self.wide & self.w_valid & self.w_ready):
                 m.d.sync += self.half.eq(~self.half)
-        with m.If(running & (wait != 0)):
-            m.d.sync += wait.eq(wait - 1)
+        with m.If(running & ~due):
+            m.d.sync += [wait.eq(wait - 1), due.eq(wait == 1)]
         with m.If(self.issue):
             m.d.sync += [first.eq(last), last.eq(Mux(last, k_steps == 1, k_left == 2))]
             m.d.sync += k_left.eq(Mux(last, k_steps, k_left - 1))
             with m.If(last):
-                m.d.sync += [wait.eq(gap), t_left.eq(Mux(t_left == 1, t_tiles, t_left - 1))]
+                m.d.sync += [wait.eq(gap), due.eq(prompt)]
+                m.d.sync += t_left.eq(Mux(t_left == 1, t_tiles, t_left - 1))
                 with m.If(t_left == 1):
-                    m.d.sync += [n_left.eq(n_left - 1), running.eq(n_left != 1)]
+                    m.d.sync += n_left.eq(n_left - 1)
+                    with m.If(n_left == 1):
+                        m.d.sync += [running.eq(0), due.eq(0)]
 
+        # Both outcomes are compared at once: whether a step ends a tile is known late in the cycle.
         credits = Signal(range(p.depth + 1), init=p.depth)
-        taken = Mux(self.issue & last, p.tile_results, 0)
-        left = Signal(unsigned(len(credits)))
-        m.d.comb += left.eq(credits - taken + self.returned)
-        m.d.sync += [credits.eq(left), room.eq(left >= p.tile_results)]
+        ends = self.issue & last
+        kept = Signal.like(credits)
+        m.d.comb += kept.eq(credits + self.returned)
+        m.d.sync += [
+            credits.eq(Mux(ends, kept - p.tile_results, kept)),
+            room.eq(Mux(ends, kept >= 2 * p.tile_results, kept >= p.tile_results)),
+        ]
         return m
