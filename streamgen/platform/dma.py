@@ -1,0 +1,365 @@
+"""DMAs at the edge of a graph: memory to tokens (Load) and tokens to memory (Store).
+
+    Load:  o = the first `tokens` tokens of the memory image that begins at base + 64 * offset
+    Store: memory image at base + 64 * offset = the next `tokens` tokens of i, the last beat filled with zeros
+
+The image is that of `MemoryLayout`: tokens in the order of the stream, so a DMA reads and writes strictly
+sequentially. A descriptor {offset in beats, tokens} starts a transfer; several wait in line, and a Load
+reads ahead of what the graph takes, also into later transfers, as far as its prefetch FIFO goes.
+
+Promises: the memory gives `rate` beats a cycle after `latency` cycles (cf. `Hbm`). `cost.cycles` and the
+curves hold to one latency + 1 %; the curve of a Load with room ahead is the memory's own pace.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+from numpy import ndarray
+
+from streamgen import formats
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.itensor import ITensor
+from streamgen.packing import MemoryLayout
+from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Command, ReadPort, WritePort
+from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
+from streamgen.platform.write_client import WriteClient, WriteClientParams
+from streamgen.stream import Gather, GatherParams, Scatter, ScatterParams, descriptor_signature
+
+__all__ = ["Load", "LoadParams", "Store", "StoreParams"]
+
+_WAITING = 4  # transfers in line between the memory's side and the graph's
+_OFFSET_BITS = 32
+_LOAD_OVERHEAD = 10  # cycles of a Load and its master beside the memory's latency
+_STORE_OVERHEAD = 3  # cycles from a Store's descriptor to its first token taken
+_DRAIN_OVERHEAD = 9  # cycles of a Store and its master from the last token to `done`, beside the latency
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DmaParams:
+    """layout: how tokens lie in memory. max_tokens: the longest transfer. rate, latency: see above."""
+
+    layout: MemoryLayout
+    max_tokens: int
+    rate: float = 0.6927
+    latency: int = 100
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__.removesuffix("Params").lower()
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens of a {name} must be at least 1, not {self.max_tokens}")
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate of a {name} must be above 0 and at most 1 beat a cycle, not {self.rate}")
+        if self.latency < 0:
+            raise ValueError(f"latency of a {name} must be at least 0, not {self.latency}")
+
+    @property
+    def token_bits(self) -> int:
+        """Bits of a token on the stream."""
+        return prod(self.layout.element_shape) * formats.bits(self.layout.dtype)
+
+    @property
+    def token_signature(self) -> stream.Signature:
+        """The stream of tokens."""
+        return stream.Signature(self.token_bits)
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return Field("offset", _OFFSET_BITS), Field("tokens", bits_for(self.max_tokens))
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        itensor, offset = self._itensor(bounds), bounds["offset"]
+        if itensor.token_count > self.max_tokens:
+            raise ValueError(f"{itensor.token_count} tokens are more than max_tokens {self.max_tokens}")
+        if not 0 <= offset < 1 << _OFFSET_BITS:
+            raise ValueError(f"offset must be 0 to 2^{_OFFSET_BITS} - 1 beats, not {offset}")
+        return {"offset": offset, "tokens": itensor.token_count}
+
+    def _itensor(self, bounds: Bounds) -> ITensor:
+        itensor: ITensor = bounds["itensor"]
+        if MemoryLayout.of(itensor) != self.layout:
+            raise ValueError(f"{itensor} has other tokens than {self.layout}")
+        return itensor
+
+    def _curve(self, bounds: Bounds, first: int) -> Curve:
+        """Token times when the memory sets the pace, the first token at `first`."""
+        tokens = self._itensor(bounds).token_count
+        rate = Fraction(self.rate).limit_denominator(64)
+        per_token = Fraction(self.layout.beats_per_token, self.layout.tokens_per_beat) / rate
+        if per_token <= 1:
+            return Curve.nest(first, (tokens, 1))
+        cycles, group = per_token.numerator, per_token.denominator  # `group` tokens in `cycles` cycles
+        whole, rest = divmod(tokens, group)
+        nests: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        if whole:
+            nests.append((first, ((whole, cycles), (group, cycles // group))))
+        if rest:
+            nests.append((first + whole * cycles, ((rest, cycles // group),)))
+        return Curve(tuple(nests))
+
+    @property
+    def _ii(self) -> float:
+        return max(1.0, self.layout.beats_per_token / self.layout.tokens_per_beat / self.rate)
+
+    def _beats(self, tokens: Any) -> Any:
+        """Beats of a transfer."""
+        if self.layout.tokens_per_beat == 1:
+            return tokens * self.layout.beats_per_token
+        return (tokens + self.layout.tokens_per_beat - 1) >> bits_for(self.layout.tokens_per_beat - 1)
+
+    @property
+    def _counts(self) -> QueueParams:
+        """Token counts of the transfers in line."""
+        return QueueParams(bits=bits_for(self.max_tokens), depth=_WAITING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadParams(_DmaParams):
+    """prefetch: beats of the FIFO that reads run ahead into; burst: greatest burst, in beats."""
+
+    prefetch: int = 512
+    burst: int = MAX_BURST
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_burst("load", self.prefetch, self.burst)
+
+    @property
+    def client(self) -> ReadClientParams:
+        """The memory client inside."""
+        return ReadClientParams(depth=self.prefetch, burst=self.burst)
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": self._itensor(bounds)}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """`inputs["memory"]` is the tensor in memory."""
+        return {"o": inputs["memory"]}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        last = int(self.curves(bounds)["o"].cycles()[-1])
+        return Cost(resources=self._resources, ii=self._ii, latency=self._first, cycles=last + 1)
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        return {"o": self._curve(bounds, self._first)}
+
+    def build(self) -> "Load":
+        return Load(self)
+
+    @property
+    def _first(self) -> int:
+        """Cycle of the first token."""
+        gather = int((self.layout.beats_per_token - 1) / self.rate)
+        return _LOAD_OVERHEAD + self.client.queue.latency + self.latency + gather
+
+    @property
+    def _resources(self) -> Resources:
+        control = Resources(lut=90, ff=100) + self._counts.resources
+        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
+        width = Resources(
+            lut=BEAT_BITS * (slots > 1), ff=BEAT_BITS * (slots > 1) + BEAT_BITS * parts * (parts > 1)
+        )
+        return self.client.resources + control + width
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreParams(_DmaParams):
+    """depth: beats of the FIFO in which bursts gather; burst: greatest burst, in beats."""
+
+    depth: int = 2 * MAX_BURST
+    burst: int = MAX_BURST
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_burst("store", self.depth, self.burst)
+
+    @property
+    def client(self) -> WriteClientParams:
+        """The memory client inside."""
+        return WriteClientParams(depth=self.depth, burst=self.burst)
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self._itensor(bounds)}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """`memory` of the result is the tensor in memory."""
+        return {"memory": inputs["i"]}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        """latency and cycles count to `done`: a store has no output stream."""
+        last = int(self.curves(bounds)["i"].cycles()[-1])
+        burst = min(self.burst, self.layout.beats(self._itensor(bounds).token_count))
+        drain = self.latency + _DRAIN_OVERHEAD + self.client.queue.latency + int(burst / self.rate)
+        return Cost(resources=self._resources, ii=self._ii, latency=last + drain, cycles=last + drain + 1)
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        return {"i": self._curve(bounds, _STORE_OVERHEAD)}
+
+    def build(self) -> "Store":
+        return Store(self)
+
+    @property
+    def _resources(self) -> Resources:
+        control = Resources(lut=90, ff=100) + self._counts.resources
+        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
+        width = Resources(lut=BEAT_BITS * max(slots > 1, parts > 1), ff=BEAT_BITS * max(slots > 1, parts))
+        return self.client.resources + control + width
+
+
+class Load(wiring.Component):
+    """Tokens on `o`; `base` is the buffer's byte address, `memory` the port of a channel master."""
+
+    def __init__(self, params: LoadParams) -> None:
+        self._params = params
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "o": Out(params.token_signature),
+                "base": In(64),
+                "memory": Out(ReadPort),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        params, layout = self._params, self._params.layout
+        m.submodules.client = client = ReadClient(params.client)
+        wiring.connect(m, wiring.flipped(self.memory), client.memory)
+        counts = _start_transfers(m, self, client.i_command)
+        slots = stream.Signature(layout.token_slot).create(path=("slots",))
+        if layout.tokens_per_beat > 1:
+            narrow = ScatterParams(
+                bits=layout.token_slot, slots=layout.tokens_per_beat, token_bits=bits_for(params.max_tokens)
+            )
+            m.submodules.scatter = scatter = Scatter(narrow)
+            _pass_on(m, counts, scatter.i_descriptor)
+            _pass_on(m, client.o, scatter.i)
+            _pass_on(m, scatter.o, slots)
+        elif layout.beats_per_token > 1:
+            m.submodules.gather = gather = Gather(GatherParams(bits=BEAT_BITS, slots=layout.beats_per_token))
+            _pass_on(m, client.o, gather.i)
+            _pass_on(m, gather.o, slots)
+        else:
+            _pass_on(m, client.o, slots)
+        bits, slot = formats.bits(layout.dtype), layout.element_slot
+        low = slot - bits if layout.dtype == "f24" else 0
+        elements = (slots.payload.word_select(e, slot)[low : low + bits] for e in range(_elements(layout)))
+        m.d.comb += [
+            self.o.valid.eq(slots.valid),
+            slots.ready.eq(self.o.ready),
+            self.o.payload.eq(Cat(elements)),
+        ]
+        return m
+
+
+class Store(wiring.Component):
+    """Tokens on `i`; `base` and `memory` as in Load; `done` for a cycle when a transfer is in memory."""
+
+    def __init__(self, params: StoreParams) -> None:
+        self._params = params
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(params.token_signature),
+                "base": In(64),
+                "memory": Out(WritePort),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        params, layout = self._params, self._params.layout
+        m.submodules.client = client = WriteClient(params.client)
+        wiring.connect(m, wiring.flipped(self.memory), client.memory)
+        m.d.comb += self.done.eq(client.done)
+        counts = _start_transfers(m, self, client.i_command)
+        bits, slot = formats.bits(layout.dtype), layout.element_slot
+        parts: list[Any] = []
+        for e in range(_elements(layout)):
+            element = self.i.payload.word_select(e, bits)
+            zeros = Const(0, slot - bits)
+            if layout.dtype == "f24":
+                parts.append(Cat(zeros, element))
+            elif layout.dtype[0] == "i":
+                parts.append(Cat(element, element[-1].replicate(slot - bits)))
+            else:
+                parts.append(Cat(element, zeros))
+        slots = stream.Signature(layout.token_slot).create(path=("slots",))
+        m.d.comb += [
+            slots.valid.eq(self.i.valid),
+            self.i.ready.eq(slots.ready),
+            slots.payload.eq(Cat(parts)),
+        ]
+        if layout.tokens_per_beat > 1:
+            wide = GatherParams(
+                bits=layout.token_slot, slots=layout.tokens_per_beat, token_bits=bits_for(params.max_tokens)
+            )
+            m.submodules.gather = gather = Gather(wide)
+            _pass_on(m, counts, gather.i_descriptor)
+            _pass_on(m, slots, gather.i)
+            _pass_on(m, gather.o, client.i)
+        elif layout.beats_per_token > 1:
+            m.submodules.scatter = scatter = Scatter(
+                ScatterParams(bits=BEAT_BITS, slots=layout.beats_per_token)
+            )
+            _pass_on(m, slots, scatter.i)
+            _pass_on(m, scatter.o, client.i)
+        else:
+            _pass_on(m, slots, client.i)
+        return m
+
+
+def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
+    """Turn descriptors into commands of the client; returns the stream of their token counts.
+
+    The counts are used by DMAs that have several tokens in a beat; for the others each transfer ends
+    with a beat, and the client alone counts.
+    """
+    params = dma._params
+    descriptor = dma.i_descriptor
+    fields = descriptor.payload
+    m.submodules.counts = counts = Queue(params._counts)
+    free = Signal()
+    view = Signal(Command, reset_less=True)
+    counted = params.layout.tokens_per_beat > 1
+    m.d.comb += [
+        free.eq(~command.valid | command.ready),
+        descriptor.ready.eq(free & counts.i.ready),
+        counts.i.valid.eq(descriptor.valid & free if counted else 0),
+        counts.i.payload.eq(fields.tokens),
+        command.payload.eq(view),
+    ]
+    with m.If(free):
+        m.d.sync += [
+            command.valid.eq(descriptor.valid & counts.i.ready),
+            view.address.eq(dma.base + (fields.offset << bits_for(BEAT_BYTES - 1))),
+            view.beats.eq(params._beats(fields.tokens)),
+        ]
+    return counts.o
+
+
+def _pass_on(m: Module, source: Any, target: Any) -> None:
+    """Join two streams whose payloads have the same bits."""
+    m.d.comb += [
+        target.valid.eq(source.valid),
+        target.payload.eq(source.payload),
+        source.ready.eq(target.ready),
+    ]
+
+
+def _elements(layout: MemoryLayout) -> int:
+    return prod(layout.element_shape)

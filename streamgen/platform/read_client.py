@@ -1,0 +1,122 @@
+"""Read client: a command becomes legal bursts, their beats come out as a stream.
+
+    o = the `beats` beats from `address` on, command after command
+
+Bursts end at multiples of `burst` beats. A burst is asked for only when the prefetch FIFO has room for all
+of it beside everything under way (credits), so read data are never held up and no client of a
+channel blocks another. Several bursts, also of several commands, are under way at a time.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from streamgen.cost import Resources
+from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Command, ReadPort
+
+__all__ = ["ReadClient", "ReadClientParams", "check_burst"]
+
+
+def check_burst(block: str, depth: int, burst: int) -> None:
+    """ValueError unless `burst` is legal and the FIFO holds one."""
+    if burst < 1 or burst & (burst - 1) or burst > MAX_BURST:
+        raise ValueError(f"burst of a {block} must be a power of two from 1 to {MAX_BURST}, not {burst}")
+    if depth < burst:
+        raise ValueError(f"depth of a {block} must be at least its burst of {burst} beats, not {depth}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadClientParams:
+    """depth: beats of the prefetch FIFO. burst: greatest burst in beats.
+
+    A channel of rate r and latency L streams without a pause when depth >= r * L + 2 * burst.
+    """
+
+    depth: int = 512
+    burst: int = MAX_BURST
+
+    def __post_init__(self) -> None:
+        check_burst("read client", self.depth, self.burst)
+
+    @property
+    def queue(self) -> QueueParams:
+        """The prefetch FIFO."""
+        return QueueParams(bits=BEAT_BITS, depth=self.depth)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a command taken to its first beat offered, over what master and memory take."""
+        return 3 + self.queue.latency
+
+    @property
+    def resources(self) -> Resources:
+        return self.queue.resources + Resources(lut=220, ff=190)
+
+    def build(self) -> "ReadClient":
+        return ReadClient(self)
+
+
+class ReadClient(wiring.Component):
+    """Commands on `i_command`, beats on `o`, the channel at `memory`."""
+
+    def __init__(self, params: ReadClientParams) -> None:
+        self._params = params
+        super().__init__(
+            {
+                "i_command": In(stream.Signature(Command)),
+                "o": Out(stream.Signature(BEAT_BITS)),
+                "memory": Out(ReadPort),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        depth, burst = self._params.depth, self._params.burst
+        m.submodules.queue = queue = Queue(self._params.queue)
+        wiring.connect(m, wiring.flipped(self.o), queue.o)
+        m.d.comb += [queue.i.payload.eq(self.memory.r.payload), queue.i.valid.eq(self.memory.r.valid)]
+
+        ar = self.memory.ar
+        address = Signal(64, reset_less=True)
+        left = Signal(32, reset_less=True)
+        beats = Signal(range(burst + 1), reset_less=True)
+        room = Signal(range(depth + 1), init=depth)  # beats that the FIFO can still promise to take
+        limit = Signal(range(burst + 1))
+        issue = Signal()
+        page = address[6 : 6 + bits_for(burst - 1)] if burst > 1 else 0
+        m.d.comb += limit.eq(burst - page)
+        with m.If(ar.ready):
+            m.d.sync += ar.valid.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.i_command.ready.eq(1)
+                m.d.sync += [
+                    address.eq(self.i_command.payload.address),
+                    left.eq(self.i_command.payload.beats),
+                ]
+                with m.If(self.i_command.valid):
+                    m.next = "CUT"
+            with m.State("CUT"):
+                m.d.sync += beats.eq(Mux(left < limit, left, limit))
+                m.next = "ISSUE"
+            with m.State("ISSUE"):
+                m.d.comb += issue.eq((~ar.valid | ar.ready) & (room >= beats))
+                with m.If(issue):
+                    m.d.sync += [
+                        ar.valid.eq(1),
+                        ar.payload.address.eq(address),
+                        ar.payload.length.eq(beats - 1),
+                        address.eq(address + beats * BEAT_BYTES),
+                        left.eq(left - beats),
+                    ]
+                    m.next = "CUT"
+                    with m.If(left == beats):
+                        m.next = "IDLE"
+        pop = self.o.valid & self.o.ready
+        m.d.sync += room.eq(room - Mux(issue, beats, 0) + pop)
+        return m
