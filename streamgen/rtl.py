@@ -17,7 +17,7 @@ from amaranth import ClockSignal, Instance, Module, ResetSignal, Value
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
-__all__ = ["Buildable", "Library", "Shared", "block_name", "to_verilog"]
+__all__ = ["Buildable", "Library", "Shared", "block_name", "rtlil_to_verilog", "run_yosys", "to_verilog"]
 
 
 class Buildable(Protocol):
@@ -97,23 +97,28 @@ def to_verilog(component: wiring.Component, name: str = "top") -> str:
 
 
 def rtlil_to_verilog(text: str) -> str:
-    """Run Yosys in this process, silently."""
+    """Verilog of RTLIL, without the attributes that only Yosys and amaranth understand."""
+    return run_yosys(
+        text,
+        "proc -nomux -norom",
+        "memory_collect",
+        "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
+        "-remove amaranth.decoding",
+        "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
+        writer="write_verilog -norename",
+    )
+
+
+def run_yosys(text: str, *commands: str, writer: str) -> str:
+    """Run Yosys commands on RTLIL in this process, silently; return what the command `writer` writes."""
     from pyosys import libyosys as ys  # slow to load, so only where it is needed
 
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "design.il"), Path(folder, "design.v")
+        source, target = Path(folder, "source"), Path(folder, "target")
         source.write_text(text)
         design = ys.Design()
         with _Quiet():
-            for command in (
-                f"read_rtlil {source}",
-                "proc -nomux -norom",
-                "memory_collect",
-                "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
-                "-remove amaranth.decoding",
-                "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
-                f"write_verilog -norename {target}",
-            ):
+            for command in (f"read_rtlil {source}", *commands, f"{writer} {target}"):
                 ys.run_pass(command, design)
         return target.read_text()
 

@@ -104,10 +104,9 @@ class QueueParams:
             slices = -(-self.bits // 14) if self.depth <= 32 else -(-self.bits // 7) * -(-self.depth // 64)
             banks = -(-self.depth // 64)
             return pointers + Resources(lut=8 * slices + self.bits * (banks // 2) + banks, ff=0)
-        pointers += Resources(lut=4, ff=self.bits)
-        if self.kind == "bram":
-            return pointers + Resources(lut=0, ff=0, bram=self._bram)
-        return pointers + Resources(lut=0, ff=0, uram=self._uram)
+        blocks = {"bram": self._bram} if self.kind == "bram" else {"uram": self._uram}
+        banks = -(-self.depth // (_BRAM_SHAPES[-1][0] if self.kind == "bram" else _URAM_ROWS))
+        return pointers + Resources(lut=4 + self.bits * -(-(banks - 1) // 3), ff=self.bits, **blocks)
 
     @property
     def _bram(self) -> float:

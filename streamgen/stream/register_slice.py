@@ -101,4 +101,4 @@ def add_skid(m: Module, i: Any, outputs: Sequence[Any]) -> Signal:
 
 def skid_resources(bits: int, outputs: int) -> Resources:
     """What `add_skid` costs: two registers, a multiplexer, the control."""
-    return Resources(lut=bits + 2 * outputs + 2, ff=2 * bits + outputs + 1)
+    return Resources(lut=bits + 2 * outputs + 4, ff=2 * bits + outputs + 1)
