@@ -223,12 +223,12 @@ def _pack(words: np.ndarray, width: int) -> np.ndarray:
     octets = words.astype(words.dtype.newbyteorder("<"), copy=False).view(np.uint8)
     octets = octets.reshape(count, elements, words.dtype.itemsize)
     if width % 8 == 0:
-        return np.ascontiguousarray(octets[:, :, : width // 8]).reshape(count, -1)
+        return np.ascontiguousarray(octets[:, :, : width // 8]).reshape(count, elements * width // 8)
     if width == 4 and elements % 2 == 0:
         nibbles = octets[:, :, 0] & 15
         return nibbles[:, 0::2] | nibbles[:, 1::2] << 4
     flat = np.unpackbits(octets, axis=2, bitorder="little")[:, :, :width]
-    return np.packbits(flat.reshape(count, -1), axis=1, bitorder="little")
+    return np.packbits(flat.reshape(count, elements * width), axis=1, bitorder="little")
 
 
 def _unpack(packed: np.ndarray, width: int, elements: int) -> np.ndarray:
@@ -251,7 +251,7 @@ def _unpack(packed: np.ndarray, width: int, elements: int) -> np.ndarray:
 def _encode_mx(dtype: str, tokens: np.ndarray) -> np.ndarray:
     if tokens.dtype != MX:
         raise TypeError(f"tokens of {dtype} must be formats.MX, not {tokens.dtype}")
-    groups = tokens.reshape(len(tokens), -1, MX_GROUP)
+    groups = tokens.reshape(len(tokens), prod(tokens.shape[1:]) // MX_GROUP, MX_GROUP)
     code, shift = groups["code"], groups["shift"]
     if (shift != shift[:, :, :1]).any():
         raise ValueError(f"the {MX_GROUP} shifts of a group of {dtype} must be equal")
@@ -263,11 +263,12 @@ def _encode_mx(dtype: str, tokens: np.ndarray) -> np.ndarray:
     if dtype == "mxi8s":
         total = code.sum(axis=2, dtype=np.int16, keepdims=True).astype("<i2")
         parts.append(total.view(np.uint8))
-    return np.concatenate(parts, axis=2).reshape(len(tokens), -1)
+    packed = np.concatenate(parts, axis=2)
+    return packed.reshape(len(tokens), packed.shape[1] * packed.shape[2])
 
 
 def _decode_mx(dtype: str, packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    groups = packed.reshape(len(packed), -1, _MX_GROUP_BITS[dtype] // 8)
+    groups = packed.reshape(len(packed), prod(shape[1:]) // MX_GROUP, _MX_GROUP_BITS[dtype] // 8)
     result = np.zeros((*groups.shape[:2], MX_GROUP), MX)
     result["code"] = groups[:, :, :MX_GROUP].view(np.int8)
     result["shift"] = groups[:, :, MX_GROUP, None]

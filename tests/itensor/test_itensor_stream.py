@@ -136,7 +136,6 @@ def test_vectorize_absorbs_only_whole_runs(stream, data):
     try:
         result = vectorize(stream, shape)
     except ValueError:
-        # re-use inside a token of one element is the one run that is a tile without being absorbed
         assert not all(wanted) or len(tokens) % count
         return
     assert all(wanted)
