@@ -15,12 +15,12 @@ Handshakes make a run self-timed: with these depths no token moves later than sc
 self-timed network is monotone and the schedule itself fits the depths.
 
 Strategies: `normal` takes every node at its own rate, so a fast consumer of a slow producer starts late
-and the FIFO holds what has gathered. `conservative` first paces each node to its inputs: its clock
-stands still while a token is missing. That is what the hardware does, the depths are smaller, and the
-finish is the same.
+and the FIFO holds what has gathered. `conservative` first paces each node to its neighbours: its clock
+stands still while a token is missing, or while its next token is not needed yet. That is what
+handshakes do; the depths are smaller and the finish is the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -76,10 +76,7 @@ class Schedule:
 
 def depth_at(stream: Stream, delta: int) -> int:
     """Tokens that the FIFO must hold when its consumer starts `delta` cycles after its producer."""
-    if len(stream.produced) == 0:
-        return 1
-    arrived = np.searchsorted(stream.produced, stream.consumed + delta, side="right")
-    return max(1, int(np.max(arrived - np.arange(len(arrived)))))
+    return _occupancy(stream.produced, stream.consumed + delta)
 
 
 def schedule(
@@ -121,7 +118,12 @@ def _least_delta(stream: Stream) -> int:
 
 
 def _paced(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Stream]:
-    """The same streams with every node's clock stopped while one of its inputs is missing."""
+    """The same streams with every node's clock stopped while an input is missing or an output not wanted.
+
+    Forward, every node runs as soon as its inputs allow: the earliest time of every token. Backward, a
+    node may run that soon, or as late as the readers of its outputs allow; it takes what stores
+    less, its inputs counted as if their producers ran as late as this one stream allows.
+    """
     into: dict[str, list[int]] = {name: [] for name in nodes}
     out_of: dict[str, list[int]] = {name: [] for name in nodes}
     for index, stream in enumerate(streams):
@@ -131,27 +133,36 @@ def _paced(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Stream]:
     consumed: list[np.ndarray] = [s.consumed for s in streams]
     starts: dict[str, int] = {}
     for name in nodes:
-        # the delay after own cycle t is the greatest (arrival - t') over wanted cycles t' <= t
-        arrivals = [(streams[i].consumed, produced[i] + streams[i].latency) for i in into[name]]
-        wanted = np.concatenate([c for c, _ in arrivals]) if arrivals else np.zeros(0, np.int64)
-        late = np.concatenate([a - c for c, a in arrivals]) if arrivals else np.zeros(0, np.int64)
-        order = np.argsort(wanted, kind="stable")
-        wanted, delay = wanted[order], np.maximum.accumulate(late[order]) if len(late) else late
-        start = int(delay[0]) if len(delay) else 0
-        starts[name] = start
-
-        def at(
-            cycles: np.ndarray, wanted: np.ndarray = wanted, delay: np.ndarray = delay, start: int = start
-        ) -> np.ndarray:
-            if len(delay) == 0:
-                return cycles
-            index = np.searchsorted(wanted, cycles, side="right") - 1
-            return cycles + np.where(index < 0, start, delay[np.maximum(index, 0)])
-
+        own, late = _merged([(streams[i].consumed, produced[i] + streams[i].latency) for i in into[name]])
+        late = np.maximum.accumulate(late)
+        starts[name] = int(late[0]) if len(late) else 0
         for i in into[name]:
-            consumed[i] = at(streams[i].consumed)
+            consumed[i] = _soon(streams[i].consumed, own, late)
         for i in out_of[name]:
-            produced[i] = at(streams[i].produced)
+            produced[i] = _soon(streams[i].produced, own, late)
+
+    def stored(i: int, p: np.ndarray, c: np.ndarray) -> int:
+        return streams[i].bits * _occupancy(p, c)
+
+    for name in reversed(nodes):
+        own, slack = _merged([(streams[i].produced, consumed[i] - streams[i].latency) for i in out_of[name]])
+        if not len(own):
+            continue
+        slack = np.minimum.accumulate(slack[::-1])[::-1]
+        late_in = {i: _just_in_time(streams[i].consumed, consumed[i], own, slack) for i in into[name]}
+        late_out = {i: _just_in_time(streams[i].produced, produced[i], own, slack) for i in out_of[name]}
+        cost_soon = sum(stored(i, produced[i], consumed[i]) for i in out_of[name])
+        cost_late = sum(stored(i, late_out[i], consumed[i]) for i in out_of[name])
+        for i in into[name]:
+            cost_soon += stored(i, _followed(streams[i], produced[i], consumed[i]), consumed[i])
+            cost_late += stored(i, _followed(streams[i], produced[i], late_in[i]), late_in[i])
+        if cost_late < cost_soon:
+            starts[name] = int(slack[0])
+            for i in into[name]:
+                consumed[i] = late_in[i]
+            for i in out_of[name]:
+                produced[i] = late_out[i]
+    _settle(nodes, streams, into, out_of, produced, consumed, starts)
     return [
         Stream(
             s.source,
@@ -163,6 +174,82 @@ def _paced(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Stream]:
         )
         for i, s in enumerate(streams)
     ]
+
+
+def _settle(
+    nodes: Sequence[str],
+    streams: Sequence[Stream],
+    into: dict[str, list[int]],
+    out_of: dict[str, list[int]],
+    produced: list[np.ndarray],
+    consumed: list[np.ndarray],
+    starts: dict[str, int],
+) -> None:
+    """Change single nodes to as soon, or as late, as their neighbours now allow while less is stored."""
+
+    def stored(name: str, taken: Mapping[int, np.ndarray], given: Mapping[int, np.ndarray]) -> int:
+        total = sum(streams[i].bits * _occupancy(produced[i], taken[i]) for i in into[name])
+        return total + sum(streams[i].bits * _occupancy(given[i], consumed[i]) for i in out_of[name])
+
+    for name in (*nodes, *reversed(nodes)):
+        if not into[name] or not out_of[name]:
+            continue
+        now = stored(name, {i: consumed[i] for i in into[name]}, {i: produced[i] for i in out_of[name]})
+        if now <= sum(2 * streams[i].bits for i in (*into[name], *out_of[name])):
+            continue
+        own, late = _merged([(streams[i].consumed, produced[i] + streams[i].latency) for i in into[name]])
+        late = np.maximum.accumulate(late)
+        soon_in = {i: _soon(streams[i].consumed, own, late) for i in into[name]}
+        soon_out = {i: _soon(streams[i].produced, own, late) for i in out_of[name]}
+        ends, slack = _merged([(streams[i].produced, consumed[i] - streams[i].latency) for i in out_of[name]])
+        slack = np.minimum.accumulate(slack[::-1])[::-1]
+        late_in = {i: _just_in_time(streams[i].consumed, soon_in[i], ends, slack) for i in into[name]}
+        late_out = {i: _just_in_time(streams[i].produced, soon_out[i], ends, slack) for i in out_of[name]}
+        for start, taken, given in ((int(late[0]), soon_in, soon_out), (int(slack[0]), late_in, late_out)):
+            if (there := stored(name, taken, given)) < now:
+                now, starts[name] = there, start
+                for i in into[name]:
+                    consumed[i] = taken[i]
+                for i in out_of[name]:
+                    produced[i] = given[i]
+
+
+def _merged(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Own cycles of all tokens in order, and real time minus own cycle of each."""
+    if not pairs:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    own = np.concatenate([cycles for cycles, _ in pairs])
+    shift = np.concatenate([times - cycles for cycles, times in pairs])
+    order = np.argsort(own, kind="stable")
+    return own[order], shift[order]
+
+
+def _soon(cycles: np.ndarray, own: np.ndarray, late: np.ndarray) -> np.ndarray:
+    """Real time of own cycles when the clock is late by late[j] from own[j] on."""
+    if not len(own):
+        return cycles
+    index = np.searchsorted(own, cycles, side="right") - 1
+    return cycles + late[np.maximum(index, 0)]
+
+
+def _just_in_time(cycles: np.ndarray, soon: np.ndarray, own: np.ndarray, slack: np.ndarray) -> np.ndarray:
+    """Real time of own cycles when the clock may be late by slack[j] up to own[j]; never before `soon`."""
+    following = np.searchsorted(own, cycles, side="left")
+    return np.maximum(cycles + slack[np.minimum(following, len(slack) - 1)], soon)
+
+
+def _followed(stream: Stream, soon: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """Production times of a producer that waits for this one stream's reader."""
+    slack = np.minimum.accumulate((taken - stream.latency - stream.produced)[::-1])[::-1]
+    return np.maximum(stream.produced + slack, soon)
+
+
+def _occupancy(produced: np.ndarray, consumed: np.ndarray) -> int:
+    """Tokens that lie between a producer and a consumer at most, at least 1."""
+    if not len(produced):
+        return 1
+    arrived = np.searchsorted(produced, consumed, side="right")
+    return max(1, int(np.max(arrived - np.arange(len(arrived)))))
 
 
 def _earliest(nodes: Sequence[str], streams: Sequence[Stream], least: Sequence[int]) -> dict[str, int]:

@@ -112,7 +112,11 @@ def place_constants(graph: Graph) -> Graph:
 
 
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
-    """The first graph with the depth of every FIFO, the largest over the corner graphs; the schedules too."""
+    """The first graph with the depth of every FIFO, the largest over the corner graphs; the schedules too.
+
+    Loads of constants run ahead into their own prefetch FIFOs, whose depth is theirs; behind them stands
+    a link of the least depth.
+    """
     depths: dict[tuple[Port, Port], int] = {}
     schedules = []
     for graph in corners:
@@ -136,6 +140,7 @@ def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port]
         for phase in range(graph.phases)
         if (itensor := graph.itensor(edge, phase)) is not None
     ]
+    ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     depths = [LINK_DEPTH] * len(used)
     while True:  # a deep FIFO is slower than a shallow one, which can only make FIFOs deeper
         streams = [
@@ -150,7 +155,10 @@ def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port]
             for (edge, phase, bits), depth in zip(used, depths, strict=True)
         ]
         plan = schedule([n.name for n in graph.nodes], streams, strategy)
-        found = [max(old, new) for old, new in zip(depths, plan.depths, strict=True)]
+        found = [
+            old if edge.source.node in ahead else max(old, new)
+            for (edge, _, _), old, new in zip(used, depths, plan.depths, strict=True)
+        ]
         if found == depths:
             break
         depths = found
