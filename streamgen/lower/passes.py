@@ -114,8 +114,8 @@ def place_constants(graph: Graph) -> Graph:
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
     """The first graph with the depth of every FIFO, the largest over the corner graphs; the schedules too.
 
-    Loads of constants run ahead into their own prefetch FIFOs, whose depth is theirs; behind them stands
-    a link of the least depth.
+    Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
+    links behind them have the least depth.
     """
     depths: dict[tuple[Port, Port], int] = {}
     schedules = []
@@ -125,6 +125,16 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
         for key, depth in found.items():
             depths[key] = max(depths.get(key, 0), depth)
     return verify(corners[0].with_depths(depths)), schedules
+
+
+def _running_ahead(graph: Graph) -> set[str]:
+    """Loads of constants, and nodes fed by nothing else: what they hold back delays nobody but themselves."""
+    ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    for node in graph.nodes:
+        sources = [edge.source.node for edge in graph.inputs_of(node.name)]
+        if sources and ahead.issuperset(sources):
+            ahead.add(node.name)
+    return ahead
 
 
 def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port], int], Schedule]:
@@ -140,7 +150,7 @@ def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port]
         for phase in range(graph.phases)
         if (itensor := graph.itensor(edge, phase)) is not None
     ]
-    ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    ahead = _running_ahead(graph)
     depths = [LINK_DEPTH] * len(used)
     while True:  # a deep FIFO is slower than a shallow one, which can only make FIFOs deeper
         streams = [
