@@ -9,6 +9,8 @@ from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.packing import BEAT_BITS, BEAT_BYTES, MemoryLayout
 
+INTEGERS = ("i1", "u1", "u3", "i4", "i5", "i8", "i12", "u12", "i16", "i24", "u33", "i64")
+
 
 def values(dtype, shape, seed=0):
     """Random numbers of a format."""
@@ -53,7 +55,7 @@ def test_slots(dtype, shape, element, token, per_beat, beats):
         assert layout.beats(count) * BEAT_BITS >= count * token
 
 
-@pytest.mark.parametrize("dtype", "i1 u1 u3 i4 i5 i8 i12 u12 i16 i24 u33 i64 f24 f32 f16 bf16".split())
+@pytest.mark.parametrize("dtype", [*INTEGERS, "f24", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 8), (3, 43)])
 def test_image(dtype, shape):
     """Every bit: tokens in stream order, elements low in their slots, f24 high, integers sign-extended."""

@@ -15,21 +15,27 @@ The loops that were given are kept apart where that costs nothing (merging only 
 prefix), so that hardware sized by the largest bounds runs smaller ones: `Converter.at`.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import gcd, isqrt, prod
+from math import prod
 
 from streamgen import formats
-from streamgen.itensor.canonical import Loop, canonical, same_stream, scale
+from streamgen.itensor.canonical import Loop, same_stream
 from streamgen.itensor.cover import Cover, first_missing
 from streamgen.itensor.live import live_elements
+from streamgen.itensor.nests import (
+    Unit,
+    cut,
+    inner,
+    merged_units,
+    nest_of,
+    shared_prefix,
+    single_units,
+    with_trips,
+)
 from streamgen.itensor.type import ITensor
 
 __all__ = ["Converter", "infer_converter"]
-
-Unit = tuple[int, ...]
-"""Neighbouring loops of an itensor that act as one loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +75,12 @@ class Converter:
     @property
     def fill_window(self) -> ITensor:
         """What the source sends in the first window."""
-        return _inner(self.fill, self.shared)
+        return inner(self.fill, self.shared)
 
     @property
     def read_window(self) -> ITensor:
         """What the target reads in the first window."""
-        return _inner(self.read, self.shared)
+        return inner(self.read, self.shared)
 
     @property
     def buffer_shape(self) -> tuple[int, ...]:
@@ -107,10 +113,10 @@ class Converter:
         what its source does not send, or when a window outgrows this converter's buffer.
         """
         for side, new, old in (("source", source, self.source), ("target", target, self.target)):
-            if new != _with_trips(old, new.tripcounts):
+            if new != with_trips(old, new.tripcounts):
                 raise ValueError(f"the {side} may differ in trip counts only; it is {new}, not like {old}")
         fill_trips, read_trips = self._trips(source, target)
-        fill, read = _with_trips(self.fill, fill_trips), _with_trips(self.read, read_trips)
+        fill, read = with_trips(self.fill, fill_trips), with_trips(self.read, read_trips)
         for side, nest, stream in (("source", fill, source), ("target", read, target)):
             if not same_stream(nest, stream):
                 raise ValueError(f"the loops {nest} of the {side} cannot send {stream}")
@@ -177,36 +183,20 @@ def infer_converter(source: ITensor, target: ITensor) -> Converter | None:
         raise ValueError(
             f"the target reads element {hole[1]} of dimension {hole[0]}, which the source never sends"
         )
-    apart = _build(source, target, _single_units(source), _single_units(target))
-    merged = _build(source, target, _merged_units(source), _merged_units(target))
+    apart = _build(source, target, single_units(source), single_units(target))
+    merged = _build(source, target, merged_units(source), merged_units(target))
     return min(apart, merged, key=lambda c: (c.bits, -c.windows))
-
-
-def _with_trips(stream: ITensor, tripcounts: tuple[int, ...] | list[int]) -> ITensor:
-    """The same loops with other trips."""
-    return ITensor(stream.element_shape, stream.dtype, tripcounts, stream.steps, stream.iter_map, stream.base)
 
 
 def _check_groups(side: str, stream: ITensor) -> None:
     """Groups that share a shift cannot be cut."""
-    offsets = [stream.base[-1], *(stream.steps[loop] for loop in stream.iter_map[-1])]
+    moving = (loop for loop in stream.iter_map[-1] if stream.tripcounts[loop] > 1)
+    offsets = [stream.base[-1], *(stream.steps[loop] for loop in moving)]
     if any(offset % formats.MX_GROUP for offset in offsets):
         raise ValueError(
             f"base and steps of the last dimension of {stream.dtype} must be multiples of "
             f"{formats.MX_GROUP} to be converted; the {side} has {offsets}"
         )
-
-
-def _inner(nest: ITensor, count: int) -> ITensor:
-    """One iteration, the first, of the outer `count` loops."""
-    return ITensor(
-        nest.element_shape,
-        nest.dtype,
-        nest.tripcounts[count:],
-        nest.steps[count:],
-        [[loop - count for loop in loops if loop >= count] for loops in nest.iter_map],
-        nest.base,
-    )
 
 
 def _hole(source: ITensor, target: ITensor) -> tuple[int, int] | None:
@@ -225,33 +215,17 @@ def _covers(stream: ITensor) -> list[Cover]:
     ]
 
 
-def _single_units(stream: ITensor) -> list[tuple[Unit, Loop]]:
-    """Every loop by itself."""
-    return [((index,), loop) for index, loop in enumerate(stream.loops) if loop[0] > 1]
-
-
-def _merged_units(stream: ITensor) -> list[tuple[Unit, Loop]]:
-    """Neighbours merged as far as they do."""
-    units: list[tuple[Unit, Loop]] = []
-    for unit, (trip, step) in _single_units(stream):
-        if units and len(merged := canonical([units[-1][1], (trip, step)])) == 1:
-            units[-1] = (units[-1][0] + unit, merged[0])
-        else:
-            units.append((unit, (trip, step)))
-    return units
-
-
 def _build(
     source: ITensor, target: ITensor, fill: list[tuple[Unit, Loop]], read: list[tuple[Unit, Loop]]
 ) -> Converter:
     """The converter with the longest prefix that these units allow."""
 
     def legal(fill_rest: list[Loop], read_rest: list[Loop]) -> bool:
-        return _hole(_nest(source, fill_rest), _nest(target, read_rest)) is None
+        return _hole(nest_of(source, fill_rest), nest_of(target, read_rest)) is None
 
-    parts = _shared_prefix([loop for _, loop in fill], [loop for _, loop in read], legal)
-    fill_nest, fill_origin = _cut(source, fill, parts)
-    read_nest, read_origin = _cut(target, read, parts)
+    parts = shared_prefix([loop for _, loop in fill], [loop for _, loop in read], legal)
+    fill_nest, fill_origin = cut(source, fill, parts)
+    read_nest, read_origin = cut(target, read, parts)
     return Converter(
         source=source,
         target=target,
@@ -260,79 +234,4 @@ def _build(
         fill_origin=fill_origin,
         read_origin=read_origin,
         shared=len(parts),
-    )
-
-
-def _shared_prefix(
-    source: list[Loop], target: list[Loop], legal: Callable[[list[Loop], list[Loop]], bool]
-) -> list[int]:
-    """Trips of the longest legal common prefix; `legal` is asked about what is left inside."""
-    parts: list[int] = []
-    undo: list[tuple[list[Loop], list[Loop]]] = []
-    while source and target:
-        (a, u), (b, v) = source[0], target[0]
-        if scale(u, a) != scale(v, b):
-            break
-        common = gcd(a, b)
-        for part in _divisors(common):
-            rests = ([(a // part, u), *source[1:]], [(b // part, v), *target[1:]])
-            if legal(*rests):
-                break
-        else:
-            break
-        undo.append((source, target))
-        parts.append(part)
-        source, target = ([loop for loop in rest if loop[0] > 1] for rest in rests)
-        if part < common:
-            break
-    # A part of a re-use loop at the end of the prefix makes the buffer no smaller.
-    while parts and _splits_reuse(undo[-1], parts[-1]):
-        parts.pop()
-        undo.pop()
-    return parts
-
-
-def _divisors(number: int) -> Iterator[int]:
-    """Divisors above 1, the greatest first."""
-    small = (d for d in range(1, isqrt(number) + 1) if number % d == 0)
-    low = []
-    for d in small:
-        if number // d > 1:
-            yield number // d
-        if 1 < d < number // d:
-            low.append(d)
-    yield from reversed(low)
-
-
-def _splits_reuse(before: tuple[list[Loop], list[Loop]], part: int) -> bool:
-    """Whether this part leaves something of a re-use loop."""
-    (a, u), (b, _) = before[0][0], before[1][0]
-    return not any(u) and (a > part or b > part)
-
-
-def _cut(
-    stream: ITensor, units: list[tuple[Unit, Loop]], parts: list[int]
-) -> tuple[ITensor, tuple[Unit, ...]]:
-    """The nest whose outer loops have these trips, and what its loops are parts of."""
-    loops: list[Loop] = []
-    origin: list[Unit] = []
-    left = list(units)
-    for part in parts:
-        unit, (trip, step) = left.pop(0)
-        loops.append((part, scale(step, trip // part)))
-        origin.append(unit)
-        if trip > part:
-            left.insert(0, (unit, (trip // part, step)))
-    return _nest(stream, loops + [loop for _, loop in left]), (*origin, *(unit for unit, _ in left))
-
-
-def _nest(stream: ITensor, loops: list[Loop]) -> ITensor:
-    """Tokens of the stream in another nest."""
-    return ITensor(
-        stream.element_shape,
-        stream.dtype,
-        [trip for trip, _ in loops],
-        [max(*step, 1) for _, step in loops],
-        [[index for index, (_, step) in enumerate(loops) if step[r]] for r in range(stream.rank)],
-        stream.base,
     )

@@ -11,7 +11,7 @@ still has gaps is enumerated, along this one dimension.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,6 +64,10 @@ def first_missing(source: Cover, target: Cover) -> int | None:
         return target.end - 1
     if not source.gapped:
         return None
+    if target.gapped and source.gapped[-1][1] == target.gapped[-1][1]:
+        inner = [replace(cover, gapped=cover.gapped[:-1]) for cover in (source, target)]
+        if max(cover.end for cover in inner) - source.base <= source.gapped[-1][1]:
+            return first_missing(*inner)  # the outermost progressions step over equal, disjoint blocks
     if source.gapped == target.gapped and target.base + target.extent <= source.base + source.extent:
         return None
     opens, closes = source.intervals()
