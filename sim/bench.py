@@ -75,8 +75,8 @@ def run(
 
     Raises ValueError for ports that do not match, StreamLawError, StuckError, BenchError.
     """
-    _check_ports(component, inputs, outputs)
     engine = Simulator(component)._engine
+    _check_ports(component, inputs, outputs)
     hold = hold or {}
     stalls = stalls or Stalls(seed=0)
     common = {"random": Random(stalls.seed), "remark": repr(stalls)}
@@ -212,7 +212,7 @@ class _Bench:
     def table(self, cycle: int, last: int) -> str:
         """What every stream is waiting for."""
         ports = [*self._ports, *self._spies]
-        width = max(len(port.name) for port in ports)
+        width = max(len(name) for name in ("stream", *(port.name for port in ports)))
         lines = [
             f"no token moved for {cycle - last} cycles, at cycle {cycle} ({self._remark})",
             f"{'stream':{width}}  valid ready  tokens left",
