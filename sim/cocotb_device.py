@@ -1,0 +1,160 @@
+"""A device whose runs happen under cocotb: the same host code on another host, memory and simulator.
+
+    device = CocotbDevice(folder, manifest)
+    Execution(folder, device=device).run(x)     # compare with the simulated device: results and cycles
+
+The design is built by cocotb's own runner. Every run starts from reset in a new process; what the host
+wrote so far is handed over as a job.
+"""
+
+import os
+import pickle
+import tempfile
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from cocotb_tools.runner import get_runner
+
+import sim.cocotb_top
+from streamgen.errors import DeviceError
+from streamgen.manifest import Buffer as BufferInfo
+from streamgen.manifest import Manifest
+from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.memory import CHANNEL_BYTES, MemoryModel
+from streamgen.runtime.verilator import package_folder
+
+__all__ = ["CocotbDevice", "Job"]
+
+PAGE = 4096
+MAKEFLAGS = (
+    "CXX=g++ LINK=g++ AR=ar PERL=perl PYTHON3=python3 CFG_CXXFLAGS_PCH_I=-include "
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines CFG_LDLIBS_THREADS=-pthread"
+)
+
+
+@dataclass
+class Job:
+    """What the process of one run gets, and gives back changed."""
+
+    memory: MemoryModel
+    ports: list[tuple[str, dict[int, bytearray]]]
+    errors: set[int]
+    registers: list[tuple[int, int]]
+    reads: list[int]
+    timeout_cycles: int
+    answers: list[int] = field(default_factory=list)
+
+
+class CocotbDevice(Device):
+    """`reads`: registers to read after every run, into `answers`. A run may take `timeout_cycles`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        memory: MemoryModel | None = None,
+        reads: tuple[int, ...] = (),
+        timeout_cycles: int = 1_000_000,
+    ) -> None:
+        super().__init__(manifest)
+        timing = manifest.memory
+        self._memory = memory or MemoryModel(
+            rate=Fraction(timing.beats, timing.cycles), latency=timing.latency
+        )
+        self._reads, self._timeout_cycles = list(reads), timeout_cycles
+        self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
+        self._content: dict[int, dict[int, bytearray]] = {port.channel: {} for port in manifest.ports}
+        self._registers: dict[int, int] = {}
+        self._place = tempfile.TemporaryDirectory(prefix="cocotb-")
+        self.errors: set[int] = set()
+        self.answers: list[int] = []
+        self._runner = get_runner("verilator")
+        with _Tools():
+            self._runner.build(
+                sources=[Path(folder, manifest.verilog).resolve()],
+                hdl_toplevel=manifest.top,
+                build_dir=self._place.name,
+                build_args=["-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast"],
+                timescale=("1ns", "1ps"),
+                log_file=str(Path(self._place.name, "build.log")),
+            )
+
+    def start(self) -> None:
+        """Runs at once, in `wait`."""
+
+    def wait(self, timeout: float = 600.0) -> None:
+        ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
+        registers = sorted(self._registers.items())
+        job = Job(self._memory, ports, self.errors, registers, self._reads, self._timeout_cycles)
+        path = Path(self._place.name, "job.pickle")
+        path.write_bytes(pickle.dumps(job))
+        log = Path(self._place.name, "run.log")
+        try:
+            with _Tools():
+                self._runner.test(
+                    test_module=sim.cocotb_top.__name__,
+                    hdl_toplevel=self.manifest.top,
+                    test_dir=self._place.name,
+                    extra_env={sim.cocotb_top.JOB: str(path)},
+                    log_file=str(log),
+                )
+        except SystemExit as error:
+            raise DeviceError(f"the run under cocotb failed:\n{log.read_text()}") from error
+        done = pickle.loads(path.read_bytes())
+        for (_, buffers), (_, contents) in zip(ports, done.ports, strict=True):
+            for address, content in contents.items():
+                buffers[address][:] = content
+        self.answers = done.answers
+
+    def address(self, name: str) -> int:
+        """Where a buffer is."""
+        buffer = self.allocate(name)
+        assert isinstance(buffer, _CocotbBuffer)
+        return buffer.address
+
+    def close(self) -> None:
+        self._place.cleanup()
+
+    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
+        buffers = self._content[info.channel]
+        ends = [address + -(-len(content) // PAGE) * PAGE for address, content in buffers.items()]
+        address = max(ends, default=info.channel * CHANNEL_BYTES)
+        buffers[address] = bytearray(b"\xa5" * info.bytes)
+        offset = self._offsets[info.name]
+        self._registers |= {offset: address & 0xFFFFFFFF, offset + 4: address >> 32}
+        return _CocotbBuffer(address, buffers[address])
+
+    def _set_scalar(self, name: str, value: int) -> None:
+        self._registers[self._offsets[name]] = value
+
+    def _reset_hard(self) -> None:
+        """Nothing: every run starts from reset."""
+
+
+class _CocotbBuffer(DeviceBuffer):
+    def __init__(self, address: int, content: bytearray) -> None:
+        self.address, self.size, self._content = address, len(content), content
+
+    def _write(self, data: bytes, offset: int) -> None:
+        self._content[offset : offset + len(data)] = data
+
+    def _read(self, size: int, offset: int) -> bytes:
+        return bytes(self._content[offset : offset + size])
+
+
+class _Tools:
+    """The environment in which cocotb's runner finds the Verilator of the package."""
+
+    def __enter__(self) -> None:
+        package = package_folder()
+        self._saved = dict(os.environ)
+        os.environ.update(
+            VERILATOR_ROOT=str(package),
+            PATH=f"{package / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+            MAKEFLAGS=MAKEFLAGS,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        os.environ.clear()
+        os.environ.update(self._saved)
