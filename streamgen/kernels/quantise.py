@@ -184,9 +184,16 @@ class Quantise(wiring.Component):
         g_granted, g_stored, g_drained = (Signal(range(2 * groups.depth)) for _ in range(3))
         r_granted, r_stored, r_drained, e_sent = (Signal(range(2 * rows.depth)) for _ in range(4))
 
-        # Take tokens in; room for a group is granted with its first token, for a row likewise.
-        room = ~_full(g_granted, g_drained), ~_full(r_granted, r_drained) & ~_full(r_granted, e_sent)
-        group_begins, row_begins = self._take(m, codes, *room)
+        # Take tokens in. Room for a group is granted with its first token, for a row likewise; whether there
+        # is any is known a cycle late, so the last place is never granted.
+        group_room, row_room = Signal(init=1), Signal(init=1)
+        m.d.sync += [
+            group_room.eq(_used(g_granted, g_drained) < groups.depth - 1),
+            row_room.eq(
+                (_used(r_granted, r_drained) < rows.depth - 1) & (_used(r_granted, e_sent) < rows.depth - 1)
+            ),
+        ]
+        group_begins, row_begins = self._take(m, codes, group_room, row_room)
         m.d.sync += [g_granted.eq(g_granted + group_begins), r_granted.eq(r_granted + row_begins)]
 
         # Store a group; with the last one of a row, the row.
@@ -250,18 +257,19 @@ class Quantise(wiring.Component):
     def _take(self, m: Module, codes: Any, group_room: Value, row_room: Value) -> tuple[Value, Value]:
         """Feed `codes` with the tokens of a descriptor; (a group, a row begins)."""
         lanes, tokens = self.params.lanes, self.params.codes.tokens
+        split = lanes.bit_length() - 1  # of valid_k: whole tokens above, elements of the next one below
         descriptor = self.i_descriptor
-        running, row_begins = Signal(), Signal()
+        running, row_begins, taken = Signal(), Signal(), Signal()
         bounds = Signal(descriptor.payload.shape(), reset_less=True)
-        rows, groups, valid = (
-            Signal.like(bounds[name], reset_less=True) for name in ("rows", "groups", "valid")
+        rows, groups, whole_left = (
+            Signal(ROWS_BITS),
+            Signal.like(bounds.groups),
+            Signal.like(bounds.valid[split:]),
         )
+        whole, part, part_mask = Signal(), Signal(), Signal(lanes)
         index = Signal(range(tokens))
         group_begins, group_ends = index == 0, index == tokens - 1
         last_group = groups == 1
-        taken = Signal()
-        all_lanes = valid[lanes.bit_length() - 1 :].any()
-        some_lanes = valid[: lanes.bit_length() - 1]
         elements = data.View(codes.elements.shape(), self.i.payload)
         m.d.comb += [
             descriptor.ready.eq(~running),
@@ -271,30 +279,36 @@ class Quantise(wiring.Component):
             codes.last.eq(last_group),
         ]
         for lane in range(lanes):
-            inside = all_lanes | (some_lanes > lane)
+            inside = whole | (part & part_mask[lane])
             m.d.comb += codes.elements[lane].eq(Mux(inside, elements[lane].as_value(), 0))
+        # The row that comes next: the first of a descriptor, or another of the same.
+        new_groups = Mux(running, bounds.groups, descriptor.payload.groups)
+        new_whole = Mux(running, bounds.valid, descriptor.payload.valid)[split:]
+        new_row = [
+            row_begins.eq(1),
+            groups.eq(new_groups),
+            whole_left.eq(new_whole),
+            whole.eq(new_whole.any()),
+            part.eq(~new_whole.any()),
+        ]
         with m.If(~running):
+            m.d.sync += [running.eq(descriptor.valid), bounds.eq(descriptor.payload), *new_row]
             m.d.sync += [
-                running.eq(descriptor.valid),
-                row_begins.eq(1),
-                bounds.eq(descriptor.payload),
-                Cat(rows, groups, valid).eq(descriptor.payload.as_value()),
+                rows.eq(descriptor.payload.rows),
+                part_mask.eq(Cat(descriptor.payload.valid[:split] > lane for lane in range(lanes))),
             ]
         with m.Elif(taken):
             m.d.sync += [
                 index.eq(index + 1),
-                valid.eq(Mux(all_lanes, valid - lanes, 0)),
-                row_begins.eq(group_ends & last_group),
+                row_begins.eq(0),
+                whole_left.eq(whole_left - whole),
+                whole.eq(whole_left > 1),
+                part.eq(whole_left == 1),
             ]
             with m.If(group_ends):
                 m.d.sync += groups.eq(groups - 1)
                 with m.If(last_group):
-                    m.d.sync += [
-                        groups.eq(bounds.groups),
-                        valid.eq(bounds.valid),
-                        rows.eq(rows - 1),
-                        running.eq(rows != 1),
-                    ]
+                    m.d.sync += [*new_row, rows.eq(rows - 1), running.eq(rows != 1)]
         return taken & group_begins, taken & row_begins
 
     def _token(self, group: Any, row_greatest: Value) -> Value:
@@ -307,9 +321,9 @@ class Quantise(wiring.Component):
         return Cat(fields)
 
 
-def _full(granted: Signal, released: Signal) -> Value:
-    """Whether a ring between two pointers is full."""
-    return (granted[:-1] == released[:-1]) & (granted[-1] != released[-1])
+def _used(granted: Signal, released: Signal) -> Value:
+    """Places of a ring between two pointers."""
+    return (granted - released)[: len(granted)]
 
 
 def _exponent(greatest: Value) -> Value:
