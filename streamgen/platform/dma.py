@@ -36,11 +36,13 @@ from streamgen.stream import Gather, GatherParams, Scatter, ScatterParams, descr
 
 __all__ = ["Load", "LoadParams", "Store", "StoreParams"]
 
+Pieces = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
 _WAITING = 4  # transfers in line between the memory's side and the graph's
 _OFFSET_BITS = 32
-_LOAD_OVERHEAD = 10  # cycles of a Load and its master beside the memory's latency
-_STORE_OVERHEAD = 3  # cycles from a Store's descriptor to its first token taken
-_DRAIN_OVERHEAD = 9  # cycles of a Store and its master from the last token to `done`, beside the latency
+_LOAD_OVERHEAD = 6  # cycles from a Load's descriptor to its first beat, beside latency and FIFO
+_STORE_OVERHEAD = 2  # cycles from a Store's descriptor to its first token taken
+_DRAIN_OVERHEAD = 1  # cycles of a Store and its master, beside latency and FIFO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,21 +90,23 @@ class _DmaParams:
             raise ValueError(f"{itensor} has other tokens than {self.layout}")
         return itensor
 
-    def _curve(self, bounds: Bounds, first: int) -> Curve:
-        """Token times when the memory sets the pace, the first token at `first`."""
-        tokens = self._itensor(bounds).token_count
-        rate = Fraction(self.rate).limit_denominator(64)
-        per_token = Fraction(self.layout.beats_per_token, self.layout.tokens_per_beat) / rate
+    def _paced(self, first: int, tokens: int) -> Pieces:
+        """Token times when the memory sets the pace."""
+        per_token = Fraction(self.layout.beats_per_token, self.layout.tokens_per_beat) / self._rate
         if per_token <= 1:
-            return Curve.nest(first, (tokens, 1))
+            return ((first, ((tokens, 1),)),)
         cycles, group = per_token.numerator, per_token.denominator  # `group` tokens in `cycles` cycles
         whole, rest = divmod(tokens, group)
-        nests: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        pieces: Pieces = ()
         if whole:
-            nests.append((first, ((whole, cycles), (group, cycles // group))))
+            pieces += ((first, ((whole, cycles), (group, cycles // group))),)
         if rest:
-            nests.append((first + whole * cycles, ((rest, cycles // group),)))
-        return Curve(tuple(nests))
+            pieces += ((first + whole * cycles, ((rest, cycles // group),)),)
+        return pieces
+
+    @property
+    def _rate(self) -> Fraction:
+        return Fraction(self.rate).limit_denominator(64)
 
     @property
     def _ii(self) -> float:
@@ -151,7 +155,7 @@ class LoadParams(_DmaParams):
         return Cost(resources=self._resources, ii=self._ii, latency=self._first, cycles=last + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        return {"o": self._curve(bounds, self._first)}
+        return {"o": Curve(self._paced(self._first, self._itensor(bounds).token_count))}
 
     def build(self) -> "Load":
         return Load(self)
@@ -159,7 +163,8 @@ class LoadParams(_DmaParams):
     @property
     def _first(self) -> int:
         """Cycle of the first token."""
-        gather = int((self.layout.beats_per_token - 1) / self.rate)
+        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
+        gather = int((parts - 1) / self.rate) + (slots > 1 or parts > 1)
         return _LOAD_OVERHEAD + self.client.queue.latency + self.latency + gather
 
     @property
@@ -200,13 +205,23 @@ class StoreParams(_DmaParams):
 
     def cost(self, bounds: Bounds) -> Cost:
         """latency and cycles count to `done`: a store has no output stream."""
+        beats = self.layout.beats(self._itensor(bounds).token_count)
+        by_memory = _STORE_OVERHEAD + min(beats, self.burst) + beats / self.rate
         last = int(self.curves(bounds)["i"].cycles()[-1])
-        burst = min(self.burst, self.layout.beats(self._itensor(bounds).token_count))
-        drain = self.latency + _DRAIN_OVERHEAD + self.client.queue.latency + int(burst / self.rate)
-        return Cost(resources=self._resources, ii=self._ii, latency=last + drain, cycles=last + drain + 1)
+        by_source = last + ((beats - 1) % self.burst + 1) / self.rate
+        done = int(max(by_memory, by_source)) + self.latency + self.client.queue.latency + _DRAIN_OVERHEAD
+        return Cost(resources=self._resources, ii=self._ii, latency=done, cycles=done + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        return {"i": self._curve(bounds, _STORE_OVERHEAD)}
+        """The FIFO takes a beat a cycle until it is full, then the memory sets the pace."""
+        tokens, parts = self._itensor(bounds).token_count, self.layout.beats_per_token
+        if self.layout.tokens_per_beat > 1:
+            return {"i": Curve(self._paced(_STORE_OVERHEAD, tokens))}
+        full = tokens
+        if self._rate < 1:
+            full = min(tokens, int((self.depth - self.burst * self._rate) / (1 - self._rate)) // parts)
+        head: Pieces = ((_STORE_OVERHEAD, ((full, parts),)),) if full else ()
+        return {"i": Curve(head + self._paced(_STORE_OVERHEAD + full * parts, tokens - full))}
 
     def build(self) -> "Store":
         return Store(self)
