@@ -1,0 +1,32 @@
+"""streamgen: PyTorch models become stream-based dataflow accelerators.
+
+    accelerator = streamgen.compile(module, example_inputs, config=streamgen.CompileConfig(max_tokens=16))
+    accelerator.write("folder")            # Verilog, manifest, packed weights
+    y = accelerator.run(x)                 # the written RTL, cycle by cycle
+    assert (y == accelerator.golden(x)).all()
+
+Names are imported when they are first used, so that `import streamgen.runtime` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamgen.compiler import Accelerator, assemble, compile, load
+    from streamgen.config import CompileConfig
+
+__all__ = ["Accelerator", "CompileConfig", "assemble", "compile", "load"]
+
+_HOMES = {
+    "Accelerator": "streamgen.compiler",
+    "CompileConfig": "streamgen.config",
+    "assemble": "streamgen.compiler",
+    "compile": "streamgen.compiler",
+    "load": "streamgen.compiler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'streamgen' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -36,7 +36,7 @@ def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
     """The buffer of an input or output: its stream for one token tile and the loop that tiles lengthen."""
     largest = program.graph.tensor_itensor(tensor)
     one = program.at(1).tensor_itensor(tensor)
-    loop = _tile_loop(one, largest)
+    loop = None if program.smaller is None else _tile_loop(one, largest)
     assert tensor.role in ("input", "output")
     return Buffer(
         name=tensor.name,
@@ -49,11 +49,9 @@ def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
     )
 
 
-def _tile_loop(one: ITensor, largest: ITensor) -> int | None:
-    """Which loop of a stream runs longer with more tiles: at most one, by the laws of a program."""
+def _tile_loop(one: ITensor, largest: ITensor) -> int:
+    """Which loop of a stream runs longer with more tiles; the outermost over tokens if there is one tile."""
     changed = [i for i, (a, b) in enumerate(zip(one.tripcounts, largest.tripcounts, strict=True)) if a != b]
-    if not changed:
-        return None
-    (loop,) = changed
+    (loop,) = changed or largest.iter_map[0][:1]
     assert replace(one, tripcounts=largest.tripcounts) == largest
     return loop
