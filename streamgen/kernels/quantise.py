@@ -132,7 +132,8 @@ class QuantiseParams:
 
 def golden(x: ndarray, valid_k: int) -> tuple[ndarray, ndarray]:
     """Quantise rows: f24 values [T, K] -> (MX [T, K], int16 [T])."""
-    values = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is as good as another
+        values = x.astype(np.float64)
     values[:, valid_k:] = 0
     finite = np.isfinite(values).all(axis=1)
     values[~finite] = 0
