@@ -98,7 +98,7 @@ def to_verilog(component: wiring.Component, name: str = "top") -> str:
 
 def rtlil_to_verilog(text: str) -> str:
     """Verilog of RTLIL, without the attributes that only Yosys and amaranth understand."""
-    return run_yosys(
+    verilog = run_yosys(
         text,
         "proc -nomux -norom",
         "memory_collect",
@@ -107,6 +107,8 @@ def rtlil_to_verilog(text: str) -> str:
         "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
         writer="write_verilog -norename",
     )
+    # The one name in a module that Yosys numbers through the life of the process.
+    return re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
 
 
 def run_yosys(text: str, *commands: str, writer: str) -> str:

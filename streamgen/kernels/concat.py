@@ -102,7 +102,9 @@ class ConcatParams:
         if (itensor.dtype, itensor.element_shape) != (self.dtype, self.element_shape):
             raise ValueError(f"a concat of {self.dtype} tiles {self.element_shape} cannot take {itensor}")
         if itensor.token_count > self.max_tokens:
-            raise ValueError(f"a concat of at most {self.max_tokens} tokens cannot run the {itensor.token_count} of {itensor}")
+            raise ValueError(
+                f"a concat of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
+            )
         return itensor
 
 

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 from streamgen.stream import Countdown, CountdownParams, descriptor_signature
 from streamgen.stream import Fork as Tree
@@ -83,7 +83,9 @@ class ForkParams:
                 f"tokens of the fork have {self.token_bits} bits, those of {itensor} {itensor.token_bits}"
             )
         if itensor.token_count > self.max_tokens:
-            raise ValueError(f"a fork of at most {self.max_tokens} tokens cannot run the {itensor.token_count} of {itensor}")
+            raise ValueError(
+                f"a fork of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
+            )
         return itensor
 
 

@@ -30,7 +30,7 @@ __all__ = ["Issue", "IssueParams"]
 
 @dataclass(frozen=True, kw_only=True)
 class IssueParams:
-    """Greatest loop counts, results of a tile, depth of the result queue; which formats are chosen at run time.
+    """Greatest loop counts, results of a tile, depth of the result queue, and what descriptors choose.
 
     two_widths: 4-bit or 8-bit weights by descriptor. scaled: grouped or not by descriptor.
     """

@@ -25,7 +25,7 @@ Width of an accumulator. With weights |w| <= 8 or 128, |scale| and |minimum| <= 
 |c| <= 127, a term is at most 32 * 127 * (|w| + 1) * 2^(scale_bits-1) * 2^15 (32 * 127 * |w| * 2^15
 without group scales) and a sum at most K / 32 times that, in any order and at any time. `accumulator_bits` is
 48 where that bound is below 2^47, else 64, and a ValueError where 64 is too little. So 48 bits are
-enough for 8-bit scales up to K = 29280 (W4) or 2048 (W8); 64 bits for 16-bit scales up to K = 7 million (W4).
+enough for 8-bit scales up to K = 29344 (W4) or 2048 (W8); 64 bits for 16-bit scales up to K = 7 million (W4).
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
@@ -260,7 +260,9 @@ class ColumnParams:
             ("k", k_unit, self.max_k),
         ):
             if not 1 <= bounds[name] <= most or bounds[name] % unit:
-                raise ValueError(f"{name} is {bounds[name]}; the column takes multiples of {unit} up to {most}")
+                raise ValueError(
+                    f"{name} is {bounds[name]}; the column takes multiples of {unit} up to {most}"
+                )
             tiles.append(bounds[name] // unit)
         return tiles[0], tiles[1], bounds["k"] // K_LANES
 
@@ -418,9 +420,7 @@ class Column(wiring.Component):
         if not p.scale_bits:
             return []
         bits = p.scale_bits * (1 + p.minimum)
-        return [
-            Mux(issue.grouped, self.i_s.payload.word_select(n, bits), 1) for n in range(p.n_lanes)
-        ]
+        return [Mux(issue.grouped, self.i_s.payload.word_select(n, bits), 1) for n in range(p.n_lanes)]
 
     def _packed(self, m: Module, rows: list[list[Value]]) -> tuple[Value, Value | None]:
         """One or two rows of weights as a lane takes them, a cycle after issue."""
