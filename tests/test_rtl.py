@@ -1,0 +1,226 @@
+"""streamgen.rtl: each block once, the same bytes each time, Verilog that Verilator accepts."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from amaranth import Cat, Module
+from amaranth.back import rtlil
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from sim.bench import random_tokens, run
+from sim.lint import lint
+from streamgen.fifo.queue import QueueParams
+from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
+from streamgen.stream import (
+    ForkParams,
+    GatherParams,
+    JoinParams,
+    RegisterSliceParams,
+    ScatterParams,
+    SelectParams,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeafParams:
+    """o = f(i): combinational or registered."""
+
+    kind: str
+    bits: int = 8
+
+    def build(self):
+        return Leaf(self)
+
+
+class Leaf(wiring.Component):
+    def __init__(self, params):
+        self._params = params
+        super().__init__({"i": In(params.bits), "o": Out(params.bits)})
+
+    def elaborate(self, platform):
+        m = Module()
+        if self._params.kind == "comb":
+            m.d.comb += self.o.eq(~self.i)
+        else:
+            m.d.sync += self.o.eq(~self.i)
+        return m
+
+
+class Rows(wiring.Component):
+    """A chain of shared leaves of each kind, `count` of each, and a pair of a different width."""
+
+    def __init__(self, count):
+        self._count = count
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        value = self.i
+        for kind in ("comb", "sync"):
+            for k in range(self._count):
+                leaf = Shared(LeafParams(kind=kind))
+                m.submodules[f"{kind}_{k}"] = leaf
+                m.d.comb += leaf.i.eq(value)
+                value = leaf.o
+        halves = []
+        for k in range(2):
+            leaf = Shared(LeafParams(kind="comb", bits=4))
+            m.submodules[f"half_{k}"] = leaf
+            m.d.comb += leaf.i.eq(value.word_select(k, 4))
+            halves.append(leaf.o)
+        m.d.comb += self.o.eq(Cat(halves))
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairParams:
+    """Two shared queues in a row: a block that shares blocks."""
+
+    bits: int
+
+    def build(self):
+        return Pair(self)
+
+
+class Pair(wiring.Component):
+    def __init__(self, params):
+        self._params = params
+        signature = stream.Signature(params.bits)
+        super().__init__({"i": In(signature), "o": Out(signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.first = first = Shared(QueueParams(bits=self._params.bits, depth=4))
+        m.submodules.second = second = Shared(QueueParams(bits=self._params.bits, depth=4))
+        wiring.connect(m, wiring.flipped(self.i), first.i)
+        wiring.connect(m, first.o, second.i)
+        wiring.connect(m, second.o, wiring.flipped(self.o))
+        return m
+
+
+class Chain(wiring.Component):
+    """Three shared pairs in a row."""
+
+    def __init__(self):
+        signature = stream.Signature(8)
+        super().__init__({"i": In(signature), "o": Out(signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        source = wiring.flipped(self.i)
+        for k in range(3):
+            m.submodules[f"pair_{k}"] = pair = Shared(PairParams(bits=8))
+            wiring.connect(m, source, pair.i)
+            source = pair.o
+        wiring.connect(m, source, wiring.flipped(self.o))
+        return m
+
+
+def instances(text, name):
+    return len(re.findall(rf"^ +{name} ", text, re.MULTILINE))
+
+
+def modules(text):
+    """Module names and the pins of each."""
+    return {
+        name: pins.split(", ") for name, pins in re.findall(r"^module (\w+)\((.*)\);", text, re.MULTILINE)
+    }
+
+
+def test_equal_blocks_are_one_module():
+    text = to_verilog(Rows(5))
+    lint(text, "top")
+    assert len(modules(text)) == len(re.findall("^module ", text, re.MULTILINE)) == 4
+    for kind in ("comb", "sync"):
+        assert instances(text, block_name(LeafParams(kind=kind))) == 5
+    assert instances(text, block_name(LeafParams(kind="comb", bits=4))) == 2
+
+
+def test_blocks_without_clock_get_no_clock():
+    pins = modules(to_verilog(Rows(2)))
+    assert sorted(pins[block_name(LeafParams(kind="comb"))]) == ["i", "o"]
+    assert sorted(pins[block_name(LeafParams(kind="sync"))]) == ["clk", "i", "o", "rst"]
+    assert sorted(pins["top"]) == ["clk", "i", "o", "rst"]
+
+
+def test_shared_blocks_share_blocks():
+    text = to_verilog(Chain(), "chain")
+    lint(text, "chain")
+    queue, pair = block_name(QueueParams(bits=8, depth=4)), block_name(PairParams(bits=8))
+    assert len([name for name in modules(text) if name.startswith("queue_")]) == 1
+    assert instances(text, queue) == 2
+    assert instances(text, pair) == 3
+
+
+def test_shared_block_simulates_as_itself(stalls):
+    tokens = random_tokens(8, 100)
+    assert run(Chain(), {"i": tokens}, {"o": 100}, stalls=stalls).tokens["o"] == tokens
+
+
+def test_block_name_is_the_choice_and_nothing_else():
+    assert block_name(LeafParams(kind="comb")) == block_name(LeafParams(kind="comb", bits=8))
+    assert block_name(LeafParams(kind="comb")) != block_name(LeafParams(kind="comb", bits=9))
+    assert re.fullmatch("register_slice_[0-9a-f]{10}", block_name(RegisterSliceParams(bits=8)))
+
+
+def test_same_input_same_bytes():
+    here = Path(__file__)
+    program = (
+        f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; print(t.digest())"
+    )
+    expected = digest()
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert done.stdout.strip() == expected
+
+
+def digest():
+    text = to_verilog(Chain()) + to_verilog(Rows(2)) + to_verilog(SelectParams(bits=8, ports=5).build())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        RegisterSliceParams(bits=24, stages=2),
+        ForkParams(bits=8, branches=9, fan_out=3),
+        JoinParams(bits=(8, 1, 24)),
+        SelectParams(bits=8, ports=3),
+        GatherParams(bits=8, slots=4, token_bits=16),
+        ScatterParams(bits=8, slots=4, token_bits=16),
+        QueueParams(bits=8, depth=1),
+        QueueParams(bits=8, depth=5),
+        QueueParams(bits=8, depth=1000),
+        QueueParams(bits=72, depth=5000, memory="uram"),
+    ],
+    ids=block_name,
+)
+def test_every_block_passes_verilator(params):
+    lint(to_verilog(params.build(), "block"), "block")
+
+
+def test_lint_complains():
+    with pytest.raises(AssertionError, match="Can't find definition of variable: 'j'"):
+        lint("module top(input i, output o); assign o = j; endmodule", "top")
+
+
+def test_memory_keeps_its_style_and_yosys_is_silent(capfd):
+    text = to_verilog(QueueParams(bits=72, depth=1000, memory="uram").build())
+    assert '(* ram_style = "ultra" *)' in text
+    assert "src" not in re.findall(r"\(\* (\w+)", text)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_run_yosys_writes_what_is_asked_for():
+    source = rtlil.convert(RegisterSliceParams(bits=3).build(), name="slice")
+    assert '"slice"' in run_yosys(source, "proc", writer="write_json")
+    assert "module slice(" in rtlil_to_verilog(source)
