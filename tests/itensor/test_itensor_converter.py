@@ -58,7 +58,7 @@ def test_definition(pair):
 
 
 @pytest.mark.slow
-@some.check(some.pairs(), examples=10_000)
+@some.check(some.pairs(), examples=5_000)
 def test_definition_at_length(pair):
     hold(*pair)
 
@@ -247,7 +247,7 @@ def test_other_trips(case):
 
 
 @pytest.mark.slow
-@some.check(smaller(), examples=5_000)
+@some.check(smaller(), examples=3_000)
 def test_other_trips_at_length(case):
     hold_at(*case)
 
