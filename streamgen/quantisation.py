@@ -148,7 +148,7 @@ def quantise_w4(
         fitted = (high - low) / (CODE_MAX - CODE_MIN)
         centre = low - CODE_MIN * fitted
     scale, minimum, row_scale = _share(fitted, centre, scale_bits)
-    scale = np.where((scale == 0) & (fitted != 0), np.where(fitted < 0, -1, 1), scale)
+    scale = np.where(scale == 0, np.sign(fitted), scale).astype(np.int32)  # a step too wide beats none
     offset = 0.0 if minimum is None else _spread(minimum, group, K)
     levels = _divide(_divide(weight, row_scale[:, None]) - offset, _spread(scale, group, K))
     codes = np.clip(np.rint(levels), CODE_MIN, CODE_MAX).astype(np.int8)
