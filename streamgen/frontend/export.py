@@ -78,7 +78,9 @@ def import_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor
             raise TypeError(f"example input {position} is {tensor.dtype}; it must be floating-point")
         if not tensor.ndim or not tensor.numel():
             raise ValueError(f"example input {position} has shape {list(tensor.shape)}; it must hold tokens")
-    inputs = tuple(tensor.detach().contiguous() for tensor in given)
+    if not given:
+        raise ValueError("no example inputs are given")
+    inputs = tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in given)
     tokens = {tensor.numel() // tensor.shape[-1] for tensor in inputs}
     if len(tokens) != 1:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)

@@ -1,0 +1,351 @@
+"""streamgen.frontend.export: modules become graphs that compute the same, or one clear error."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from streamgen.errors import GraphError, UnsupportedOperationError
+from streamgen.frontend import import_module
+from streamgen.graph.ops import Constant, Linear, LogicalGraph
+from streamgen.quantisation import GroupGrid
+
+HERE = Path(__file__)
+
+
+class FeedForward(nn.Module):
+    """Everything that is supported, in one forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 16, bias=False)
+        self.up = nn.Linear(8, 16)
+        self.act = nn.SiLU(inplace=True)
+        self.drop = nn.Dropout(0.5)
+        self.net = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True), nn.Sigmoid())
+        self.scale = nn.Parameter(torch.randn(1, 8))
+        self.register_buffer("shift", torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.drop(self.act(self.gate(x)) * self.up(x) + 1.5)
+        z = self.net(y).contiguous() * self.scale + (self.shift * 2 + 1)
+        z += x
+        z.mul_(0.5)
+        return functional.relu(z.reshape(-1, 8)).view(1, -1, 8)
+
+
+def _where(text: str) -> str:
+    """`file:line` of the line of this file that holds `text`."""
+    lines = HERE.read_text().splitlines()
+    return f"{HERE}:{next(n for n, line in enumerate(lines, 1) if text in line)}"
+
+
+def _same(graph: LogicalGraph, module: nn.Module, *inputs: torch.Tensor) -> None:
+    """The graph against the module, both in float64; constants are folded in float32, hence 1e-6."""
+    with torch.no_grad():
+        outputs = module.double()(*(x.double().clone() for x in inputs))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    arrays = [x.double().numpy().reshape(-1, x.shape[-1]) for x in inputs]
+    for actual, expected in zip(graph.reference(*arrays), outputs, strict=True):
+        assert np.allclose(actual, expected.numpy().reshape(actual.shape), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(8,), (5, 8), (2, 3, 8), (2, 1, 3, 8)])
+def test_same_as_torch(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    module, x = FeedForward().eval(), torch.randn(shape)
+    _same(import_module(module, (x,)), module, x)
+
+
+def test_text() -> None:
+    graph = import_module(FeedForward().eval(), torch.randn(2, 8))
+    lines = [line.partition("  # ")[0] for line in str(graph).splitlines()]
+    assert lines == [
+        "inputs x: 8",
+        "gate: 16 = linear[8 -> 16](x)",
+        "silu_: 16 = silu(gate)",
+        "up: 16 = linear[8 -> 16, bias](x)",
+        "mul: 16 = mul(silu_, up)",
+        "add_constant: 16 = constant[16]()",
+        "add: 16 = add(mul, add_constant)",
+        "net_0: 8 = linear[16 -> 8, bias](add)",
+        "relu_: 8 = relu(net_0)",
+        "sigmoid: 8 = sigmoid(relu_)",
+        "scale: 8 = constant[8]()",
+        "mul_1: 8 = mul(sigmoid, scale)",
+        "add_1: 8 = constant[8]()",
+        "add_2: 8 = add(mul_1, add_1)",
+        "add_: 8 = add(add_2, x)",
+        "mul__constant: 8 = constant[8]()",
+        "mul_: 8 = mul(add_, mul__constant)",
+        "relu: 8 = relu(mul_)",
+        "outputs relu",
+    ]
+    gate = graph.operations[0]
+    assert gate.where == f"gate (Linear), {_where('self.act(self.gate(x)) * self.up(x)')}"
+
+
+class InPlace(nn.Module):
+    """A view made before a change in place sees the change; a value computed before does not."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        before = y * 3
+        view = y.view(-1, 8)
+        functional.relu(y, inplace=True)
+        return view + 1, before
+
+
+def test_in_place() -> None:
+    x = torch.randn(2, 3, 8)
+    _same(import_module(InPlace(), (x,)), InPlace(), x)
+
+
+class TwoInputs(nn.Module):
+    @torch.no_grad()
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = a + b
+        _unused = total * 5
+        return torch.sigmoid(total), total * total
+
+
+def test_two_inputs_two_outputs_without_grad() -> None:
+    a, b = torch.randn(4, 8), torch.randn(4, 8).t().contiguous().t()
+    graph = import_module(TwoInputs(), (a, b))
+    _same(graph, TwoInputs(), a, b)
+    assert [value.name for value in graph.inputs] == ["a", "b"]
+    assert [str(operation.op) for operation in graph.operations] == ["add", "sigmoid", "mul"]
+
+
+def test_shared_module_and_narrow_floats() -> None:
+    """A Linear called twice gives two operations; bfloat16 weights come as the same numbers."""
+    layer = nn.Linear(8, 8).to(torch.bfloat16)
+    module = nn.Sequential(layer, layer)
+    graph = import_module(module, torch.randn(3, 8, dtype=torch.bfloat16))
+    linears = [operation.op for operation in graph.operations]
+    assert all(isinstance(op, Linear) and op.weight.dtype == np.float32 for op in linears)
+    assert len(linears) == len({operation.name for operation in graph.operations}) == 2
+    assert np.array_equal(linears[0].weight, layer.weight.detach().float().numpy())
+
+
+def test_folded_weight() -> None:
+    """What depends on parameters alone is computed now."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 4))
+            self.bias = nn.Parameter(torch.randn(1, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.linear(x, self.weight * 3, self.bias.reshape(8)) * torch.ones(8)
+
+    module, x = Scaled(), torch.randn(2, 4)
+    graph = import_module(module, x)
+    assert [type(operation.op) for operation in graph.operations[:2]] == [Linear, Constant]
+    _same(graph, module, x)
+
+
+class Unsupported(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.block(x)
+        y = functional.gelu(y) + 1
+        z = torch.add(x, x, alpha=2)
+        z = z + x.transpose(0, 1)
+        z = z * torch.arange(8.0)[:, None]
+        z = z * x[:1]
+        z = functional.linear(z, x)
+        z = z + torch.rand(8)
+        z = x.view(4, 16) * 2
+        return y, z, self.drop(x), x.mul_(2)
+
+
+def test_all_unsupported_operations_in_one_error() -> None:
+    module = Unsupported()
+    x = torch.ones(8, 8)
+    with pytest.raises(UnsupportedOperationError) as caught:
+        import_module(module, x)
+    assert (x == 1).all(), "the example inputs are not changed"
+    first, *problems, last = str(caught.value).splitlines()
+    assert first == f"{len(problems)} operations are not supported:"
+    root = "the module (Unsupported)"
+    assert problems == [
+        f"  {place}: {problem}"
+        for place, problem in (
+            (f"block.1 (LayerNorm), {_where('y = self.block(x)')}", "aten.layer_norm.default"),
+            (f"{root}, {_where('alpha=2)')}", "aten.add.Tensor: alpha is 2, only 1 can be compiled"),
+            (f"{root}, {_where('x.transpose(0, 1)')}", "aten.transpose.int"),
+            (f"{root}, {_where('x[:1]')}", "aten.slice.Tensor"),
+            (f"{root}, {_where('+ torch.rand(8)')}", "aten.rand.default"),
+            (
+                f"{root}, {_where('x.view(4, 16)')}",
+                "aten.view.default: it turns [8, 8] into [4, 16]; the last dimension must stay",
+            ),
+            (
+                f"drop (Dropout), {_where('self.drop(x), x.mul_(2)')}",
+                "aten.dropout.default: it is in training mode; call module.eval() first",
+            ),
+            (
+                f"{root}, {_where('self.drop(x), x.mul_(2)')}",
+                "aten.mul_.Tensor: it changes an input or a parameter in place",
+            ),
+        )
+    ]
+    assert last.startswith("Supported: Linear; ReLU, Sigmoid, SiLU; ")
+
+
+class _Call(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("state", torch.ones(8))
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(self, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: functional.linear(x, x), "its weight or bias is computed at run time"),
+        (
+            lambda m, x: x * torch.arange(8.0)[:, None],
+            "a constant of shape [8, 1] differs from token to token",
+        ),
+        (lambda m, x: x * torch.ones(8, dtype=torch.int32), "a constant is torch.int32"),
+        (lambda m, x: x + x.view(8, 1, 8), "it broadcasts [8, 8] to [8, 8, 8]"),
+        (lambda m, x: x * m.state.mul_(2), "it changes a parameter or a buffer in place"),
+        (lambda m, x: x.view(8, 8).relu_() + 1, "it changes an input or a parameter in place"),
+        (lambda m, x: x.split(4, dim=1)[0], "aten.split.Tensor"),
+        (lambda m, x: x.softmax(-1), "aten.softmax.int"),
+        (lambda m, x: x + x.max(), "aten.max.default"),
+    ],
+)
+def test_unsupported(function, message: str) -> None:
+    with pytest.raises(UnsupportedOperationError, match=re.escape(message)) as caught:
+        import_module(_Call(function), torch.randn(8, 8))
+    assert str(caught.value).startswith("1 operation is not supported:\n")
+    assert f"{HERE}:" in str(caught.value)
+
+
+def test_control_flow_on_values() -> None:
+    with pytest.raises(UnsupportedOperationError, match=r"^torch\.export cannot trace the module: "):
+        import_module(_Call(lambda m, x: x + 1 if x.sum() > 0 else x), torch.randn(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "error", "message"),
+    [
+        (lambda m, x: x, 1, GraphError, "no operation computes the output 'inputs_0'"),
+        (lambda m, x: m.state + 1, 1, GraphError, "output 0 of the module does not depend on its inputs"),
+        (lambda m, x, y: x + 1, 2, GraphError, "nothing uses 'inputs_1'"),
+    ],
+)
+def test_no_accelerator(function, inputs: int, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        import_module(_Call(function), [torch.randn(8, 8) for _ in range(inputs)])
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "error", "message"),
+    [
+        (
+            nn.Linear(8, 4),
+            (torch.randn(2, 9),),
+            ValueError,
+            "the module does not run on inputs of shape [2, 9]: ",
+        ),
+        (nn.Linear(8, 4), (), ValueError, "no example inputs are given"),
+        (
+            nn.Linear(8, 4),
+            (torch.randn(0, 8),),
+            ValueError,
+            "example input 0 has shape [0, 8]; it must hold ",
+        ),
+        (
+            nn.Linear(8, 4),
+            (torch.tensor(1.0),),
+            ValueError,
+            "example input 0 has shape []; it must hold tokens",
+        ),
+        (
+            nn.Linear(8, 4),
+            (np.zeros((2, 8)),),
+            TypeError,
+            "example input 0 is ndarray; a torch.Tensor is needed",
+        ),
+        (
+            nn.Linear(8, 4),
+            (torch.ones(2, 8).int(),),
+            TypeError,
+            "example input 0 is torch.int32; it must be ",
+        ),
+        (
+            torch.relu,
+            (torch.randn(2, 8),),
+            TypeError,
+            "module is builtin_function_or_method; a torch.nn.Module",
+        ),
+        (
+            TwoInputs(),
+            (torch.randn(2, 8), torch.randn(3, 8)),
+            ValueError,
+            "the inputs must hold the same number of tokens; their shapes are [2, 8], [3, 8]",
+        ),
+    ],
+)
+def test_bad_inputs(module, inputs, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        import_module(module, inputs)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_not_finite(value: str) -> None:
+    module = nn.Sequential(nn.Linear(8, 4))
+    with torch.no_grad():
+        module[0].weight[2, 5] = float(value)
+    with pytest.raises(ValueError) as caught:
+        import_module(module, torch.randn(1, 8))
+    assert str(caught.value) == f"0.weight[2, 5] is {value}; all must be finite"
+
+
+def _gridded() -> nn.Linear:
+    rng = np.random.default_rng(1)
+    scale = rng.random((4, 2)).astype(np.float32)
+    grid = GroupGrid(rng.integers(0, 16, (4, 64)).astype(np.uint8), scale, -7 * scale)
+    linear = nn.Linear(64, 4)
+    linear.weight = nn.Parameter(torch.from_numpy(grid.dequantise().astype(np.float32)))
+    linear.weight_grid = grid
+    return linear
+
+
+def test_grid_is_kept() -> None:
+    linear = _gridded()
+    graph = import_module(nn.Sequential(linear, nn.ReLU()), torch.randn(2, 64))
+    assert graph.operations[0].op.grid is linear.weight_grid
+    assert "linear[64 -> 4, bias, grid of 32](input)" in str(graph)
+
+
+def test_stale_grid() -> None:
+    linear = _gridded()
+    with torch.no_grad():
+        linear.weight[0, 0] += 1e-3
+    with pytest.raises(
+        ValueError, match=r"^weight_grid of '0' does not describe its weight any more; delete "
+    ):
+        import_module(nn.Sequential(linear), torch.randn(2, 64))
+    linear.weight_grid = "q4"
+    with pytest.raises(TypeError, match=r"^weight_grid of '0' is str; a GroupGrid is needed$"):
+        import_module(nn.Sequential(linear), torch.randn(2, 64))
