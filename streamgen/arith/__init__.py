@@ -4,6 +4,7 @@ from streamgen.arith.add import Add, AddParams
 from streamgen.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Float
 from streamgen.arith.integer import IntToFloat, IntToFloatParams
 from streamgen.arith.multiply import Multiply, MultiplyParams
+from streamgen.arith.relu import Relu, ReluParams
 from streamgen.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
 from streamgen.arith.sigmoid import Sigmoid, SigmoidParams
 
@@ -19,6 +20,8 @@ __all__ = [
     "IntToFloatParams",
     "Multiply",
     "MultiplyParams",
+    "Relu",
+    "ReluParams",
     "ScaleAccumulator",
     "ScaleAccumulatorParams",
     "Sigmoid",

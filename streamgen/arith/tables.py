@@ -50,7 +50,6 @@ class Table:
             shape=unsigned(delta_bits + start_bits),
             depth=len(words),
             init=words,
-            attrs={"rom_style": "distributed"},
         )
         m.submodules[name] = memory
         port = memory.read_port(domain="comb")
@@ -86,5 +85,6 @@ RECIPROCAL_BITS = 22
 # 2^x, rising from 1 to less than 2: 17 bits.
 EXP2 = _tabulate(np.exp2, lambda x: np.log(2) ** 2 * np.exp2(x), EXP2_BITS, 4)
 
-# 1 / (1 + x), falling from 1 to 1/2: 23 bits.
-RECIPROCAL = _tabulate(lambda x: 1 / (1 + x), lambda x: 2 / (1 + x) ** 3, RECIPROCAL_BITS, 0)
+# 1 / (1 + x), falling from 1 to 1/2: 23 bits. A last entry one lower makes the greatest x give 1/2.
+_HALVED = _tabulate(lambda x: 1 / (1 + x), lambda x: 2 / (1 + x) ** 3, RECIPROCAL_BITS, 0)
+RECIPROCAL = Table((*_HALVED.entries[:-1], _HALVED.entries[-1] - 1), _HALVED.cut)
