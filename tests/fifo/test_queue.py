@@ -138,3 +138,20 @@ def test_bad_params(fields, message):
     with pytest.raises(ValueError) as error:
         QueueParams(**{"bits": 8, "depth": 16, **fields})
     assert str(error.value) == message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "params",
+    [QueueParams(bits=5, depth=depth) for depth in range(1, 20)]
+    + [QueueParams(bits=5, depth=depth, memory=kind) for depth in range(8, 20) for kind in ("bram", "uram")],
+    ids=name,
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_small_depth(params, seed):
+    stalls = Stalls(seed=seed, sources=(0.1, 0.6)[seed % 2], sinks=(0.1, 0.6)[seed // 2])
+    tokens = fill(params, 600)
+    result = run(params.build(), {"i": tokens}, {"o": 600}, stalls=stalls, probes=["level"])
+    assert result.tokens["o"] == tokens
+    if seed == 2:  # fast in, slow out
+        assert max(result.probes["level"]) == params.depth
