@@ -10,7 +10,7 @@ from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
-from streamgen.runtime.verilator import Progress, build
+from streamgen.runtime.verilator import Progress, build, load
 
 __all__ = ["SimulatedDevice", "simulated"]
 
@@ -43,7 +43,7 @@ class SimulatedDevice(Device):
         super().__init__(manifest)
         self._handle = None
         self.memory = memory
-        self._library = _declare(ctypes.CDLL(str(library)))
+        self._library = _declare(load(library))
         self._handle = self._library.device_create()
         self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
         self._free = {port.channel: port.channel * CHANNEL_BYTES for port in manifest.ports}

@@ -6,6 +6,7 @@ rename, and ends in a digest of itself, so a build that was killed or a file tha
 built again. Two processes that want the same design build it once.
 """
 
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -27,7 +28,7 @@ from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
 
-__all__ = ["Progress", "build", "cache_folder", "package_folder"]
+__all__ = ["Progress", "build", "cache_folder", "load", "package_folder"]
 
 Progress = Callable[[str], None]
 
@@ -79,6 +80,21 @@ def build(
             _prune(folder)
         os.utime(library)
     return library
+
+
+def load(library: Path) -> ctypes.CDLL:
+    """Load a copy of a built library, once per content: damage to the file cannot reach this process."""
+    content = library.read_bytes()
+    if content not in _loaded:
+        if not hasattr(os, "memfd_create"):  # not Linux
+            return ctypes.CDLL(str(library))
+        file = os.memfd_create(library.name)  # stays open: the loader takes an equal name for an equal file
+        os.write(file, content)
+        _loaded[content] = ctypes.CDLL(f"/proc/self/fd/{file}")
+    return _loaded[content]
+
+
+_loaded: dict[bytes, ctypes.CDLL] = {}
 
 
 def _build(
@@ -245,6 +261,9 @@ def _prune(folder: Path) -> None:
 
 
 def _default_progress() -> Progress:
-    if not sys.stderr.isatty():
-        return lambda message: None
-    return lambda message: print(f"\r\033[K{message}", end="" if message[0] != "b" else "\n", file=sys.stderr)
+    def tell(message: str) -> None:
+        if sys.stderr.isatty():
+            end = "\n" if message.startswith("built") else ""
+            print(f"\r\033[Ksimulator: {message}", end=end, file=sys.stderr, flush=True)
+
+    return tell

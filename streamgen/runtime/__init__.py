@@ -1,0 +1,18 @@
+"""Running an accelerator: build its simulator or open its board, hand over memory, start, read back."""
+
+from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.execution import Execution
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulated import SimulatedDevice, simulated
+from streamgen.runtime.xrt import BoardDevice, board
+
+__all__ = [
+    "BoardDevice",
+    "Device",
+    "DeviceBuffer",
+    "Execution",
+    "MemoryModel",
+    "SimulatedDevice",
+    "board",
+    "simulated",
+]

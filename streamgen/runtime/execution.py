@@ -1,0 +1,238 @@
+"""Runs of a written accelerator: numpy in, numpy out, on any device.
+
+Each run packs the inputs as the manifest's token streams, writes them, runs the phase table, checks the
+status block and unpacks the outputs. The leading dimensions of inputs and outputs are tokens; more tokens
+than the design takes at once are several runs. The written files are the truth: when weights or
+Verilog in the folder change, the next run uses what they hold then.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
+from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
+from streamgen.packing import BEAT_BYTES, MemoryLayout
+from streamgen.runtime.arrays import checked_input, cropped, joined, padded, stream_of
+from streamgen.runtime.device import Device
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulated import simulated
+
+__all__ = ["Execution"]
+
+Stamp = tuple[int, int, int]
+Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+
+
+class Execution:
+    """The accelerator written in `folder`, on the device that `open_device` makes of its manifest.
+
+    By default that is the simulated one, with `memory` as its memory model. Raises what the maker raises,
+    ValueError for a folder without a good manifest, CheckpointError for weights that do not fit it.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        open_device: Callable[[Path, Manifest], Device] | None = None,
+        memory: MemoryModel | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self._open = open_device or (lambda place, manifest: simulated(place, manifest, memory))
+        self._device: Device | None = None
+        self._stamps: dict[str, Stamp] = {}
+        self.statuses: list[StatusBlock] = []
+        """The status blocks of the last call of `run`, one for each run of the hardware."""
+        self._read_manifest()
+
+    @property
+    def device(self) -> Device:
+        """The device, opened when it is first needed and again when the written design has changed."""
+        stamps = {name: _stamp(self.folder / name) for name in ("manifest.json", self.manifest.verilog)}
+        if self._device is None or any(self._stamps.get(name) != stamp for name, stamp in stamps.items()):
+            self.close()
+            self._read_manifest()
+            self._device = self._open(self.folder, self.manifest)
+            self._stamps = stamps
+        return self._device
+
+    def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
+        """The outputs for these inputs, in the order of the manifest's buffers.
+
+        Raises TypeError for a wrong number of inputs or a type that is no number, ValueError for a wrong
+        shape or a value that is not finite, DeviceTimeoutError and DeviceError when the run fails; the
+        device is reset then and takes the next run. `timeout` is in seconds for each run of the hardware.
+        """
+        self.statuses = []
+
+        def compute(arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
+            return self._run_once(arrays, tiles, timeout)
+
+        return self.evaluate(compute, *inputs)
+
+    def evaluate(self, compute: Compute, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """As `run`, with a function in the place of the device.
+
+        compute: from arrays by input name, rounded and padded to their itensors, and the number of token
+        tiles, to arrays by output name. It is called for each run that the hardware would need.
+        """
+        arrays, leading = self._checked(inputs)
+        tokens, step = prod(leading), self.manifest.max_tokens
+        infos, outputs = self._buffers("input"), self._buffers("output")
+        parts: list[list[np.ndarray]] = []
+        for first in range(0, tokens, step):
+            count = min(step, tokens - first)
+            tiles = -(-count // self.manifest.tokens_per_tile)
+            taken = slice(first, first + count)
+            pieces = {
+                info.name: padded(info, array, taken, tiles)
+                for info, array in zip(infos, arrays, strict=True)
+            }
+            results = compute(pieces, tiles)
+            parts.append([cropped(info, results[info.name], count) for info in outputs])
+        return tuple(joined(info, [part[i] for part in parts], leading) for i, info in enumerate(outputs))
+
+    def close(self) -> None:
+        """Give the device back; the next run opens it again."""
+        if self._device is not None:
+            self._device.close()
+        self._device = None
+        self._stamps = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_manifest(self) -> None:
+        path = self.folder / "manifest.json"
+        try:
+            self.manifest = Manifest.from_json(path.read_text())
+        except FileNotFoundError as error:
+            raise ValueError(f"{self.folder} holds no written accelerator: no manifest.json") from error
+
+    def _buffers(self, role: str) -> list[Buffer]:
+        return [buffer for buffer in self.manifest.buffers if buffer.role == role]
+
+    def _checked(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[int, ...]]:
+        """The inputs as (tokens, ...) arrays of their port's format, and the leading dimensions."""
+        infos = self._buffers("input")
+        if len(inputs) != len(infos):
+            names = ", ".join(info.name for info in infos)
+            raise TypeError(f"run takes {len(infos)} inputs ({names}); {len(inputs)} are given")
+        arrays, leading = [], None
+        for info, given in zip(infos, inputs, strict=True):
+            array, here = checked_input(info, np.asarray(given))
+            arrays.append(array)
+            if here is not None:
+                if leading is not None and here != leading:
+                    raise ValueError(
+                        f"input {info.name!r} has leading dimensions {here}; others have {leading}"
+                    )
+                leading = here
+        return arrays, (1,) if leading is None else leading
+
+    def _run_once(
+        self, arrays: Mapping[str, np.ndarray], tiles: int, timeout: float
+    ) -> dict[str, np.ndarray]:
+        device = self.device
+        self._load(device)
+        for info in self._buffers("input"):
+            stream = stream_of(info, tiles)
+            device.allocate(info.name).write(MemoryLayout.of(stream).pack(stream, arrays[info.name]))
+        self.statuses.append(self._start(device, tiles, timeout))
+        results = {}
+        for info in self._buffers("output"):
+            stream = stream_of(info, tiles)
+            layout = MemoryLayout.of(stream)
+            image = device.allocate(info.name).read(layout.beats(stream.token_count) * BEAT_BYTES)
+            results[info.name] = layout.unpack(stream, image)
+        return results
+
+    def _load(self, device: Device) -> None:
+        """Write the phase table, and weights that are not on the device as the files hold them now."""
+        for info in self.manifest.buffers:
+            buffer = device.allocate(info.name)
+            if info.role == "table":
+                buffer.write(self.manifest.program.pack())
+            elif info.file is not None:
+                path = self.folder / info.file
+                stamp = _stamp(path)
+                if self._stamps.get(info.file) == stamp:
+                    continue
+                content = path.read_bytes()
+                if len(content) != info.bytes:
+                    raise CheckpointError(
+                        f"{path} has {len(content)} bytes; buffer {info.name!r} takes {info.bytes}"
+                    )
+                buffer.write(content)
+                self._stamps[info.file] = stamp
+
+    def _start(self, device: Device, tiles: int, timeout: float) -> StatusBlock:
+        manifest = self.manifest
+        block = device.allocate(self._buffers("status")[0].name)
+        block.write(bytes(manifest.status_bytes))  # so that an old block is not taken for a new one
+        scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": 0, "timeout": DEFAULT_TIMEOUT}
+        for name, value in scalars.items():
+            device.set_scalar(name, value)
+        try:
+            device.start()
+            device.wait(timeout)
+            status = self._status(block.read(manifest.status_bytes))
+            if status.error is not RunError.NONE:
+                kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
+                raise kind(explain(manifest, status))
+        except DeviceError:
+            device.reset()
+            raise
+        return status
+
+    def _status(self, image: bytes) -> StatusBlock:
+        try:
+            status = StatusBlock.unpack(image, len(self.manifest.counters))
+        except ValueError as error:
+            raise DeviceError(f"the run left no status block: {error}") from error
+        if status.design_hash != self.manifest.design_hash:
+            raise DeviceError(
+                f"the device holds design {status.design_hash}, "
+                f"the manifest describes {self.manifest.design_hash}"
+            )
+        return status
+
+
+def explain(manifest: Manifest, status: StatusBlock) -> str:
+    """What a status block with an error says, with every FIFO that is full or holds tokens."""
+    match status.error:
+        case RunError.TIMEOUT:
+            reason = "no token and no beat moved any more"
+        case RunError.AXI:
+            ports = [port.name for i, port in enumerate(manifest.ports) if status.detail >> i & 1]
+            reason = f"error response of the memory at {', '.join(ports) or 'an unknown port'}"
+        case RunError.TABLE:
+            reason = "the phase table in memory is not one that the design can read"
+        case _:
+            reason = "after an error the memory did not drain"
+    lines = [f"the run ended with an error after {status.cycles} cycles: {reason}"]
+    if status.error is RunError.TIMEOUT:
+        lines.append(f"  {status.descriptors} descriptors sent, {status.stores} stores awaited")
+        for counter, value in zip(manifest.counters, status.counters, strict=True):
+            if counter.kind == "level" and (level := value >> 16):
+                state = "full" if level >= counter.depth else "waits"
+                lines.append(f"  {counter.name}: {state}, {level} of {counter.depth} tokens")
+    return "\n".join(lines)
+
+
+def _stamp(path: Path) -> Stamp:
+    """Changes when a file changes."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ValueError(f"{path} is missing or cannot be read") from error
+    return status.st_mtime_ns, status.st_size, status.st_ino

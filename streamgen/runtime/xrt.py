@@ -1,0 +1,108 @@
+"""A device on an Alveo board, driven by `pyxrt`, which comes with AMD's runtime XRT and not from PyPI.
+
+`pyxrt` passes a buffer or a C int and silently skips anything else, a buffer must lie in the memory group
+of its argument, and a wait of 0 ms is a wait for ever; nothing here gives it a chance.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
+from streamgen.manifest import Buffer as BufferInfo
+from streamgen.manifest import Manifest
+from streamgen.runtime.device import Device, DeviceBuffer
+
+__all__ = ["BoardDevice", "board"]
+
+
+def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevice":
+    """Load the linked design on the board with this index.
+
+    Raises MissingToolError without `pyxrt`, DeviceError when the board or the file is not accepted.
+    """
+    try:
+        pyxrt = importlib.import_module("pyxrt")
+    except ImportError as error:
+        raise MissingToolError(
+            "a board needs pyxrt: install XRT, then source /opt/xilinx/xrt/setup.sh"
+        ) from error
+    return BoardDevice(pyxrt, str(xclbin), manifest, index)
+
+
+class BoardDevice(Device):
+    """The kernel `manifest.top` of an xclbin on one board."""
+
+    def __init__(self, pyxrt: Any, xclbin: str, manifest: Manifest, index: int) -> None:
+        super().__init__(manifest)
+        self._pyxrt = pyxrt
+        self._indices = {argument.name: i for i, argument in enumerate(manifest.arguments)}
+        self._source = xclbin, index
+        self._scalars: dict[str, int] = {}
+        self._load()
+
+    def start(self) -> None:
+        for name, value in self._scalars.items():
+            self._run.set_arg(self._indices[name], value)
+        for name, buffer in self._buffers.items():
+            assert isinstance(buffer, _BoardBuffer)
+            self._run.set_arg(self._indices[name], buffer.object)
+        try:
+            self._run.start()
+        except RuntimeError as error:  # the run before has not ended
+            raise DeviceError(f"XRT does not start a run: {error}") from error
+
+    def wait(self, timeout: float = 600.0) -> None:
+        states = self._pyxrt.ert_cmd_state
+        state = self._run.wait(max(1, int(timeout * 1000)))
+        if state in (states.ERT_CMD_STATE_ERROR, states.ERT_CMD_STATE_ABORT, states.ERT_CMD_STATE_NORESPONSE):
+            raise DeviceError(f"XRT ended the run in state {state}")
+        if state != states.ERT_CMD_STATE_COMPLETED:
+            raise DeviceTimeoutError(f"not done after {timeout:g} s")
+
+    def close(self) -> None:
+        self._buffers.clear()
+        del self._run, self._kernel, self._device
+
+    def _load(self) -> None:
+        xclbin, index = self._source
+        try:
+            self._device: Any = self._pyxrt.device(index)
+            uuid = self._device.load_xclbin(xclbin)
+            self._kernel: Any = self._pyxrt.kernel(self._device, uuid, self.manifest.top)
+            self._run: Any = self._pyxrt.run(self._kernel)
+        except RuntimeError as error:
+            raise DeviceError(f"board {index} does not take {xclbin}: {error}") from error
+
+    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
+        group = self._kernel.group_id(self._indices[info.name])
+        try:
+            memory = self._pyxrt.bo(self._device, info.bytes, self._pyxrt.bo.normal, group)
+        except RuntimeError as error:
+            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: {error}") from error
+        return _BoardBuffer(self._pyxrt, memory, info.bytes)
+
+    def _set_scalar(self, name: str, value: int) -> None:
+        self._scalars[name] = value
+
+    def _reset_hard(self) -> None:
+        """Load the design anew; the content of the buffers is carried over."""
+        contents = {name: buffer.read() for name, buffer in self._buffers.items()}
+        self.close()
+        self._load()
+        for name, content in contents.items():
+            self.allocate(name).write(content)
+
+
+class _BoardBuffer(DeviceBuffer):
+    def __init__(self, pyxrt: Any, memory: Any, size: int) -> None:
+        self._direction = pyxrt.xclBOSyncDirection
+        self.object, self.size = memory, size
+
+    def _write(self, data: bytes, offset: int) -> None:
+        self.object.write(data, offset)
+        self.object.sync(self._direction.XCL_BO_SYNC_BO_TO_DEVICE, len(data), offset)
+
+    def _read(self, size: int, offset: int) -> bytes:
+        self.object.sync(self._direction.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
+        return bytes(self.object.read(size, offset).tobytes())

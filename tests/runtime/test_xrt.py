@@ -1,0 +1,169 @@
+"""The board's device against a stand-in for pyxrt that is as particular as the real one, and checks it."""
+
+import sys
+from enum import Enum
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from sim.add_one import manifest
+from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
+from streamgen.runtime.xrt import board
+
+DESCRIPTION = manifest(2)
+NAMES = [argument.name for argument in DESCRIPTION.arguments]
+
+
+class State(Enum):
+    ERT_CMD_STATE_NEW = 1
+    ERT_CMD_STATE_COMPLETED = 4
+    ERT_CMD_STATE_ERROR = 5
+    ERT_CMD_STATE_ABORT = 6
+    ERT_CMD_STATE_TIMEOUT = 8
+    ERT_CMD_STATE_NORESPONSE = 9
+
+
+class Direction(Enum):
+    XCL_BO_SYNC_BO_TO_DEVICE = 0
+    XCL_BO_SYNC_BO_FROM_DEVICE = 1
+
+
+class Bo:
+    normal = "normal"
+
+    def __init__(self, device, size, flags, group):
+        assert flags == Bo.normal
+        if size > 1 << 20:
+            raise RuntimeError("failed to allocate bo")
+        self.host, self.card, self.group = bytearray(size), bytearray(size), group
+
+    def write(self, data, seek):
+        self.host[seek : seek + len(data)] = data
+
+    def read(self, size, skip):
+        return np.frombuffer(self.host, "i1")[skip : skip + size]
+
+    def sync(self, direction, size, offset):
+        part = slice(offset, offset + size)
+        if direction is Direction.XCL_BO_SYNC_BO_TO_DEVICE:
+            self.card[part] = self.host[part]
+        else:
+            self.host[part] = self.card[part]
+
+
+class Kernel:
+    def __init__(self, device, uuid, name):
+        assert (uuid, name) == ("uuid", DESCRIPTION.top)
+
+    def group_id(self, index):
+        return 100 + index
+
+
+class Run:
+    state = State.ERT_CMD_STATE_COMPLETED
+    running = False
+
+    def __init__(self, kernel):
+        self.arguments = {}
+
+    def set_arg(self, index, value):
+        if isinstance(value, Bo):
+            assert value.group == 100 + index, "a buffer of another argument's memory group"
+        else:
+            assert type(value) is int and 0 <= value < 2**31, "not a C int"
+        self.arguments[index] = value
+
+    def start(self):
+        if self.running:
+            raise RuntimeError("bad command state, can't launch")
+        assert set(self.arguments) >= {NAMES.index("tiles"), NAMES.index("data0")}
+        source = self.arguments[NAMES.index("data0")].card
+        source[64:128] = bytes(b ^ 0xFF for b in source[:64])
+
+    def wait(self, milliseconds):
+        assert type(milliseconds) is int and milliseconds > 0, "0 waits for ever"
+        self.running = self.state is State.ERT_CMD_STATE_TIMEOUT
+        return self.state
+
+
+class Card:
+    loads = 0
+
+    def __init__(self, index):
+        if index:
+            raise RuntimeError("no such device")
+
+    def load_xclbin(self, path):
+        Card.loads += 1
+        return "uuid"
+
+
+@pytest.fixture
+def pyxrt(monkeypatch):
+    module = ModuleType("pyxrt")
+    for name, value in (
+        ("device", Card),
+        ("kernel", Kernel),
+        ("run", Run),
+        ("bo", Bo),
+        ("ert_cmd_state", State),
+        ("xclBOSyncDirection", Direction),
+    ):
+        setattr(module, name, value)
+    monkeypatch.setitem(sys.modules, "pyxrt", module)
+    monkeypatch.setattr(Card, "loads", 0)
+
+
+def test_run(pyxrt):
+    with board("add.xclbin", DESCRIPTION) as device:
+        data = device.allocate("data0")
+        data.write(bytes(range(64)))
+        device.set_scalar("tiles", 1)
+        device.start()
+        device.wait()
+        assert data.read(128) == bytes(range(64)) + bytes(b ^ 0xFF for b in range(64))
+        assert Card.loads == 1
+
+
+def test_timeout_then_reset(pyxrt, monkeypatch):
+    with board("add.xclbin", DESCRIPTION) as device:
+        device.set_scalar("tiles", 1)
+        device.allocate("data0").write(b"kept", 60)
+        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_TIMEOUT)
+        device.start()
+        with pytest.raises(DeviceTimeoutError, match=r"^not done after 1e-06 s$"):
+            device.wait(1e-6)
+        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
+        device.reset()
+        assert Card.loads == 2
+        assert device.allocate("data0").read(4, 60) == b"kept"
+        device.start()
+        device.wait()
+
+
+def test_error_state(pyxrt, monkeypatch):
+    monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_ERROR)
+    with board("add.xclbin", DESCRIPTION) as device:
+        device.set_scalar("tiles", 1)
+        device.allocate("data0")
+        device.start()
+        with pytest.raises(DeviceError, match=r"^XRT ended the run in state State.ERT_CMD_STATE_ERROR$"):
+            device.wait()
+
+
+def test_what_the_board_refuses(pyxrt):
+    with pytest.raises(DeviceError, match=r"^board 1 does not take a.xclbin: no such device$"):
+        board("a.xclbin", DESCRIPTION, index=1)
+    with board("a.xclbin", manifest(2, beats=1 << 20)) as device:
+        with pytest.raises(DeviceError, match=r"^buffer 'data1' of 134217728 bytes: failed to allocate bo$"):
+            device.allocate("data1")
+        with pytest.raises(ValueError, match="is -1; 0 to 2147483647 are allowed"):
+            device.set_scalar("tiles", -1)
+
+
+def test_without_pyxrt(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyxrt", None)
+    with pytest.raises(MissingToolError) as error:
+        board("a.xclbin", DESCRIPTION)
+    assert str(error.value) == "a board needs pyxrt: install XRT, then source /opt/xilinx/xrt/setup.sh"
