@@ -19,23 +19,22 @@ The hardware is built for the greatest bounds. A descriptor holds, for each loop
 1, the trip minus one: those of the shared loops, of the loops that fill and of those that read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, ceil_log2
+from amaranth.utils import bits_for
 
 from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
+from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import Queue, QueueParams
@@ -44,9 +43,8 @@ from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["PingPong", "PingPongParams"]
 
-# Tokens that wait for `o`: more than the reads in flight, so that a token a cycle can leave.
+# Tokens that may wait for `o`: more than the reads in flight, so that a token a cycle can leave.
 _QUEUE_DEPTH = 8
-_RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,49 +72,48 @@ class PingPongParams:
         assert converter is not None
         return converter
 
+    @property
+    def bits(self) -> int:
+        """Logical size of the buffer; `resources` says which memories hold it."""
+        return self.converter.bits
+
     @cached_property
     def banking(self) -> Banking:
         """The geometry of the memory."""
-        group = self.atom[-1]
-        nests = []
-        for nest in (self.converter.fill_window, self.converter.read_window):
-            loops = zip(nest.tripcounts, nest.steps, nest.dimensions, strict=True)
-            last = nest.rank - 1
-            nests.append(
-                Nest(
-                    (*nest.element_shape[:-1], nest.element_shape[-1] // group),
-                    tuple(
-                        Loop(trip, step // group if dim == last else step, dim) for trip, step, dim in loops
-                    ),
-                )
-            )
         lo = [t - s for t, s in zip(self.target.base, self.source.base, strict=True)]
-        return choose(*nests, (*lo[:-1], lo[-1] // group))
+        fill, read = self._nests
+        return choose(fill, read, (*lo[:-1], lo[-1] // self._group))
+
+    @cached_property
+    def banks(self) -> BanksParams:
+        """The memory."""
+        atom = (*(1 for _ in self.source.element_shape[1:]), self._group)
+        return BanksParams(banking=self.banking, atom_bits=formats.token_bits(self.source.dtype, atom))
+
+    @cached_property
+    def writer(self) -> WalkerParams:
+        """The address generator of the side that fills."""
+        return self._walker(self.banking.source, self._nests[0], self.banking.clipped)
+
+    @cached_property
+    def reader(self) -> WalkerParams:
+        """The address generator of the side that drains."""
+        return self._walker(self.banking.target, self._nests[1], (False,) * self.target.rank)
 
     @property
-    def atom(self) -> tuple[int, ...]:
-        """Elements that are never cut, by dimension."""
-        return (
-            *(1 for _ in self.source.base[1:]),
-            formats.MX_GROUP if formats.is_mx(self.source.dtype) else 1,
-        )
+    def waiting(self) -> QueueParams:
+        """Descriptors of the side that drains, while the other side is already one ahead."""
+        return QueueParams(bits=max(1, self.reader.lasts.size), depth=2)
 
     @property
-    def atom_bits(self) -> int:
-        """Bits of an atom."""
-        return formats.token_bits(self.source.dtype, self.atom)
-
-    @property
-    def bank(self) -> QueueParams:
-        """Width, depth and memory of a bank; one for each box that the source can write in a word."""
-        bits, depth = self.atom_bits * prod(self.banking.source.box), 2 * self.banking.words
-        queue = QueueParams(bits=bits, depth=depth)
-        return queue if queue.kind != "register" else QueueParams(bits=bits, depth=depth, memory="lutram")
+    def queue(self) -> QueueParams:
+        """Tokens on their way out."""
+        return QueueParams(bits=self.target.token_bits, depth=_QUEUE_DEPTH, memory="lutram")
 
     @property
     def latency(self) -> int:
-        """Cycles from a read to its atoms on `o`."""
-        return 3 + (self.bank.kind != "lutram") + (prod(self.banking.target.ways) > 1)
+        """Cycles from a read to its token on `o`."""
+        return 1 + self.banks.latency + self.queue.latency
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {"i": bounds["source"]}
@@ -125,7 +122,7 @@ class PingPongParams:
         return {"o": bounds["target"]}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        return tuple(Field(name, bits_for(trip - 1)) for name, trip in self._trips(self.converter).items())
+        return tuple(Field(name, bits_for(trip - 1)) for name, trip in _trips(self.converter).items())
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         return {name: trip - 1 for name, trip in self._fit(bounds).items()}
@@ -134,9 +131,9 @@ class PingPongParams:
         return {"o": inputs["i"][tuple(slice(extent) for extent in bounds["target"].shape)]}
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        trips = self._fit(bounds)
+        trips = self._fit(bounds).items()
         windows, fills, reads = (
-            prod(trip for name, trip in trips.items() if name.startswith(prefix))
+            prod(trip for name, trip in trips if name.startswith(prefix))
             for prefix in ("shared", "fill", "read")
         )
         write, read = prod(self.banking.source.pieces), prod(self.banking.target.pieces)
@@ -154,8 +151,7 @@ class PingPongParams:
     def cost(self, bounds: Bounds) -> Cost:
         """ii is the mean over the run, the first and the last window included."""
         ends = {port: _ends(curve) for port, curve in self.curves(bounds).items()}
-        port = max(("i", "o"), key=lambda port: ends[port][0])
-        count, first, last = ends[port]
+        count, first, last = max(ends.values(), key=lambda end: end[0])
         return Cost(
             resources=self.resources,
             ii=(last - first) / (count - 1) if count > 1 else 1.0,
@@ -165,56 +161,74 @@ class PingPongParams:
 
     @property
     def resources(self) -> Resources:
-        """Fitted to Yosys; the memory is `bank` as often as there are banks."""
-        return Resources(lut=0, ff=0)
+        """What is built, counted from the structure."""
+        parts = (self.writer, self.reader, self.banks, self.waiting, self.queue)
+        return sum((part.resources for part in parts), Resources(lut=8, ff=8))
 
-    def walker(self, side: Side, nest: ITensor) -> WalkerParams:
-        """The address generator of one side."""
-        group = self.atom[-1]
-        loops = []
-        for trip, step, dim in list(zip(nest.tripcounts, nest.steps, nest.dimensions, strict=True))[
-            self.converter.shared :
-        ]:
-            move = (0, 0) if dim is None else side.move(dim, step // group if dim == nest.rank - 1 else step)
-            loops.append(WalkLoop(trip, False, dim, *move))
+    def build(self) -> "PingPong":
+        return PingPong(self)
+
+    @property
+    def _group(self) -> int:
+        """Elements along the last dimension that are never cut."""
+        return formats.MX_GROUP if formats.is_mx(self.source.dtype) else 1
+
+    @property
+    def _nests(self) -> tuple[Nest, Nest]:
+        """Both sides of a window in atoms."""
+        scale = [*(1 for _ in self.source.element_shape[1:]), self._group]
+
+        def nest(window: ITensor) -> Nest:
+            loops = zip(window.tripcounts, window.steps, window.dimensions, strict=True)
+            return Nest(
+                tuple(extent // unit for extent, unit in zip(window.element_shape, scale, strict=True)),
+                tuple(Loop(trip, step if d is None else step // scale[d], d) for trip, step, d in loops),
+            )
+
+        return nest(self.converter.fill_window), nest(self.converter.read_window)
+
+    def _walker(self, side: Side, nest: Nest, clipped: tuple[bool, ...]) -> WalkerParams:
+        loops = [
+            WalkLoop(
+                loop.trip,
+                False,
+                loop.dim,
+                *(side.move(loop.dim, loop.step) if loop.dim is not None else (0, 0)),
+            )
+            for loop in nest.loops
+        ]
         pieces = [
             WalkLoop(trip, True, dim, *side.move(dim, side.box[dim]))
             for dim, trip in enumerate(side.pieces)
             if trip > 1
         ]
-        geometry = self.banking
-        clipped = geometry.clipped if side is geometry.source else (False,) * nest.rank
-        axes = zip(side.ways, geometry.strides, geometry.rows, side.start, clipped, strict=True)
+        axes = zip(side.ways, self.banking.strides, self.banking.rows, side.start, clipped, strict=True)
         return WalkerParams(
-            shared=nest.tripcounts[: self.converter.shared],
+            shared=self.converter.fill.tripcounts[: self.converter.shared],
             inner=(*loops, *pieces),
             pieces=len(pieces),
             axes=tuple(Axis(ways, stride, rows, *start, clip) for ways, stride, rows, start, clip in axes),
-            words=geometry.words,
+            words=self.banking.words,
         )
-
-    def build(self) -> "PingPong":
-        return PingPong(self)
-
-    def _trips(self, converter: Converter) -> dict[str, int]:
-        """Trip count of every loop by its name."""
-        shared = converter.shared
-        nests = [
-            ("shared", converter.fill.tripcounts[:shared]),
-            ("fill", converter.fill.tripcounts[shared:]),
-            ("read", converter.read.tripcounts[shared:]),
-        ]
-        return {f"{name}{k}": trip for name, trips in nests for k, trip in enumerate(trips)}
 
     def _fit(self, bounds: Bounds) -> dict[str, int]:
         """Trip counts for these bounds; ValueError when they are not those of the hardware."""
-        trips = self._trips(self.converter.at(bounds["source"], bounds["target"]))
-        for name, greatest in self._trips(self.converter).items():
+        trips = _trips(self.converter.at(bounds["source"], bounds["target"]))
+        for name, greatest in _trips(self.converter).items():
             if trips[name] > greatest:
-                raise ValueError(
-                    f"{name} of the converter is built for {greatest} iterations at most, not {trips[name]}"
-                )
+                raise ValueError(f"{name} of this converter runs {greatest} times at most, not {trips[name]}")
         return trips
+
+
+def _trips(converter: Converter) -> dict[str, int]:
+    """Trip count of every loop of both nests by name, the shared ones once."""
+    shared = converter.shared
+    nests = {
+        "shared": converter.fill.tripcounts[:shared],
+        "fill": converter.fill.tripcounts[shared:],
+        "read": converter.read.tripcounts[shared:],
+    }
+    return {f"{name}{k}": trip for name, trips in nests.items() for k, trip in enumerate(trips)}
 
 
 def _ends(curve: Curve) -> tuple[int, int, int]:
@@ -240,38 +254,64 @@ class PingPong(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.writer = writer = Walker(p.walker(p.banking.source, p.converter.fill))
-        m.submodules.reader = reader = Walker(p.walker(p.banking.target, p.converter.read))
+        m.submodules.writer = writer = Walker(p.writer)
+        m.submodules.reader = reader = Walker(p.reader)
+        m.submodules.banks = banks = Banks(p.banks)
+        m.submodules.queue = queue = Queue(p.queue)
         self._start(m, writer, reader)
 
-        # halves that are full, or full and being read
-        one, two = Signal(), Signal()
+        one, two = Signal(), Signal()  # halves that are full, or full and being read
         filled, drained = Signal(), Signal()
         with m.If(filled & ~drained):
             m.d.sync += [one.eq(1), two.eq(one)]
         with m.Elif(drained & ~filled):
             m.d.sync += [one.eq(two), two.eq(0)]
-        m.d.comb += [
-            filled.eq(writer.step & writer.window_last),
-            drained.eq(reader.step & reader.window_last),
-        ]
+        free, room = Signal(range(_QUEUE_DEPTH + 1), init=_QUEUE_DEPTH), Signal(init=1)  # room: free != 0
+        asked, sent = Signal(), Signal()
+        with m.If(asked & ~sent):
+            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+        with m.Elif(sent & ~asked):
+            m.d.sync += [free.eq(free + 1), room.eq(1)]
 
-        ready = writer.running & ~two
-        m.d.comb += [writer.step.eq(ready & self.i.valid), self.i.ready.eq(ready & writer.token_last)]
-        banks = self._write(m, writer)
-        room = self._read(m, reader, banks)
-        m.d.comb += reader.step.eq(reader.running & one & room)
+        ready, fetch_last = Signal(), Signal()
+        m.d.sync += fetch_last.eq(asked)
+        m.d.comb += [
+            ready.eq(writer.running & ~two),
+            self.i.ready.eq(ready & writer.token_last),
+            writer.step.eq(ready & self.i.valid),
+            filled.eq(writer.step & writer.window_last),
+            reader.step.eq(reader.running & one & room),
+            drained.eq(reader.step & reader.window_last),
+            asked.eq(reader.step & reader.token_last),
+            sent.eq(self.o.valid & self.o.ready),
+            banks.token.eq(self.i.payload),
+            banks.take.eq(writer.step),
+            banks.take_last.eq(writer.token_last),
+            banks.write.eq(writer.strobe & writer.inside),
+            banks.write_address.eq(writer.address),
+            banks.write_way.eq(writer.way),
+            banks.fetch.eq(reader.strobe),
+            banks.fetch_last.eq(fetch_last),
+            banks.fetch_address.eq(reader.address),
+            banks.fetch_way.eq(reader.way),
+            queue.i.valid.eq(banks.complete),  # `free` sees to it that the queue is ready
+            queue.i.payload.eq(banks.collected),
+        ]
+        wiring.connect(m, wiring.flipped(self.o), queue.o)
         return m
 
     def _start(self, m: Module, writer: Walker, reader: Walker) -> None:
-        """Take descriptors; the reader's part waits in a queue of two until the reader is idle."""
+        """Take descriptors; the reader's part waits until the reader is done with the one before."""
         descriptor = self.i_descriptor
-        fields = {field.name: descriptor.payload[field.name] for field in self._params.descriptor_fields()}
+        m.submodules.waiting = waiting = Queue(self._params.waiting)
         fill, read = (
-            Cat(*(field for name, field in fields.items() if name.startswith(("shared", own))))
+            Cat(
+                descriptor.payload[field.name]
+                for field in self._params.descriptor_fields()
+                if field.name.startswith(("shared", own))
+            )
             for own in ("fill", "read")
         )
-        m.submodules.waiting = waiting = Queue(QueueParams(bits=len(read), depth=2))
         m.d.comb += [
             descriptor.ready.eq(~writer.running & waiting.i.ready),
             writer.load.eq(descriptor.valid & descriptor.ready),
@@ -282,116 +322,3 @@ class PingPong(wiring.Component):
             reader.load.eq(waiting.o.valid & waiting.o.ready),
             reader.lasts.eq(waiting.o.payload),
         ]
-
-    def _write(self, m: Module, writer: Walker) -> list[Memory]:
-        """Register a piece of the token, then write it to the bank of its way."""
-        p = self._params
-        side, bank = p.banking.source, p.bank
-        token = self._atoms(self.i.payload)
-        pieces = [Cat(*(token[k] for k in box)) for box in _boxes(side.box, side.pieces)]
-        piece = Signal(range(len(pieces)))
-        with m.If(writer.step):
-            m.d.sync += piece.eq(Mux(writer.token_last, 0, piece + 1))
-        data = Signal(bank.bits, reset_less=True)
-        m.d.sync += data.eq(_select(m, piece, dict(enumerate(pieces))))
-        banks = []
-        for number, way in enumerate(_ways(side.ways)):
-            attributes = {"ram_style": _RAM_STYLE[bank.kind]}
-            memory = Memory(shape=bank.bits, depth=bank.depth, init=[], attrs=attributes)
-            m.submodules[f"bank{number}"] = memory
-            port = memory.write_port()
-            m.d.comb += [
-                port.addr.eq(writer.address),
-                port.data.eq(data),
-                port.en.eq(writer.strobe & writer.inside & (writer.way.as_value() == way)),
-            ]
-            banks.append(memory)
-        return banks
-
-    def _read(self, m: Module, reader: Walker, banks: list[Memory]) -> Value:
-        """Read a word, select the box of the way, collect the pieces of a token, send it. Gives whether
-        the queue has room for another token besides those under way."""
-        p = self._params
-        geometry, side = p.banking, p.banking.target
-        last, strobe, way = Signal(), reader.strobe, reader.way.as_value()
-        m.d.sync += last.eq(reader.step & reader.token_last)
-
-        def follow(*values: Value) -> list[Signal]:
-            registers = [Signal(len(value), reset_less=len(value) > 1) for value in values]
-            m.d.sync += [register.eq(value) for register, value in zip(registers, values, strict=True)]
-            return registers
-
-        word: list[Value] = [Const(0)] * prod(geometry.word)
-        for memory, places in zip(banks, _boxes(geometry.source.box, geometry.source.ways), strict=True):
-            port = memory.read_port()
-            m.d.comb += [port.addr.eq(reader.address), port.en.eq(strobe)]
-            data = port.data if p.bank.kind == "lutram" else follow(port.data)[0]
-            for place, atom in zip(places, self._atoms(data), strict=True):
-                word[place] = atom
-        for _ in range(1 if p.bank.kind == "lutram" else 2):
-            strobe, last, way = follow(strobe, last, way)
-        ways = [Cat(*(word[place] for place in places)) for places in _boxes(side.box, side.ways)]
-        box = _select(m, way, dict(zip(_ways(side.ways), ways, strict=True)))
-        if len(ways) > 1:
-            strobe, last, box = follow(strobe, last, box)
-
-        pieces: list[Value] = [
-            Signal.like(box, name=f"piece{k}", reset_less=True) for k in range(prod(side.pieces) - 1)
-        ]
-        pieces.append(box)
-        with m.If(strobe):
-            m.d.sync += [piece.eq(later) for piece, later in pairwise(pieces)]
-        token: list[Value] = [Const(0)] * prod(b * n for b, n in zip(side.box, side.pieces, strict=True))
-        for piece, places in zip(pieces, _boxes(side.box, side.pieces), strict=True):
-            for place, atom in zip(places, self._atoms(piece), strict=True):
-                token[place] = atom
-
-        m.submodules.queue = queue = Queue(
-            QueueParams(bits=p.target.token_bits, depth=_QUEUE_DEPTH, memory="lutram")
-        )
-        m.d.comb += [queue.i.valid.eq(last), queue.i.payload.eq(Cat(*token))]
-        wiring.connect(m, wiring.flipped(self.o), queue.o)
-
-        free, room = Signal(range(_QUEUE_DEPTH + 1), init=_QUEUE_DEPTH), Signal(init=1)
-        asked, sent = Signal(), Signal()
-        m.d.comb += [asked.eq(reader.step & reader.token_last), sent.eq(queue.o.valid & queue.o.ready)]
-        with m.If(asked & ~sent):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
-        with m.Elif(sent & ~asked):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
-        return room
-
-    def _atoms(self, value: Value) -> list[Value]:
-        """The atoms of a box, row-major."""
-        bits = self._params.atom_bits
-        return [value[k : k + bits] for k in range(0, len(value), bits)]
-
-
-def _boxes(box: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """For each box of a grid of boxes, row-major: the places of its atoms in the whole, row-major."""
-    places = np.arange(prod(box) * prod(counts)).reshape([b * n for b, n in zip(box, counts, strict=True)])
-    return [
-        places[tuple(slice(k * b, (k + 1) * b) for k, b in zip(index, box, strict=True))].ravel().tolist()
-        for index in np.ndindex(*counts)
-    ]
-
-
-def _ways(counts: Sequence[int]) -> list[int]:
-    """The bits of the walker's `way` for each box of a word, row-major."""
-    shifts = np.cumsum([0, *map(ceil_log2, counts)])[:-1].tolist()
-    return [sum(k << shift for k, shift in zip(index, shifts, strict=True)) for index in np.ndindex(*counts)]
-
-
-def _select(m: Module, choice: Value, values: Mapping[int, Value]) -> Value:
-    """The value of the present choice."""
-    if len(values) == 1:
-        return next(iter(values.values()))
-    selected = Signal(len(next(iter(values.values()))))
-    *cases, rest = values.items()
-    with m.Switch(choice):
-        for number, value in cases:
-            with m.Case(number):
-                m.d.comb += selected.eq(value)
-        with m.Default():
-            m.d.comb += selected.eq(rest[1])
-    return selected

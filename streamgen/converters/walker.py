@@ -24,6 +24,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
+from streamgen.cost import Resources
+
 __all__ = ["Axis", "WalkLoop", "Walker", "WalkerParams"]
 
 
@@ -73,6 +75,22 @@ class WalkerParams:
         trips = [*self.shared, *(loop.trip for loop in self.inner if not loop.fixed)]
         return data.StructLayout({f"l{k}": bits_for(trip - 1) for k, trip in enumerate(trips)})
 
+    @property
+    def resources(self) -> Resources:
+        """About a LUT a flip-flop: counters reload, and one adder serves the registers of a quantity."""
+        counted = [
+            *((trip, False) for trip in self.shared),
+            *((loop.trip, loop.fixed) for loop in self.inner),
+        ]
+        ff = 4 + len(self.inner)
+        ff += sum(bits_for(trip - 1) * (1 if fixed else 2) + (1 if fixed else 2) for trip, fixed in counted)
+        for loop in self.inner:
+            if loop.axis is not None:
+                axis = self.axes[loop.axis]
+                clip = bits_for(axis.rows) + 2 if axis.clipped else 0
+                ff += self.address_bits + clip + (1 + ceil_log2(axis.ways) if loop.ways else 0)
+        return Resources(lut=ff + len(counted) + 1, ff=ff)
+
     def build(self) -> "Walker":
         return Walker(self)
 
@@ -115,7 +133,7 @@ class Walker(wiring.Component):
             if axis.ways > 1:
                 start = Const(axis.way, ceil_log2(axis.ways))
                 moves = {k: (loop.ways, loop.ways - axis.ways) for k, loop in loops[d].items()}
-                way, new, changes = self._track(m, f"way{d}", start, start, moves)
+                way, new, changes = self._track(m, f"way{d}", start, start, moves, axis.way)
                 m.d.comb += self.way[f"d{d}"].eq(way)
                 for k, change in changes.items():
                     with m.If(change):
@@ -124,7 +142,7 @@ class Walker(wiring.Component):
                 reach = sum((loop.trip - 1) * (loop.rows + bool(loop.ways)) for loop in loops[d].values())
                 start = Const(axis.row, signed(1 + max(bits_for(-axis.row), bits_for(axis.row + reach))))
                 moves = {k: (loop.rows, loop.rows + 1) for k, loop in loops[d].items()}
-                _, new, changes = self._track(m, f"row{d}", start, start, moves)
+                _, new, changes = self._track(m, f"row{d}", start, start, moves, axis.row)
                 within = Signal(name=f"inside{d}", init=0 <= axis.row < axis.rows)
                 with m.If(list(changes.values())[-1]):
                     m.d.sync += within.eq((new.as_signed() >= 0) & (new.as_signed() < axis.rows))
@@ -140,8 +158,8 @@ class Walker(wiring.Component):
             for axis, moving in zip(p.axes, loops, strict=True)
             for k, loop in moving.items()
         }
-        halves = [Mux(half, pong, ping), Mux(half ^ self._next, pong, ping)]
-        address, _, _ = self._track(m, "address", *halves, moves, init=ping.value)
+        now, start = Mux(half, pong, ping), Mux(half ^ self._next, pong, ping)
+        address, _, _ = self._track(m, "address", now, start, moves, ping.value)
         m.d.comb += self.address.eq(address)
         return m
 
@@ -184,7 +202,7 @@ class Walker(wiring.Component):
         now: Value,
         start: Value,
         moves: Mapping[int, tuple[int, int]],
-        init: int | None = None,
+        init: int,
     ) -> tuple[Value, Value, dict[int, Value]]:
         """A quantity that begins a window at `start` and that loop k moves by moves[k] (without and with
         overflow of the way). Gives its present value (`now` when no loop moves it), its next value, and for
@@ -193,10 +211,7 @@ class Walker(wiring.Component):
         if not loops:
             return now, now, {}
         width = len(start)
-        bases = {
-            k: Signal(width, name=f"{name}_{k}", init=init if init is not None else start.value)
-            for k in loops
-        }
+        bases = {k: Signal(width, name=f"{name}_{k}", init=init % (1 << width)) for k in loops}
         new = Signal(width, name=f"{name}_new")
         terms: list[Value] = []
         steps: list[Value] = []
