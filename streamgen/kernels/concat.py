@@ -45,6 +45,7 @@ class ConcatParams:
             raise ValueError(
                 f"element_shape of a concat must be positive and end in 1, not {self.element_shape}"
             )
+        formats.bits(self.dtype)  # raises for a format without a width of its own
 
     @property
     def element_bits(self) -> int:

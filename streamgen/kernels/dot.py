@@ -29,6 +29,8 @@ from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.cost import Resources
+
 __all__ = ["K_LANES", "Dot", "DotParams", "delayed", "pack_weights"]
 
 K_LANES = 32
@@ -79,6 +81,31 @@ class DotParams:
     def multipliers(self) -> int:
         """DSPs: 32 for the products, one for each scale and each minimum."""
         return K_LANES + self.rows * (bool(self.scale_bits) + self.minimum)
+
+    @property
+    def resources(self) -> Resources:
+        """Products and adders by their widths, a shifter and an accumulator for each row."""
+        adders = [(K_LANES >> level + 1, self._tree_bits(level)) for level in range(self.packed_levels)]
+        packed = sum(count * bits for count, bits in adders)
+        partial = adders[-1][0]
+        parts = self.rows * (2 * partial - 1) * self.dot_bits
+        factor = self.weight_bits + (self.rows - 1) * (self.field_bits + 1)
+        scaled = self.dot_bits + (self.scale_bits + self.minimum if self.scale_bits else 0)
+        row = Resources(
+            lut=2 * scaled + 18 + self.accumulator_bits + scaled * self.minimum,
+            ff=(scaled + 15)
+            + self.accumulator_bits
+            + scaled * (2 * bool(self.scale_bits) + 3 * self.minimum),
+        )
+        products = Resources(lut=0, ff=2 * K_LANES * (factor + 8), dsp=self.multipliers)
+        return products + Resources(lut=packed + parts, ff=packed + parts + 2) + row * self.rows
+
+    def _tree_bits(self, level: int) -> int:
+        """Width of the sums of 2^(level + 1) packed products."""
+        largest = 127 << self.weight_bits - 1
+        if self.rows == 2:
+            largest = (largest << self.field_bits) + largest
+        return (largest << level + 1).bit_length() + 1
 
     def build(self) -> "Dot":
         return Dot(self)
@@ -142,11 +169,8 @@ class Dot(wiring.Component):
     def _dots(self, m: Module, terms: list[Value]) -> list[Value]:
         """The adder tree, a level a register; the packed fields part after `packed_levels`."""
         p = self.params
-        largest = 127 << p.weight_bits - 1
-        if p.rows == 2:
-            largest = (largest << p.field_bits) + largest
         for level in range(p.packed_levels):
-            bits = (largest << level + 1).bit_length() + 1
+            bits = p._tree_bits(level)
             terms = [registered(m, a + b, bits) for a, b in zip(terms[::2], terms[1::2], strict=True)]
         if p.rows == 2:
             fields = [

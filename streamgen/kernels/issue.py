@@ -23,6 +23,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Field
+from streamgen.cost import Resources
 from streamgen.stream import descriptor_signature
 
 __all__ = ["Issue", "IssueParams"]
@@ -54,6 +55,12 @@ class IssueParams:
         if self.scaled:
             fields.append(Field("grouped", 1))
         return tuple(fields)
+
+    @property
+    def resources(self) -> Resources:
+        counted = sum(field.bits for field in self.descriptor_fields())
+        paced = self.tile_results.bit_length()
+        return Resources(lut=3 * counted + 4 * paced + 24, ff=2 * counted + 2 * paced + 16)
 
     def build(self) -> "Issue":
         return Issue(self)

@@ -30,31 +30,28 @@ enough for 8-bit scales up to K = 29344 (W4) or 2048 (W8); 64 bits for 16-bit sc
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen import formats
-from streamgen.arith import F24, ScaleAccumulatorParams
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
-from streamgen.fifo.queue import QueueParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.dot import K_LANES, SUM_BITS, DotParams, delayed, pack_weights, registered
+from streamgen.kernels.dot import K_LANES, DotParams, delayed
 from streamgen.kernels.issue import IssueParams
+from streamgen.kernels.operands import WEIGHT_BITS, OperandsParams
+from streamgen.kernels.results import EXPONENT_BITS, ResultsParams
 from streamgen.rtl import Shared
-from streamgen.stream import RegisterSliceParams, descriptor_signature, signature
+from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Column", "ColumnParams", "accumulate"]
 
-WEIGHT_BITS = {"w4": 4, "w8": 8}
 GROUPS = (32, 64, 128)
-EXPONENT_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,39 +128,30 @@ class ColumnParams:
         )
 
     @property
-    def scaler(self) -> ScaleAccumulatorParams:
-        return ScaleAccumulatorParams(width=self.accumulator_bits, form=F24, exponent_bits=EXPONENT_BITS)
+    def operands(self) -> OperandsParams:
+        return OperandsParams(
+            t_lanes=self.t_lanes, n_lanes=self.n_lanes, formats=self.formats, lane=self.lane(2)
+        )
+
+    @property
+    def results(self) -> ResultsParams:
+        return ResultsParams(
+            tile_results=self.tile_results,
+            accumulator_bits=self.accumulator_bits,
+            ahead=self.operands.latency + self.lane(2).latency,
+        )
 
     @property
     def issue(self) -> IssueParams:
-        # A credit comes back this long after a tile's last step when nothing stalls.
-        needed = self.results_after + self.queue(2).latency + 2 + self.tile_results
         return IssueParams(
             max_n_tiles=self.max_n // self.n_lanes,
             max_t_tiles=self.max_t // self.t_lanes,
             max_k_steps=self.max_k // K_LANES,
             tile_results=self.tile_results,
-            depth=max(32, 1 << (needed - 1).bit_length()),
+            depth=self.results.depth,
             two_widths=len(self.formats) == 2,
             scaled=self.scale_bits > 0,
         )
-
-    def queue(self, depth: int) -> QueueParams:
-        return QueueParams(bits=self.accumulator_bits, depth=depth, memory="lutram")
-
-    @property
-    def output(self) -> RegisterSliceParams:
-        return RegisterSliceParams(bits=F24.bits)
-
-    @property
-    def results_after(self) -> int:
-        """Cycles from a tile's last step taken to its first result offered to the queue."""
-        return 1 + self.lane(1).latency + 1
-
-    @property
-    def output_after(self) -> int:
-        """Cycles from a result leaving the queue to y offered."""
-        return self.scaler.latency + self.output.latency
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         t_tiles, n_tiles, steps = self._tiles(bounds)
@@ -204,47 +192,60 @@ class ColumnParams:
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         sums = accumulate(inputs["i_x"], inputs["i_w"], inputs["i_s"] if bounds["grouped"] else None)
-        y = self.scaler.golden(sums, inputs["i_r"][None, :], inputs["i_e"][:, None])
+        y = self.results.scaler.golden(sums, inputs["i_r"][None, :], inputs["i_e"][:, None])
         return {"o_y": y.astype(np.float32)}
 
     def cost(self, bounds: Bounds) -> Cost:
-        curves = self.curves(bounds)
-        first, last = (int(curves["o_y"].cycles()[end]) for end in (0, -1))
+        t_tiles, n_tiles, _ = self._tiles(bounds)
+        start, busy, period = self._pace(bounds)
+        first = start + busy - 1 + self._delay + self.results.latency
         return Cost(
             resources=self.resources,
             ii=1.0,
-            latency=first - int(curves["i_w"].cycles()[0]),
-            cycles=last + 1,
+            latency=first - start,
+            cycles=first + (t_tiles * n_tiles - 1) * period + self.tile_results,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         t_tiles, n_tiles, steps = self._tiles(bounds)
-        tiles = t_tiles * n_tiles
-        halves = 2 if self._wide(bounds) else 1
-        busy = steps * halves
-        period = max(busy, self.tile_results)
-        start = 1 + period - busy
-        result = start + busy - 1 + self.results_after + self.queue(2).latency
-        operand = Curve.nest(start + halves - 1, (tiles, period), (steps, halves))
-        factor = Curve.nest(result, (tiles, period), (self.tile_results, 1))
+        start, busy, period = self._pace(bounds)
+        halves = busy // steps
+        tiles = (t_tiles * n_tiles, period)
+        result = start + busy - 1 + self._delay
+        operand = Curve.nest(start + halves - 1, tiles, (steps, halves))
+        factor = Curve.nest(result, tiles, (self.tile_results, 1))
         curves = {
             "i_x": operand,
-            "i_w": Curve.nest(start, (tiles, period), (busy, 1)),
+            "i_w": Curve.nest(start, tiles, (busy, 1)),
             "i_e": factor,
             "i_r": factor,
-            "o_y": Curve.nest(result + self.output_after, (tiles, period), (self.tile_results, 1)),
+            "o_y": Curve.nest(result + self.results.latency, tiles, (self.tile_results, 1)),
         }
         return {**curves, "i_s": operand} if bounds["grouped"] else curves
 
-    @cached_property
+    @property
     def resources(self) -> Resources:
-        return Resources(lut=0, ff=0)
+        pairs, odd = divmod(self.n_lanes, 2)
+        parts = self.issue.resources + self.operands.resources + self.results.resources
+        lanes = self.lane(2).resources * pairs + self.lane(1).resources * odd
+        return parts + lanes * self.t_lanes + Resources(lut=2, ff=self.lane(2).latency + 4)
 
     def build(self) -> "Column":
         return Column(self)
 
     def _wide(self, bounds: Bounds) -> bool:
         return bounds["format"] == "w8" and "w4" in self.formats
+
+    @property
+    def _delay(self) -> int:
+        """Cycles from a tile's last step taken to its first result taken."""
+        return self.results.ahead + self.results.taken_after
+
+    def _pace(self, bounds: Bounds) -> tuple[int, int, int]:
+        """Cycle of the first token, cycles of a tile's steps, cycles from tile to tile."""
+        busy = self._tiles(bounds)[2] * (2 if self._wide(bounds) else 1)
+        period = max(busy, self.tile_results)
+        return 1 + period - busy, busy, period
 
     def _tiles(self, bounds: Bounds) -> tuple[int, int, int]:
         """t tiles, n tiles, k steps; ValueError when the column cannot run these bounds."""
@@ -314,117 +315,49 @@ class Column(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        p = self.params
+        p, lane = self.params, self.params.lane(2)
         m.submodules.issue = issue = Shared(p.issue)
+        m.submodules.operands = operands = Shared(p.operands)
+        m.submodules.results = results = Shared(p.results)
         wiring.connect(m, wiring.flipped(self.i_descriptor), issue.i_descriptor)
-        for port in "xws":
-            if hasattr(self, f"i_{port}"):
-                operand = getattr(self, f"i_{port}")
-                m.d.comb += getattr(issue, f"{port}_valid").eq(operand.valid)
-                m.d.comb += operand.ready.eq(getattr(issue, f"{port}_ready"))
-        accumulators, done = self._lanes(m, issue)
+        for port in ("i_r", "i_e"):
+            wiring.connect(m, wiring.flipped(getattr(self, port)), getattr(results, port))
+        wiring.connect(m, results.o_y, wiring.flipped(self.o_y))
+        for name in "xws" if p.scale_bits else "xw":
+            port = getattr(self, f"i_{name}")
+            m.d.comb += [
+                getattr(issue, f"{name}_valid").eq(port.valid),
+                port.ready.eq(getattr(issue, f"{name}_ready")),
+                getattr(operands, name).eq(port.payload),
+            ]
+        m.d.comb += [operands.half.eq(issue.half), operands.wide.eq(issue.wide)]
+        if p.scale_bits:
+            m.d.comb += operands.grouped.eq(issue.grouped)
 
-        results = Signal(len(accumulators), reset_less=True)
-        left = Signal(range(p.tile_results + 1))
-        m.submodules.queue = queue = Shared(p.queue(p.issue.depth))
-        m.d.comb += [queue.i.payload.eq(results[: p.accumulator_bits]), queue.i.valid.eq(left != 0)]
-        with m.If(done):
-            m.d.sync += [results.eq(accumulators), left.eq(p.tile_results)]
-        with m.Elif(left != 0):
-            m.d.sync += [results.eq(results >> p.accumulator_bits), left.eq(left - 1)]
-
-        m.submodules.scaler = scaler = Shared(p.scaler)
-        m.submodules.output = output = Shared(p.output)
-        wiring.connect(m, output.o, wiring.flipped(self.o_y))
-        valid = Signal(p.scaler.latency)
-        move = Signal()
-        m.d.comb += [
-            scaler.enable.eq(output.i.ready | ~valid[-1]),
-            move.eq(scaler.enable & queue.o.valid & self.i_r.valid & self.i_e.valid),
-            *(operand.ready.eq(move) for operand in (queue.o, self.i_r, self.i_e)),
-            issue.returned.eq(move),
-            scaler.acc.eq(queue.o.payload.as_signed()),
-            scaler.scale.eq(self.i_r.payload),
-            scaler.exponent.eq(self.i_e.payload.as_signed()),
-            output.i.payload.eq(scaler.o),
-            output.i.valid.eq(valid[-1]),
-        ]
-        with m.If(scaler.enable):
-            m.d.sync += valid.eq(Cat(move, valid))
-        return m
-
-    def _lanes(self, m: Module, issue: Any) -> tuple[Any, Any]:
-        """Accumulators of a tile, token by token, and the cycle in which they are final."""
-        p = self.params
-        lane = p.lane(1)
-        marks = Signal(1 + lane.latency)  # the last step of a tile on its way
-        m.d.sync += marks.eq(Cat(issue.issue & issue.last, marks))
-        valid = delayed(m, issue.issue, 1 + lane.shift_delay)
-        first = delayed(m, issue.first, 1 + lane.shift_delay)
-        weights = self._weights(m, issue)
-        pairs = [range(n, min(n + 2, p.n_lanes)) for n in range(0, p.n_lanes, 2)]
-        packed = [self._packed(m, [weights[n] for n in rows]) for rows in pairs]
-        scales = [delayed(m, part, 1 + lane.scale_delay) for part in self._scales(issue)]
+        started = Signal(1 + lane.latency)  # steps that end a tile, on their way through the lanes
+        m.d.sync += started.eq(Cat(issue.issue & issue.last, started))
+        valid = delayed(m, issue.issue, p.operands.latency + lane.shift_delay)
+        first = delayed(m, issue.first, p.operands.latency + lane.shift_delay)
         accumulators = []
         for t in range(p.t_lanes):
-            row = self.i_x.payload.word_select(t, formats.token_bits("mxi8s", (K_LANES,)))
-            codes = registered(m, row[: 8 * K_LANES])
-            shift = delayed(m, row[8 * K_LANES :][:4], 1 + lane.shift_delay)
-            total = delayed(m, row[8 * K_LANES + 8 :][:SUM_BITS], 1 + lane.scale_delay)
-            for rows, (low, high) in zip(pairs, packed, strict=True):
-                dot = Shared(p.lane(len(rows)))
-                m.submodules[f"lane_{t}_{rows.start}"] = dot
-                m.d.comb += [
-                    dot.codes.eq(codes),
-                    dot.low.eq(low),
-                    dot.shift.eq(~shift),  # 15 - d
-                    dot.valid.eq(valid),
-                    dot.first.eq(first),
-                ]
-                if high is not None:
-                    m.d.comb += dot.high.eq(high)
-                if p.scale_bits:
-                    m.d.comb += dot.scales.eq(Cat(scales[n][: p.scale_bits] for n in rows))
-                if p.minimum:
-                    m.d.comb += dot.minimums.eq(Cat(scales[n][p.scale_bits :] for n in rows))
-                    m.d.comb += dot.sum.eq(total)
+            for n in range(0, p.n_lanes, 2):
+                rows = min(2, p.n_lanes - n)
+                m.submodules[f"lane_{t}_{n}"] = dot = Shared(p.lane(rows))
+                m.d.comb += [dot.valid.eq(valid), dot.first.eq(first)]
+                # port of the lane, vector of operands, place in it
+                taken = [("codes", "codes", t), ("low", "low", n // 2), ("shift", "shifts", t)]
+                taken += [("high", "high", n // 2)] * (rows == 2)
+                taken += [("sum", "sums", t)] * p.minimum
+                for target, source, place in taken:
+                    port = getattr(dot, target)
+                    m.d.comb += port.eq(getattr(operands, source).word_select(place, len(port)))
+                for name in ("scales",) * bool(p.scale_bits) + ("minimums",) * p.minimum:
+                    part = getattr(operands, name)[n * p.scale_bits :]
+                    m.d.comb += getattr(dot, name).eq(part[: rows * p.scale_bits])
                 accumulators.append(dot.accumulators)
-        return Cat(accumulators), marks[-1]
-
-    def _weights(self, m: Module, issue: Any) -> list[list[Value]]:
-        """The 32 weights of each row, in the cycle of issue."""
-        p = self.params
-        payload = self.i_w.payload
-        rows = [range(n * K_LANES, (n + 1) * K_LANES) for n in range(p.n_lanes)]
-        if len(p.formats) == 1:
-            return [[payload.word_select(j, p.weight_bits).as_signed() for j in row] for row in rows]
-        before = Signal(len(payload), reset_less=True)  # the first token of a wide step
-        with m.If(~issue.half):
-            m.d.sync += before.eq(payload)
-        half = K_LANES // 2
-        weights = []
-        for n, row in enumerate(rows):
-            wide = [source.word_select(n * half + j, 8) for source in (before, payload) for j in range(half)]
-            narrow = [payload.word_select(j, 4) for j in row]
-            weights.append(
-                [
-                    Mux(issue.wide, w, Cat(v, v[-1].replicate(4))).as_signed()
-                    for w, v in zip(wide, narrow, strict=True)
-                ]
-            )
-        return weights
-
-    def _scales(self, issue: Any) -> list[Value]:
-        """Scale and, above it, minimum of each row, in the cycle of issue."""
-        p = self.params
-        if not p.scale_bits:
-            return []
-        bits = p.scale_bits * (1 + p.minimum)
-        return [Mux(issue.grouped, self.i_s.payload.word_select(n, bits), 1) for n in range(p.n_lanes)]
-
-    def _packed(self, m: Module, rows: list[list[Value]]) -> tuple[Value, Value | None]:
-        """One or two rows of weights as a lane takes them, a cycle after issue."""
-        low = registered(m, Cat(rows[0]))
-        if len(rows) == 1:
-            return low, None
-        return low, registered(m, Cat(pack_weights(a, b) for a, b in zip(*rows, strict=True)))
+        m.d.comb += [
+            results.accumulators.eq(Cat(accumulators)),
+            results.load.eq(started[-1]),
+            issue.returned.eq(results.returned),
+        ]
+        return m
