@@ -57,9 +57,7 @@ def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
     Linear modules whose tensor is Q4_0 or Q4_1 have the attribute `weight_grid`, a GroupGrid.
     """
     path = Path(path)
-    reader = _open(path)
-    field = reader.get_field("general.architecture")
-    architecture = field.contents() if field else None
+    architecture, reader = _open(path)
     if architecture != "llama":
         raise CheckpointError(f"{path}: the architecture is {architecture!r}; only 'llama' can be read")
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -91,7 +89,8 @@ class _Reader(GGUFReader):
         return super()._get(int(offset), dtype, count, override_order)
 
 
-def _open(path: Path) -> GGUFReader:
+def _open(path: Path) -> tuple[str | None, GGUFReader]:
+    """The architecture, and the reader of all that the file holds."""
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such file")
     with path.open("rb") as file:
@@ -100,7 +99,9 @@ def _open(path: Path) -> GGUFReader:
         raise CheckpointError(f"{path}: not a GGUF file; it starts with {magic!r}, not b'GGUF'")
     try:
         with np.errstate(over="raise"):
-            return _Reader(path)
+            reader = _Reader(path)
+            field = reader.get_field("general.architecture")
+            return field.contents() if field else None, reader
     except CORRUPT as error:
         raise CheckpointError(
             f"{path}: truncated or corrupt GGUF: {type(error).__name__}: {error}"
@@ -113,7 +114,7 @@ def _linear(path: Path, tensor: ReaderTensor) -> torch.nn.Linear:
         weight = grid.dequantise() if grid else dequantize(tensor.data, tensor.tensor_type)
     except (ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: tensor {tensor.name}: {error}") from error
-    weight = np.ascontiguousarray(weight, np.float32)
+    weight = weight.astype(np.float32)  # a copy: F32 tensors are mapped from the file
     if weight.ndim != 2:
         raise CheckpointError(f"{path}: tensor {tensor.name} has shape {list(weight.shape)}, not [N, K]")
     wrong = np.argwhere(~np.isfinite(weight))
