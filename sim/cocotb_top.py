@@ -15,7 +15,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
 from sim.cocotb_memory import MemorySlave
 from sim.memory import Channel
-from streamgen.runtime.simulated import CONTINUE, CONTROL, DONE, START
+from streamgen.runtime.simulator import CONTINUE, CONTROL, DONE, START
 
 JOB = "STREAMGEN_COCOTB_JOB"
 RESET_CYCLES = 32

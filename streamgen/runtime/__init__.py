@@ -3,7 +3,7 @@
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulated import SimulatedDevice, simulated
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.runtime.xrt import BoardDevice, board
 
 __all__ = [

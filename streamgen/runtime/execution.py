@@ -20,7 +20,7 @@ from streamgen.packing import BEAT_BYTES, MemoryLayout
 from streamgen.runtime.arrays import checked_input, cropped, joined, padded, stream_of
 from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulated import simulated
+from streamgen.runtime.simulator import simulated
 
 __all__ = ["Execution"]
 

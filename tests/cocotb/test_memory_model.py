@@ -9,7 +9,7 @@ from sim.add_one import CYCLES, ERRORS, AddOne, manifest
 from sim.cocotb_device import CocotbDevice
 from streamgen.rtl import to_verilog
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulated import simulated
+from streamgen.runtime.simulator import simulated
 
 MODELS = {
     "default": MemoryModel(),

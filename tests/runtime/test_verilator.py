@@ -12,7 +12,7 @@ import pytest
 from sim.add_one import manifest
 from streamgen.errors import MissingToolError, StreamgenError
 from streamgen.runtime import verilator
-from streamgen.runtime.simulated import simulated
+from streamgen.runtime.simulator import simulated
 
 MASTERS = ["m_axi_gmem0"]
 

@@ -10,7 +10,7 @@ import pytest
 from sim.add_one import CYCLES, ERRORS, Breach, manifest
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulated import SimulatedDevice, simulated
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 
 BEAT_WORDS = 16
 
@@ -147,7 +147,7 @@ def test_reset_in_mid_run(kernel):
 
 
 def test_timeout(kernel, monkeypatch):
-    monkeypatch.setattr("streamgen.runtime.simulated.STALL_CYCLES", 70_000)
+    monkeypatch.setattr("streamgen.runtime.simulator.STALL_CYCLES", 70_000)
     with open_kernel(kernel(channels=2), 2) as device:
         device.set_scalar("tiles", 0)
         with pytest.raises(DeviceTimeoutError, match=r"^not done, and no memory access for \d+ cycles$"):
