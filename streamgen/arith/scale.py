@@ -7,7 +7,8 @@ The last step of a matmul in exact integers. Three roundings at most and no surp
 3. times 2^(exponent - 15), exact: one overflow (infinity) or underflow (zero) test of the final value.
 
 Zeros, infinities and NaN of the scale behave as in a product of two floats (0 · infinity is NaN,
-signs multiply, acc = 0 counts as +0). 15 is the number of fraction bits of the accumulator.
+signs multiply, acc = 0 counts as +0). 15 is the number of fraction bits of the accumulator. The exponent
+`formats.E_NOT_FINITE` marks a row that held NaN or an infinity when it was quantised: the result is NaN.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from streamgen.arith.format import Float, round_magnitude
 from streamgen.arith.integer import magnitude, normalise_integer
 from streamgen.arith.multiply import multiply_stages
 from streamgen.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
+from streamgen.formats import E_NOT_FINITE
 
 __all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
 
@@ -65,7 +67,7 @@ class ScaleAccumulatorParams:
         result = self.form.compose(negative, product, total)
         infinite = np.where(acc == 0, np.nan, np.where(negative, -np.inf, np.inf))
         result = np.where(np.isinf(scale), infinite, result)
-        return np.where(np.isnan(scale), np.nan, result)
+        return np.where(np.isnan(scale) | (exponent == E_NOT_FINITE), np.nan, result)
 
     def build(self) -> "ScaleAccumulator":
         return ScaleAccumulator(self)
@@ -102,7 +104,7 @@ class ScaleAccumulator(wiring.Component):
             base=resize_signed(self.exponent + scale.exponent - ACCUMULATOR_FRACTION, width),
             factor_zero=scale.zero,
             infinite=scale.infinite,
-            nan=scale.nan,
+            nan=scale.nan | (self.exponent == E_NOT_FINITE),
         )
         carried = {name: getattr(n, name) for name in ("factor", "infinite", "nan")}
         s = pipe.stage(

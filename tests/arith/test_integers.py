@@ -7,6 +7,7 @@ import pytest
 from arith_unit import assert_same_bits, random_bits, round_exactly, run_unit, special_bits
 
 from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, IntToFloatParams, ScaleAccumulatorParams
+from streamgen.formats import E_NOT_FINITE
 
 
 def integers(width: int, precision: int, count: int, seed: int) -> np.ndarray:
@@ -123,6 +124,18 @@ def test_scale_of_special_values() -> None:
     )
     np.testing.assert_array_equal(golden, [inf, -inf, nan, nan, nan, -0.0, -0.0, 2.0**15])
     assert list(np.signbit(golden[5:7])) == [True, True]
+
+
+def test_scale_of_a_row_that_was_not_finite() -> None:
+    """Its exponent makes NaN of everything; one less is an exponent like others."""
+    params = ScaleAccumulatorParams(width=48, form=F24)
+    acc = np.array([5, -5, 0, 1, 0])
+    scale = np.array([1.0, 2.0, 0.0, 1.0, 1.0])
+    exponent = np.array([E_NOT_FINITE] * 3 + [E_NOT_FINITE - 1] * 2)
+    golden = params.golden(acc, scale, exponent)
+    np.testing.assert_array_equal(golden, [np.nan, np.nan, np.nan, np.inf, 0.0])
+    actual = run_unit(params, {"acc": acc, "scale": F24.encode(scale), "exponent": exponent}, 0.0)
+    assert_same_bits(F24, actual, F24.encode(golden), acc)
 
 
 def check_scale(params: ScaleAccumulatorParams, count: int, stalls: float = 0.0) -> None:
