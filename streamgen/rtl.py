@@ -10,14 +10,15 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from amaranth import ClockSignal, Instance, Module, ResetSignal, Value
+from amaranth import ClockSignal, Const, Instance, Module, ResetSignal, Value
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
-__all__ = ["Buildable", "Library", "Shared", "block_name", "rtlil_to_verilog", "run_yosys", "to_verilog"]
+__all__ = ["Buildable", "Library", "Shared", "block_name", "rtlil_to_verilog", "run_yosys", "to_rtlil", "to_verilog"]
 
 
 class Buildable(Protocol):
@@ -45,7 +46,7 @@ class Library:
         """Convert the block once; return its module name and which of clk and rst it has."""
         if params not in self._names:
             self._names[params] = name = block_name(params)
-            text = rtlil.convert(component, name=name, platform=self, emit_src=False)
+            text = to_rtlil(component, name, self)
             body = text[text.index(f"module \\{name}\n") :]
             body = body[: body.index("\nend\n")]
             pins = re.findall(r"^ *wire .*input \d+ +\\(clk|rst)$", body, re.MULTILINE)
@@ -81,9 +82,8 @@ class Shared(wiring.Component):
             return m
         name, clocking = platform.require(self._params, self._component)
         pins: dict[str, Any] = {}
-        for path, member, value in self.signature.flatten(self):
-            side = "i" if member.flow == wiring.In else "o"
-            pins[f"{side}_{'__'.join(map(str, path))}"] = Value.cast(value)
+        for pin, flow, value in _pins(self):
+            pins[f"{'i' if flow == wiring.In else 'o'}_{pin}"] = value
         for pin in clocking:
             pins[f"i_{pin}"] = ClockSignal() if pin == "clk" else ResetSignal()
         return Instance(name, **pins)
@@ -92,8 +92,22 @@ class Shared(wiring.Component):
 def to_verilog(component: wiring.Component, name: str = "top") -> str:
     """Verilog of a component and of all blocks it instances; the same input gives the same bytes."""
     library = Library()
-    top = rtlil.convert(component, name=name, platform=library, emit_src=False)
+    top = to_rtlil(component, name, library)
     return rtlil_to_verilog(library.text() + "\n" + top)
+
+
+def to_rtlil(component: wiring.Component, name: str, library: Library) -> str:
+    """RTLIL of a component; the blocks that it instances gather in the library."""
+    ports = {pin: (value, None) for pin, _, value in _pins(component)}
+    text: str = rtlil.convert(component, name=name, platform=library, ports=ports, emit_src=False)
+    return text
+
+
+def _pins(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value]]:
+    """Name, direction and value of every pin; a `ready` that is always 1 is none."""
+    for path, member, value in component.signature.flatten(component):
+        if not isinstance(value, Const):
+            yield "__".join(map(str, path)), member.flow, Value.cast(value)
 
 
 def rtlil_to_verilog(text: str) -> str:

@@ -1,0 +1,96 @@
+"""A finished program becomes a design: Verilog, images of the constants, manifest."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from streamgen.config import CompileConfig
+from streamgen.cost import Resources
+from streamgen.emit.descriptors import encode
+from streamgen.emit.images import boundary_buffer, constant_images, weights_name
+from streamgen.emit.top import TopParams, channel_name
+from streamgen.graph import Program
+from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port
+from streamgen.packing import BEAT_BYTES
+from streamgen.platform.dma import StoreParams
+from streamgen.platform.u55c import U55C
+from streamgen.rtl import to_verilog
+
+__all__ = ["Design", "emit"]
+
+_VERILOG, _MANIFEST = "design.v", "manifest.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What is written for a device. images: contents of the weight files, by name. shell: resources of
+    control, bus, counters and masters."""
+
+    manifest: Manifest
+    verilog: str
+    images: dict[str, bytes]
+    shell: Resources
+
+    def files(self) -> dict[str, bytes]:
+        """Contents of all files, by name."""
+        return {
+            _VERILOG: self.verilog.encode(),
+            _MANIFEST: self.manifest.to_json().encode(),
+            **self.images,
+        }
+
+
+def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
+    """Build the top of a program and everything the host needs. The same program gives the same bytes.
+
+    BudgetError is raised before, by the passes; GraphError for descriptors that are not affine.
+    """
+    graph = program.graph
+    constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    stores = {node.name for node in graph.nodes if isinstance(node.params, StoreParams)}
+    encoding = encode(program, stores, constants)
+    images = {f"{weights_name(c)}.bin": image for c, image in constant_images(graph).items()}
+    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role != "constant"]
+    control_channel = boundary[0].channel if boundary else 0
+    weights = [
+        Buffer(
+            name=weights_name(c), role="weights", channel=c, bytes=len(image), file=f"{weights_name(c)}.bin"
+        )
+        for c, image in constant_images(graph).items()
+    ]
+    table = Buffer(name="table", role="table", channel=control_channel, bytes=len(encoding.table.pack()))
+    counters = [
+        Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
+    ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
+    words = 16 + len(counters)
+    status = Buffer(
+        name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
+    )
+    buffers = (table, status, *boundary, *weights)
+    top = TopParams(
+        graph=graph,
+        encoding=encoding,
+        pointers=tuple(buffer.name for buffer in buffers),
+        design_hash=0,
+        control_channel=control_channel,
+    )
+    rate = U55C.hbm.beats_per_cycle(config.clock_mhz)
+    manifest = Manifest(
+        top=config.name,
+        verilog=_VERILOG,
+        design_hash="0" * 16,
+        clock_mhz=config.clock_mhz,
+        tokens_per_tile=program.token_lanes,
+        max_tokens=max_tokens,
+        ports=tuple(
+            Port(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
+        ),
+        buffers=buffers,
+        program=encoding.table,
+        counters=tuple(counters),
+        memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
+    )
+    identity = manifest.identity() + "".join(f"{node.name}{node.params!r}" for node in graph.nodes)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    top = replace(top, design_hash=int(digest, 16))
+    verilog = to_verilog(top.build(), config.name)
+    return Design(replace(manifest, design_hash=digest), verilog, images, top.shell)
