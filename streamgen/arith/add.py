@@ -76,7 +76,7 @@ class Add(wiring.Component):
             nan=big.nan | small.nan | (big.infinite & small.infinite & subtract),
         )
 
-        aligned = _align(Cat(Const(0, 3), s.small), s.distance, s.far)
+        aligned = _align(pipe, Cat(Const(0, 3), s.small), s.distance, s.far)
         kept = ("exponent", "sign", "zero", "infinite", "nan")
         s = pipe.stage(
             big=s.big, small=aligned, subtract=s.subtract, **{name: getattr(s, name) for name in kept}
@@ -90,7 +90,7 @@ class Add(wiring.Component):
         normal, shift = s.total, Const(0, 0)
         for step in (16, 4, 1):
             if step < width:
-                normal, digit = normalise_step(normal, step)
+                normal, digit = normalise_step(pipe, normal, step)
                 shift = Cat(digit, shift)
         exponent_bits = signed_width(-width, 2 << form.exponent_bits)
         s = pipe.stage(normal=normal, shift=shift, **{name: getattr(s, name) for name in kept})
@@ -110,14 +110,14 @@ class Add(wiring.Component):
         return m
 
 
-def _align(value: Value, distance: Value, far: Value) -> Value:
+def _align(pipe: Pipeline, value: Value, distance: Value, far: Value) -> Value:
     """`value` shifted right by `distance`, all the bits shifted out collected in the lowest one."""
     width = len(value)
     shifted: Value = value
     lost: Value = Const(0, 1)
     for bit in reversed(range(len(distance))):
         amount = min(1 << bit, width)
-        lost = Mux(distance[bit], lost | shifted[:amount].any(), lost)
-        shifted = Mux(distance[bit], shifted >> amount, shifted)[:width]
+        lost = pipe.wire(Mux(distance[bit], lost | shifted[:amount].any(), lost))
+        shifted = pipe.wire(Mux(distance[bit], shifted >> amount, shifted)[:width])
     sticky = Mux(far, value.any(), lost | shifted[0])
     return Cat(sticky, Mux(far, 0, shifted[1:width]))

@@ -38,11 +38,11 @@ def normalise_integer(pipe: Pipeline, value: Value, precision: int, **along: Val
     padding = Const(0, width - len(value))
     s = pipe.stage(sign=value[-1], magnitude=Cat(absolute, padding), **along)
     kept = {name: getattr(s, name) for name in along}
-    coarse, shift = normalise_step(s.magnitude, 16)
+    coarse, shift = normalise_step(pipe, s.magnitude, 16)
     s = pipe.stage(sign=s.sign, magnitude=coarse, shift=shift, **kept)
     kept = {name: getattr(s, name) for name in along}
-    middle, shift_4 = normalise_step(s.magnitude, 4)
-    normal, shift_1 = normalise_step(middle, 1)
+    middle, shift_4 = normalise_step(pipe, s.magnitude, 4)
+    normal, shift_1 = normalise_step(pipe, middle, 1)
     s = pipe.stage(sign=s.sign, magnitude=normal, shift=Cat(shift_1, shift_4, s.shift), **kept)
     kept = {name: getattr(s, name) for name in along}
     return SimpleNamespace(
@@ -108,6 +108,7 @@ class IntToFloat(wiring.Component):
             up=round_up(n.low, n.rest),
         )
         bits = pack(
+            pipe,
             form,
             sign=s.sign,
             exponent=s.exponent,

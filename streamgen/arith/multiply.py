@@ -34,7 +34,7 @@ def round_stages(
         up=round_up(normal[cut], normal[:cut]),
         **special,
     )
-    return pipe.stage(bits=pack(form, **vars(s))).bits
+    return pipe.stage(bits=pack(pipe, form, **vars(s))).bits
 
 
 def multiply_stages(

@@ -36,6 +36,13 @@ class Pipeline:
                 setattr(registers, name, register)
         return registers
 
+    def wire(self, value: ValueLike) -> Signal:
+        """The value as a signal: for values used more than once, which are else computed at each use."""
+        value = Value.cast(value)
+        wire = Signal(value.shape(), name=f"wire_{self.depth}")
+        self._m.d.comb += wire.eq(value)
+        return wire
+
 
 def operand(form: Float, bits: Value) -> SimpleNamespace:
     """The parts of a value: sign, exponent (biased), fraction, significand and zero, infinite, nan."""
@@ -53,7 +60,7 @@ def operand(form: Float, bits: Value) -> SimpleNamespace:
     )
 
 
-def normalise_step(value: Value, step: int) -> tuple[Value, Value]:
+def normalise_step(pipe: Pipeline, value: Value, step: int) -> tuple[Value, Value]:
     """Shift `value` left by the greatest of 0, 1, 2, 3 times `step` that loses no one bit.
 
     Returns (shifted, digit), digit being the multiple. Steps …16, 4, 1 in turn, as many as the width
@@ -62,11 +69,12 @@ def normalise_step(value: Value, step: int) -> tuple[Value, Value]:
     width = len(value)
     limit = min(3, (width - 1) // step)
     clear = [~value[width - n * step :].any() for n in range(1, limit + 1)] + [Const(0, 1)] * (3 - limit)
-    digit = Cat(clear[0] & ~clear[1] | clear[2], clear[1])
+    digit = pipe.wire(Cat(clear[0] & ~clear[1] | clear[2], clear[1]))
     shifted = [(value << n * step)[:width] for n in range(limit + 1)]
     shifted += [shifted[-1]] * (3 - limit)
     high = Mux(digit[0], shifted[3], shifted[2])
-    return Mux(digit[1], high, Mux(digit[0], shifted[1], shifted[0])), digit
+    low = Mux(digit[0], shifted[1], shifted[0])
+    return pipe.wire(Mux(digit[1], high, low)), digit
 
 
 def round_up(kept_low: Value, rest: Value) -> Value:
@@ -76,6 +84,7 @@ def round_up(kept_low: Value, rest: Value) -> Value:
 
 
 def pack(
+    pipe: Pipeline,
     form: Float,
     *,
     sign: Value,
@@ -91,7 +100,7 @@ def pack(
     `exponent` is signed and may be out of range: that is the one overflow and underflow test. `zero`,
     `infinite` and `nan` override it, the latter first.
     """
-    rounded = (Cat(fraction, exponent).as_signed() + up)[: len(fraction) + len(exponent)]
+    rounded = pipe.wire((Cat(fraction, exponent).as_signed() + up)[: len(fraction) + len(exponent)])
     above = rounded[form.fraction_bits :].as_signed()
     greatest = (1 << form.exponent_bits) - 1
     biased = above[: form.exponent_bits]
@@ -99,8 +108,8 @@ def pack(
     negative = above[-1]
     overflow = ~negative & (beyond.any() | (biased == greatest))
     underflow = negative | ~above.any()
-    full = nan | infinite | (overflow & ~zero)
-    empty = (zero | underflow) & ~full
+    full = pipe.wire(nan | infinite | (overflow & ~zero))
+    empty = pipe.wire((zero | underflow) & ~full)
     clear = full | empty
     return Cat(
         Mux(clear, 0, rounded[: form.fraction_bits - 1]),

@@ -102,7 +102,7 @@ class Sigmoid(wiring.Component):
                 infinite=x.infinite & ~x.sign,
                 nan=x.nan | (x.infinite & x.sign),
             )
-            normal, shift = normalise_step(s.product, 1)
+            normal, shift = normalise_step(pipe, s.product, 1)
             exponent = resize_signed(s.exponent + 1 - shift, width)
             flags = {"sign": s.sign, "zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         else:
