@@ -89,6 +89,10 @@ class Device(ABC):
             self._reset_hard()
         self.set_scalar("command", COMMAND_RUN)
 
+    def error_word(self) -> int | None:
+        """The read-only error register of the last run, where the host can read registers."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Give everything back; the device cannot be used any more."""

@@ -185,7 +185,7 @@ class Execution:
         try:
             device.start()
             device.wait(timeout)
-            status = self._status(block.read(manifest.status_bytes))
+            status = self._status(device, block.read(manifest.status_bytes))
             if status.error is not RunError.NONE:
                 kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
                 raise kind(explain(manifest, status))
@@ -194,11 +194,13 @@ class Execution:
             raise
         return status
 
-    def _status(self, image: bytes) -> StatusBlock:
+    def _status(self, device: Device, image: bytes) -> StatusBlock:
         try:
             status = StatusBlock.unpack(image, len(self.manifest.counters))
         except ValueError as error:
-            raise DeviceError(f"the run left no status block: {error}") from error
+            word = device.error_word()
+            register = "" if word is None else f" (error register: {word & 0xFF}, detail {word >> 8:#x})"
+            raise DeviceError(f"the run left no status block{register}: {error}") from error
         if status.design_hash != self.manifest.design_hash:
             raise DeviceError(
                 f"the device holds design {status.design_hash}, "
@@ -209,12 +211,12 @@ class Execution:
 
 def explain(manifest: Manifest, status: StatusBlock) -> str:
     """What a status block with an error says, with every FIFO that is full or holds tokens."""
+    ports = ", ".join(port.name for i, port in enumerate(manifest.ports) if status.detail >> i & 1)
     match status.error:
         case RunError.TIMEOUT:
-            reason = "no token and no beat moved any more"
+            reason = f"no token and no beat moved any more; memory at work: {ports or 'none'}"
         case RunError.AXI:
-            ports = [port.name for i, port in enumerate(manifest.ports) if status.detail >> i & 1]
-            reason = f"error response of the memory at {', '.join(ports) or 'an unknown port'}"
+            reason = f"error response of the memory at {ports}"
         case RunError.TABLE:
             reason = "the phase table in memory is not one that the design can read"
         case _:

@@ -113,6 +113,9 @@ class SimulatedDevice(Device):
         self._check(state > 0)
         self.write_register(CONTROL, CONTINUE)
 
+    def error_word(self) -> int | None:
+        return self.read_register(self.manifest.error_offset)
+
     def close(self) -> None:
         if self._handle:
             self._library.device_destroy(self._handle)

@@ -85,6 +85,9 @@ class Adder(Device):
     def reset(self):
         self.resets += 1
 
+    def error_word(self):
+        return 0x104
+
     def close(self):
         self._buffers.clear()
 
@@ -224,7 +227,7 @@ def test_number_of_inputs(execution):
         (
             "timeout",
             DeviceTimeoutError,
-            "the run ended with an error after 1234 cycles: no token and no beat moved any more\n"
+            "the run ended with an error after 1234 cycles: no token and no beat moved any more; memory at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 stores awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
@@ -237,7 +240,8 @@ def test_number_of_inputs(execution):
         (
             "silent",
             DeviceError,
-            f"the run left no status block: status block starts with 0x00000000, not {STATUS_MAGIC:#010x}",
+            "the run left no status block (error register: 4, detail 0x1): "
+            f"status block starts with 0x00000000, not {STATUS_MAGIC:#010x}",
         ),
         (
             "other design",
