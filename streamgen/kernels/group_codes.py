@@ -23,7 +23,7 @@ from amaranth.lib.wiring import In, Out
 from streamgen.arith.pipeline import Pipeline
 from streamgen.formats import MX_GROUP
 
-__all__ = ["REAL", "GroupCodes", "GroupCodesParams"]
+__all__ = ["REAL", "SUM_BITS", "GroupCodes", "GroupCodesParams"]
 
 FRACTION = 15
 SUM_BITS = 13  # 32 * 127 and its negative

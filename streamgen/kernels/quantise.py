@@ -29,7 +29,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.formats import E_NOT_FINITE, MX, MX_GROUP, MX_MAX_SHIFT
 from streamgen.itensor import ITensor
-from streamgen.kernels.group_codes import GroupCodesParams
+from streamgen.kernels.group_codes import SUM_BITS, GroupCodesParams
 from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Quantise", "QuantiseParams"]
@@ -124,7 +124,14 @@ class QuantiseParams:
         }
 
     def _resources(self) -> Resources:
-        return Resources(lut=0, ff=0)
+        """Fitted to synthesis: a part for the control and the group, one for each lane, the ring."""
+        group_bits = 8 * MX_GROUP + 8 + (SUM_BITS if self.sums else 0)
+        logic = Resources(lut=560, ff=770) + self.lanes * (
+            Resources(lut=110, ff=57) if self.sums else Resources(lut=100, ff=40)
+        )
+        if self.ring_depth <= 64:  # LUT memory, eight LUTs for 14 bits of 32 words or 7 of 64
+            return logic + Resources(lut=8 * -(-group_bits * self.ring_depth // (14 * 32)), ff=group_bits)
+        return logic + Resources(lut=0, ff=0, bram=-(-group_bits * max(self.ring_depth, 512) // 18432) / 2)
 
     def build(self) -> "Quantise":
         return Quantise(self)
