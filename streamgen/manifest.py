@@ -23,7 +23,8 @@ half); filled up to whole beats.
 
 Run: write the arguments, write start. `command` 0 runs the table, 1 is a soft reset. `tiles` is the
 number of token tiles, ceil(tokens / tokens_per_tile); `timeout` is the number of cycles without any
-progress that ends a run, 0 means `DEFAULT_TIMEOUT`. An errored run resets the core by itself.
+progress that ends a run, 0 means `DEFAULT_TIMEOUT`. An errored run resets the core by itself. A reset
+run, and a run whose memory is dead, writes no status block.
 """
 
 import dataclasses
@@ -68,6 +69,7 @@ TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
 TABLE_CHUNK = 1024
 MAX_SECTIONS = 7
+MAX_SLOTS = 1 << 20
 STATUS_WORDS = 16
 COMMAND_RUN, COMMAND_RESET = 0, 1
 DEFAULT_TIMEOUT = 1 << 20
@@ -78,7 +80,7 @@ class RunError(IntEnum):
     """How a run ended; in the status block and in the read-only error register."""
 
     NONE = 0
-    TIMEOUT = 1  # no token and no beat moved for `timeout` cycles
+    TIMEOUT = 1  # no token and no beat moved for `timeout` cycles; detail: mask of the channels at work
     AXI = 2  # a memory response was not OKAY; detail: mask of the channels
     TABLE = 3  # the phase table has no magic word or an illegal directory or header
     HUNG = 4  # after an error the memory did not drain: the core could not be reset
@@ -201,6 +203,9 @@ class Section:
             raise ValueError("a section of a phase table needs at least one descriptor")
         if not 1 <= self.repeats < 1 << 16:
             raise ValueError(f"repeats of a section must be 1 to 65535, not {self.repeats}")
+        slots = sum(1 + len(d.words) for d in self.descriptors)
+        if slots > MAX_SLOTS:
+            raise ValueError(f"a section has at most {MAX_SLOTS} headers and words, not {slots}")
 
     def pack(self) -> np.ndarray:
         """int32 array (beats * 4, 4): the slots."""
@@ -337,7 +342,7 @@ class Manifest:
 
     @property
     def error_offset(self) -> int:
-        """Byte offset of the read-only register {detail << 8 | RunError} of the last run."""
+        """Byte offset of the read-only register {detail (24 bits), RunError (8 bits)} of the last run."""
         last = self.arguments[-1]
         return last.offset + last.bytes
 

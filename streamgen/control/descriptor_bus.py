@@ -1,0 +1,185 @@
+"""Descriptor bus: words from the sequencer become descriptors at the nodes.
+
+    o_k = the descriptor of target k: its varying fields are the words sent to k, in order, the other
+          fields are constants; one descriptor for each word marked `last`
+
+Words travel through a tree of registers, eight ways a level, and are gathered at their node, where a few
+descriptors queue. A word for a node whose queue is full holds up what comes behind it. A node without
+varying fields is sent one word, whose value does not matter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from streamgen.contract import Field
+from streamgen.cost import Resources
+from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.stream import descriptor_layout, descriptor_signature
+
+__all__ = ["TARGET_BITS", "BusWord", "DescriptorBus", "DescriptorBusParams", "DescriptorCollector", "Target"]
+
+TARGET_BITS = 16
+_WAYS_BITS = 3
+
+BusWord = data.StructLayout({"target": unsigned(TARGET_BITS), "last": unsigned(1), "word": unsigned(32)})
+"""One word of a descriptor; `last` completes the descriptor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A node on the bus. fields: of its descriptor. constants: (name, value) of fields that never vary.
+
+    depth: descriptors that wait at the node.
+    """
+
+    fields: tuple[Field, ...]
+    constants: tuple[tuple[str, int], ...] = ()
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        bits = {field.name: field.bits for field in self.fields}
+        for name, value in self.constants:
+            if name not in bits:
+                raise ValueError(f"constant {name!r} is no field; the fields are {list(bits)}")
+            if not 0 <= value < 1 << bits[name]:
+                raise ValueError(f"constant {name!r} has {bits[name]} bits; {value} does not fit")
+        if self.depth < 2:
+            raise ValueError(f"depth of a descriptor queue must be at least 2, not {self.depth}")
+
+    @property
+    def varying(self) -> tuple[Field, ...]:
+        """The fields that words carry, in the order of the words."""
+        constant = dict(self.constants)
+        return tuple(field for field in self.fields if field.name not in constant)
+
+    @property
+    def queue(self) -> QueueParams:
+        """The queue of descriptors, without their constants."""
+        return QueueParams(bits=max(1, sum(field.bits for field in self.varying)), depth=self.depth)
+
+    @property
+    def resources(self) -> Resources:
+        varying = sum(field.bits for field in self.varying[:-1])
+        return self.queue.resources + Resources(lut=4 + len(self.varying), ff=varying + len(self.varying))
+
+    def build(self) -> "DescriptorCollector":
+        return DescriptorCollector(self)
+
+
+class DescriptorCollector(wiring.Component):
+    """Gathers the words of one node on `i` into descriptors on `o`."""
+
+    def __init__(self, params: Target) -> None:
+        self._params = params
+        super().__init__({"i": In(stream.Signature(BusWord)), "o": Out(descriptor_signature(params.fields))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        varying = self._params.varying
+        word = self.i.payload
+        m.submodules.queue = queue = Queue(self._params.queue)
+        m.d.comb += [
+            self.i.ready.eq(queue.i.ready),
+            queue.i.valid.eq(self.i.valid & word.last),
+            self.o.valid.eq(queue.o.valid),
+            queue.o.ready.eq(self.o.ready),
+        ]
+        if varying:
+            held: Any = Signal(descriptor_layout(varying[:-1]), reset_less=True) if varying[1:] else None
+            place = Signal(len(varying), init=1)
+            move = self.i.valid & self.i.ready
+            for k, field in enumerate(varying[:-1]):
+                with m.If(move & place[k]):
+                    m.d.sync += held[field.name].eq(word.word)
+            with m.If(move):
+                m.d.sync += place.eq(place << 1)
+                with m.If(word.last):
+                    m.d.sync += place.eq(1)
+            final = word.word[: varying[-1].bits]
+            m.d.comb += queue.i.payload.eq(final if held is None else Cat(held.as_value(), final))
+        stored: Any = data.View(descriptor_layout(varying), queue.o.payload) if varying else None
+        constants = dict(self._params.constants)
+        for field in self._params.fields:
+            value = constants[field.name] if field.name in constants else stored[field.name]
+            m.d.comb += self.o.payload[field.name].eq(value)
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescriptorBusParams:
+    """targets: the nodes, numbered in order."""
+
+    targets: tuple[Target, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.targets) <= 1 << TARGET_BITS:
+            raise ValueError(f"a descriptor bus has 1 to {1 << TARGET_BITS} targets, not {len(self.targets)}")
+
+    @property
+    def levels(self) -> int:
+        """Registers from `i` to a node's collector."""
+        return max(1, -(-(len(self.targets) - 1).bit_length() // _WAYS_BITS))
+
+    @property
+    def resources(self) -> Resources:
+        total = Resources(lut=0, ff=0)
+        for target in self.targets:
+            total += target.resources
+        stages = sum(-(-len(self.targets) >> _WAYS_BITS * level) for level in range(1, self.levels + 1))
+        return total + Resources(lut=30, ff=BusWord.size + 8) * max(1, stages)
+
+    def build(self) -> "DescriptorBus":
+        return DescriptorBus(self)
+
+
+class DescriptorBus(wiring.Component):
+    """Words on `i`, the descriptors of target k on `o_k`."""
+
+    def __init__(self, params: DescriptorBusParams) -> None:
+        self._params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(BusWord)),
+                **{
+                    f"o_{k}": Out(descriptor_signature(target.fields))
+                    for k, target in enumerate(params.targets)
+                },
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        leaves = []
+        for k, target in enumerate(self._params.targets):
+            m.submodules[f"collector_{k}"] = collector = target.build()
+            wiring.connect(m, wiring.flipped(getattr(self, f"o_{k}")), collector.o)
+            leaves.append(collector.i)
+        _tree(m, self.i, leaves, (self._params.levels - 1) * _WAYS_BITS)
+        return m
+
+
+def _tree(m: Module, i: Any, leaves: Sequence[Any], shift: int) -> None:
+    """A register, then a branch for each value of the target's bits from `shift` up, and so on."""
+    width = 1 << shift
+    groups = [leaves[first : first + width] for first in range(0, len(leaves), width)]
+    word = Signal(BusWord, reset_less=True)
+    pending = Signal(len(groups))
+    free = Signal()
+    branches = []
+    for k, group in enumerate(groups):
+        branch = group[0] if shift == 0 else stream.Signature(BusWord).create()
+        m.d.comb += [branch.payload.eq(word), branch.valid.eq(pending[k])]
+        branches.append(branch)
+        if shift:
+            _tree(m, branch, group, shift - _WAYS_BITS)
+    ready = Cat(branch.ready for branch in branches)
+    m.d.comb += [free.eq((pending & ~ready) == 0), i.ready.eq(free)]
+    with m.If(free):
+        number = i.payload.target[shift : shift + _WAYS_BITS]
+        choice = Cat(number == Const(k, _WAYS_BITS) for k in range(len(groups)))
+        m.d.sync += [word.eq(i.payload), pending.eq(i.valid.replicate(len(groups)) & choice)]
