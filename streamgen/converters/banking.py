@@ -2,24 +2,26 @@
 
 An atom is what is never cut: an element, or a group of 32 elements of an `mxi8` format. The buffer of
 one window is a grid of words, n[r] atoms along dimension r; a word is what one address holds. The source
-writes boxes of x[r] atoms, the target reads boxes of y[r] atoms, and along every dimension one of x, y
-divides the other and n = max(x, y). So boxes never straddle a word: a write touches one word under
-enables, a read takes one word and selects. A box that is smaller than its token is moved piece by piece,
-in row-major order, a piece a cycle.
+writes boxes of x[r] atoms, the target reads boxes of y[r] atoms, and n = lcm(x, y) along every dimension.
+So boxes never straddle a word: a write goes to one word, to the banks of its way, and a read takes one
+word and selects its way. A box that is smaller than its token is moved piece by piece, in row-major
+order, a piece a cycle.
 
-A box must divide the token, every step of the side's loops and, on one side, the distance `lo` between
-the two sides' first atoms. Among all such pairs `choose` takes the one with the shortest window, then the
-shortest sum of filling and draining, then the narrowest word, with at most MAX_WAYS parts of a word on
+Boxes lie on a grid of their own extents: x divides the source's token and the steps of its loops, y the
+target's, and gcd(x, y) divides the distance `lo` between the two sides' first atoms, so that both grids
+can begin at a word. Among all such pairs `choose` takes the one with the shortest window, then the
+shortest sum of filling and draining, then the narrowest word, with at most MAX_WAYS ways of a word on
 either side and a word at most MAX_WIDENING times as wide as the wider token.
 
-An atom of the source at coordinate o lies in word (o - origin) // n; the words [0, rows) hold what the
-target reads. Source boxes in other words are dropped.
+The grid of words has its origin where both sides' grids of boxes have a line. An atom of the source at
+coordinate o lies in word (o - origin) // n. Words that the target reads have rows from 0 up; boxes of the
+source in other words are dropped.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import gcd, prod
+from math import gcd, lcm, prod
 
 __all__ = ["MAX_WAYS", "MAX_WIDENING", "Banking", "Loop", "Nest", "Side", "choose"]
 
@@ -112,8 +114,8 @@ def choose(source: Nest, target: Nest, lo: Sequence[int]) -> Banking:
 
     word, rows, clipped, starts = [], [], [], []
     for dim, (x, y) in enumerate(boxes):
-        n = max(x, y)
-        origin = 0 if x == n else lo[dim]
+        n = lcm(x, y)
+        origin = next(o for o in range(0, n, x) if (lo[dim] - o) % y == 0)
         first = (lo[dim] - origin) // n  # the word that is row 0
         last = (lo[dim] + target.extent(dim) - 1 - origin) // n
         begin = -origin - first * n  # of the source, seen from row 0
@@ -136,7 +138,7 @@ def choose(source: Nest, target: Nest, lo: Sequence[int]) -> Banking:
 
 
 def _word(boxes: tuple[tuple[int, int], ...]) -> int:
-    return prod(map(max, boxes))
+    return prod(lcm(*pair) for pair in boxes)
 
 
 def _boxes(source: Nest, target: Nest, dim: int, lo: int) -> Iterator[tuple[int, int]]:
@@ -147,7 +149,7 @@ def _boxes(source: Nest, target: Nest, dim: int, lo: int) -> Iterator[tuple[int,
         return
     for x in _divisors(greatest[0]):
         for y in _divisors(greatest[1]):
-            if max(x, y) % min(x, y) == 0 and lo % min(x, y) == 0:
+            if lo % gcd(x, y) == 0:
                 yield x, y
 
 

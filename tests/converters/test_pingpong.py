@@ -70,8 +70,13 @@ GEOMETRIES = {
     ),
     "3 to 2": (
         (itensor((3,), "u8", [(4, 3, 0)]), itensor((2,), "u8", [(6, 2, 0)])),
-        ((3,), (3,), (1,)),
-        (1, 2),
+        ((6,), (3,), (2,)),
+        (1, 1),
+    ),
+    "3 to 2 where the target begins inside of a token": (
+        (itensor((3,), "u8", [(4, 3, 0)]), itensor((2,), "u8", [(4, 2, 0)], [2])),
+        ((6,), (3,), (2,)),
+        (1, 1),
     ),
     "slice that begins inside of a token": (
         (itensor((8,), "u8", [(4, 8, 0)]), itensor((8,), "u8", [(2, 8, 0)], [12])),
@@ -114,7 +119,7 @@ def test_matches_golden(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(40))
+@pytest.mark.parametrize("block", range(24))
 def test_matches_golden_campaign(block):
     for seed in range(1000 + 25 * block, 1025 + 25 * block):
         check(seed, "mxi8s" if seed % 8 == 0 else "u8")
@@ -224,12 +229,12 @@ MAPPED = [
     (rows_to_tiles(16, 18), "bram", 16, 0),
     (
         (
-            itensor((1, 16), "f24", [(512, 1, 0), (9, 16, 1)]),
-            itensor((1, 16), "f24", [(9, 16, 1), (512, 1, 0)]),
+            itensor((1, 16), "f24", [(256, 1, 0), (8, 16, 1)]),
+            itensor((1, 16), "f24", [(8, 16, 1), (256, 1, 0)]),
         ),
         "uram",
         0,
-        18,
+        6,
     ),
     (windows_of_panels(4), "lutram", 0, 0),
     (
@@ -281,7 +286,7 @@ def test_bad_bounds():
     with pytest.raises(ValueError) as error:
         params.describe(bounds_of(*windows_of_panels(4)))
     assert str(error.value) == "shared0 of this converter runs 3 times at most, not 4"
-    source, target = windows_of_panels(3)
+    target = windows_of_panels(3)[1]
     other = itensor((1, 2), "u8", [(3, 4, 0), (2, 1, 0), (3, 2, 1)])
     with pytest.raises(ValueError, match="the source may differ in trip counts only"):
         params.describe(bounds_of(other, target))
