@@ -189,8 +189,14 @@ class Quantise(wiring.Component):
         m.submodules.groups = groups = Memory(shape=group, depth=params.ring_depth, init=[])
         m.submodules.rows = rows = Memory(shape=row, depth=ROWS_WAITING, init=[])
         # Both memories are rings. A pointer has one bit more than an address: full is not empty.
-        g_granted, g_stored, g_drained = (Signal(range(2 * groups.depth)) for _ in range(3))
-        r_granted, r_stored, r_drained, e_sent = (Signal(range(2 * rows.depth)) for _ in range(4))
+        g_granted, g_stored, g_drained = (
+            Signal(range(2 * groups.depth), name=f"groups_{name}")
+            for name in ("granted", "stored", "drained")
+        )
+        r_granted, r_stored, r_drained, e_sent = (
+            Signal(range(2 * rows.depth), name=f"rows_{name}")
+            for name in ("granted", "stored", "drained", "e_sent")
+        )
 
         # Take tokens in. Room for a group is granted with its first token, for a row likewise; whether there
         # is any is known a cycle late, so the last place is never granted.
