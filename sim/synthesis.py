@@ -16,11 +16,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 from streamgen.cost import Resources
-from streamgen.rtl import Library, run_yosys
+from streamgen.rtl import Library, run_yosys, to_rtlil
 
 __all__ = ["Synthesis", "synthesise"]
 
@@ -57,10 +56,7 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
     """
     library = Library()
     names = [f"block_{k}" for k in range(len(components))]
-    texts = [
-        rtlil.convert(component, name=name, platform=library, emit_src=False)
-        for name, component in zip(names, components, strict=True)
-    ]
+    texts = [to_rtlil(component, name, library) for name, component in zip(names, components, strict=True)]
     instances = [f"attribute \\keep 1\ncell \\{name} \\u_{name}\nend" for name in names]
     top = "\n".join(["module \\every_block", *instances, "end"])
     text = run_yosys(

@@ -18,7 +18,16 @@ from amaranth import ClockSignal, Const, Instance, Module, ResetSignal, Value
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
-__all__ = ["Buildable", "Library", "Shared", "block_name", "rtlil_to_verilog", "run_yosys", "to_rtlil", "to_verilog"]
+__all__ = [
+    "Buildable",
+    "Library",
+    "Shared",
+    "block_name",
+    "rtlil_to_verilog",
+    "run_yosys",
+    "to_rtlil",
+    "to_verilog",
+]
 
 
 class Buildable(Protocol):
@@ -121,8 +130,15 @@ def rtlil_to_verilog(text: str) -> str:
         "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
         writer="write_verilog -norename",
     )
-    # The one name in a module that Yosys numbers through the life of the process.
-    return re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
+    # What depends on the work that Yosys did before in this process: a number in one name, and the order
+    # of assignments that follow one another.
+    verilog = re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
+    return re.sub(
+        r"(?:^  assign [^\n]*;\n)+",
+        lambda run: "".join(sorted(run[0].splitlines(keepends=True))),
+        verilog,
+        flags=re.MULTILINE,
+    )
 
 
 def run_yosys(text: str, *commands: str, writer: str) -> str:

@@ -183,6 +183,13 @@ def test_same_input_same_bytes():
         assert done.stdout.strip() == expected
 
 
+def test_same_bytes_whatever_yosys_did_before():
+    before = digest()
+    source = rtlil.convert(SelectParams(bits=24, ports=3).build(), name="select")
+    run_yosys(source, "synth -top select", writer="write_rtlil")
+    assert digest() == before
+
+
 def digest():
     text = to_verilog(Chain()) + to_verilog(Rows(2)) + to_verilog(SelectParams(bits=8, ports=5).build())
     return hashlib.sha256(text.encode()).hexdigest()
