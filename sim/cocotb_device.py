@@ -27,6 +27,17 @@ from streamgen.runtime.verilator import package_folder
 __all__ = ["CocotbDevice", "Job"]
 
 PAGE = 4096
+FLAGS = (
+    "-Wno-fatal",
+    "-Wno-lint",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--output-split",
+    "20000",
+)
 MAKEFLAGS = (
     "CXX=g++ LINK=g++ AR=ar PERL=perl PYTHON3=python3 CFG_CXXFLAGS_PCH_I=-include "
     "CFG_CXXFLAGS_COROUTINES=-fcoroutines CFG_LDLIBS_THREADS=-pthread"
@@ -70,12 +81,19 @@ class CocotbDevice(Device):
         self.errors: set[int] = set()
         self.answers: list[int] = []
         self._runner = get_runner("verilator")
+        pins = Path(self._place.name, "pins.vlt")  # cocotb sees the pins; Verilator optimises the rest
+        pins.write_text(
+            "`verilator_config\n"
+            + "".join(
+                f'public_flat_rw -module "{manifest.top}" -var "{p}_*"\n' for p in ("ap", "s_axi", "m_axi")
+            )
+        )
         with _Tools():
             self._runner.build(
-                sources=[Path(folder, manifest.verilog).resolve()],
+                sources=[pins, Path(folder, manifest.verilog).resolve()],
                 hdl_toplevel=manifest.top,
                 build_dir=self._place.name,
-                build_args=["-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast"],
+                build_args=["--no-public-flat-rw", *FLAGS],
                 timescale=("1ns", "1ps"),
                 log_file=str(Path(self._place.name, "build.log")),
             )

@@ -227,7 +227,8 @@ def test_number_of_inputs(execution):
         (
             "timeout",
             DeviceTimeoutError,
-            "the run ended with an error after 1234 cycles: no token and no beat moved any more; memory at work: m_axi_gmem0\n"
+            "the run ended with an error after 1234 cycles: no token and no beat moved any more; "
+            "memory at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 stores awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
