@@ -1,9 +1,9 @@
 """Sum of two values of a format, correctly rounded.
 
 Stages: which operand is the greater; how far the smaller lies below it; its alignment; sum or
-difference; normalisation; rounding decision; packed result. Three bits below the significand (guard,
-round, and the OR of all further ones) decide the rounding of any sum: where more than one bit is
-cancelled, the operands were at most one place apart and nothing was shifted out.
+difference; most of the normalisation; the rest of it and the rounding decision; packed result. Three
+bits below the significand (guard, round, and the OR of all further ones) decide the rounding of any sum:
+where more than one bit is cancelled, the operands were at most one place apart and nothing was shifted out.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from numpy import ndarray
 from streamgen.arith.format import Float
 from streamgen.arith.multiply import round_stages
 from streamgen.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
+from streamgen.cost import Resources
 
 __all__ = ["Add", "AddParams"]
 
@@ -32,6 +33,12 @@ class AddParams:
     def latency(self) -> int:
         """Stages, hence enabled cycles from operands to result."""
         return 7
+
+    @property
+    def resources(self) -> Resources:
+        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        p, e = self.form.precision, self.form.exponent_bits
+        return Resources(lut=16 * p + 8 * e + 30, ff=10 * p + 4 * e + 30)
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of the sums of values of the format."""
@@ -87,21 +94,20 @@ class Add(wiring.Component):
         total = Cat(Const(0, 3), s.big) + Cat(flipped, s.subtract) + s.subtract
         s = pipe.stage(total=total[:width], **{name: getattr(s, name) for name in kept})
 
-        normal, shift = s.total, Const(0, 0)
-        for step in (16, 4, 1):
-            if step < width:
-                normal, digit = normalise_step(pipe, normal, step)
-                shift = Cat(digit, shift)
-        exponent_bits = signed_width(-width, 2 << form.exponent_bits)
-        s = pipe.stage(normal=normal, shift=shift, **{name: getattr(s, name) for name in kept})
+        coarse, shift = normalise_step(pipe, s.total, 16) if width > 16 else (s.total, Const(0, 0))
+        coarse, shift_4 = normalise_step(pipe, coarse, 4)
+        s = pipe.stage(coarse=coarse, shift=Cat(shift_4, shift), **{name: getattr(s, name) for name in kept})
 
-        cancelled = ~s.normal[-1]
+        normal, shift_1 = normalise_step(pipe, s.coarse, 1)
+        shift = Cat(shift_1, s.shift)
+        cancelled = ~normal[-1]
+        exponent_bits = signed_width(-width, 2 << form.exponent_bits)
         bits: Value = round_stages(
             pipe,
             form,
-            normal=s.normal,
+            normal=normal,
             sign=s.sign & (~cancelled | s.zero),
-            exponent=resize_signed(s.exponent + 1 - s.shift, exponent_bits),
+            exponent=resize_signed(s.exponent + 1 - shift, exponent_bits),
             zero=cancelled,
             infinite=s.infinite,
             nan=s.nan,

@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from streamgen.arith.format import Float, round_magnitude
 from streamgen.arith.pipeline import Pipeline, normalise_step, pack, resize_signed, round_up, signed_width
+from streamgen.cost import Resources
 
 __all__ = ["IntToFloat", "IntToFloatParams", "magnitude", "normalise_integer"]
 
@@ -71,6 +72,13 @@ class IntToFloatParams:
     def latency(self) -> int:
         """Stages, hence enabled cycles from operand to result."""
         return 5
+
+    @property
+    def resources(self) -> Resources:
+        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        p, e = self.form.precision, self.form.exponent_bits
+        width = max(self.width, p + 2)
+        return Resources(lut=5 * width + 20, ff=3 * width + 2 * p + e + 16)
 
     def golden(self, values: ndarray) -> ndarray:
         """float64 array of the converted int64 values."""

@@ -15,8 +15,14 @@ from numpy import ndarray
 
 from streamgen.arith.format import Float
 from streamgen.arith.pipeline import Pipeline, operand, pack, resize_signed, round_up, signed_width
+from streamgen.cost import Resources
 
-__all__ = ["Multiply", "MultiplyParams", "multiply_stages", "round_stages"]
+__all__ = ["Multiply", "MultiplyParams", "multiplier_dsps", "multiply_stages", "round_stages"]
+
+
+def multiplier_dsps(precision: int) -> int:
+    """DSPs of a product of two significands: 17 bits fit one, products of less than 9 bits take LUTs."""
+    return 0 if 2 * precision < 9 else 1 if precision <= 17 else 2
 
 
 def round_stages(
@@ -66,6 +72,12 @@ class MultiplyParams:
     def latency(self) -> int:
         """Stages, hence enabled cycles from operands to result."""
         return 4
+
+    @property
+    def resources(self) -> Resources:
+        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        p, e = self.form.precision, self.form.exponent_bits
+        return Resources(lut=3 * p + 3 * e + 32, ff=6 * p + 4 * e + 5, dsp=multiplier_dsps(p))
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of the products of values of the format."""

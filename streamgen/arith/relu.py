@@ -30,7 +30,7 @@ class ReluParams:
     @property
     def resources(self) -> Resources:
         """Upper estimate of what synthesis uses."""
-        return Resources(lut=self.form.bits + 5, ff=self.form.bits - 1)
+        return Resources(lut=self.form.bits + 1, ff=self.form.bits - 1)
 
     def golden(self, x: ndarray) -> ndarray:
         """float64 array of the function of values of the format."""

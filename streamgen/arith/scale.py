@@ -22,8 +22,9 @@ from numpy import ndarray
 
 from streamgen.arith.format import Float, round_magnitude
 from streamgen.arith.integer import magnitude, normalise_integer
-from streamgen.arith.multiply import multiply_stages
+from streamgen.arith.multiply import multiplier_dsps, multiply_stages
 from streamgen.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
+from streamgen.cost import Resources
 from streamgen.formats import E_NOT_FINITE
 
 __all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
@@ -52,6 +53,17 @@ class ScaleAccumulatorParams:
     def latency(self) -> int:
         """Stages, hence enabled cycles from operands to result."""
         return 8
+
+    @property
+    def resources(self) -> Resources:
+        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        p = self.form.precision
+        width = max(self.width, p + 2)
+        return Resources(
+            lut=5 * width + 4 * (p + self.exponent_bits) + 20,
+            ff=3 * width + 6 * p + 4 * self.exponent_bits + 21,
+            dsp=multiplier_dsps(p),
+        )
 
     def golden(self, acc: ndarray, scale: ndarray, exponent: ndarray) -> ndarray:
         """float64 array from int64 accumulators, scales of the format and integer exponents (broadcast)."""

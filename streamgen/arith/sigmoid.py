@@ -27,6 +27,7 @@ from streamgen.arith.format import Float, round_magnitude
 from streamgen.arith.multiply import round_stages
 from streamgen.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
 from streamgen.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
+from streamgen.cost import Resources
 
 __all__ = ["Sigmoid", "SigmoidParams"]
 
@@ -46,6 +47,15 @@ class SigmoidParams:
     def latency(self) -> int:
         """Stages, hence enabled cycles from operand to result."""
         return 15 if self.times_x else 14
+
+    @property
+    def resources(self) -> Resources:
+        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        p, e = self.form.precision, self.form.exponent_bits
+        wide = p > 17  # its products with the 26 and 25 bits of step 1 and 4 take two DSPs
+        if self.times_x:
+            return Resources(lut=7 * p + 20 * e + 420, ff=4 * p + 4 * e + 400, dsp=5 + 2 * wide)
+        return Resources(lut=4 * p + 20 * e + 400, ff=3 * p + 5 * e + 350, dsp=4 + wide)
 
     def golden(self, x: ndarray) -> ndarray:
         """float64 array of the function of values of the format."""

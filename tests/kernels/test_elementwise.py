@@ -91,6 +91,7 @@ def test_cost_and_curves_are_measured(name: str, tokens: int) -> None:
         check_promises(params, {"itensor": itensor}, {"i_a": a, "i_b": b})
 
 
+@pytest.mark.slow
 def test_cost_bounds_synthesis() -> None:
     kernels: list[UnaryParams | BinaryParams] = [
         *(UnaryParams(function=function, lanes=3, max_tokens=1000) for function in UNARY_FUNCTIONS),
