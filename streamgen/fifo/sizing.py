@@ -259,7 +259,7 @@ def _earliest(nodes: Sequence[str], streams: Sequence[Stream], least: Sequence[i
     for stream, delta in zip(streams, least, strict=True):
         into[stream.target].append((stream.source, delta))
     for name in nodes:
-        starts[name] = max((starts[source] + delta for source, delta in into[name]), default=0)
+        starts[name] = max([0, *(starts[source] + delta for source, delta in into[name])])
     return starts
 
 
@@ -350,7 +350,7 @@ def _descend(
     while improved:
         improved = False
         for name in (*reversed(nodes), *nodes):
-            low = max((starts[streams[i].source] + least[i] for i in into[name]), default=0)
+            low = max([0, *(starts[streams[i].source] + least[i] for i in into[name])])
             if out_of[name]:
                 high = min(starts[streams[i].target] - least[i] for i in out_of[name])
             else:

@@ -1,7 +1,7 @@
 """Passes over graphs of kernels; each returns a new graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streamgen.converters import PingPongParams
 from streamgen.errors import GraphError
@@ -112,19 +112,65 @@ def place_constants(graph: Graph) -> Graph:
 
 
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
-    """The first graph with the depth of every FIFO, the largest over the corner graphs; the schedules too.
+    """The first graph with the depth of every FIFO, the largest over all phases of the corner graphs.
 
-    Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
-    links behind them have the least depth.
+    Also the schedules, phase by phase of each corner. Constants run ahead into the prefetch FIFOs of their
+    loads, whose depth is a choice of the user; the links behind them have the least depth. A deep FIFO is
+    slower than a shallow one, which can only make FIFOs deeper: runs are scheduled again until all of them
+    count with the FIFOs that will be built.
     """
-    depths: dict[tuple[Port, Port], int] = {}
-    schedules = []
-    for graph in corners:
-        found, plan = _depths(graph, strategy)
-        schedules.append(plan)
-        for key, depth in found.items():
-            depths[key] = max(depths.get(key, 0), depth)
-    return verify(corners[0].with_depths(depths)), schedules
+    depths = {(edge.source, edge.target): LINK_DEPTH for edge in corners[0].edges}
+    names = [node.name for node in corners[0].nodes]
+    runs = [_links(graph, phase) for graph in corners for phase in range(graph.phases)]
+    schedules: dict[int, Schedule] = {}
+    counted: dict[int, list[int]] = {}
+    while stale := [i for i, links in enumerate(runs) if counted.get(i) != _latencies(links, depths)]:
+        for i in stale:
+            counted[i] = _latencies(runs[i], depths)
+            streams = [replace(link.stream, latency=n) for link, n in zip(runs[i], counted[i], strict=True)]
+            schedules[i] = schedule(names, streams, strategy)
+            for link, depth in zip(runs[i], schedules[i].depths, strict=True):
+                if not link.ahead:
+                    depths[link.ends] = max(depths[link.ends], depth)
+    return verify(corners[0].with_depths(depths)), [schedules[i] for i in range(len(runs))]
+
+
+@dataclass(frozen=True)
+class _Link:
+    """What passes through a FIFO in a phase; ahead: constants, which no schedule decides about."""
+
+    ends: tuple[Port, Port]
+    stream: Stream
+    ahead: bool
+
+
+def _links(graph: Graph, phase: int) -> list[_Link]:
+    ahead = _running_ahead(graph)
+    curves = {
+        Port(node.name, name): curve.cycles()
+        for node in graph.nodes
+        if (bounds := node.bounds[phase]) is not None
+        for name, curve in node.params.curves(bounds).items()
+    }
+    return [
+        _Link(
+            (edge.source, edge.target),
+            Stream(
+                edge.source.node,
+                edge.target.node,
+                itensor.token_bits,
+                curves[edge.source],
+                curves[edge.target],
+            ),
+            edge.source.node in ahead,
+        )
+        for edge in graph.edges
+        if (itensor := graph.itensor(edge, phase)) is not None
+    ]
+
+
+def _latencies(links: Sequence[_Link], depths: Mapping[tuple[Port, Port], int]) -> list[int]:
+    return [QueueParams(bits=link.stream.bits, depth=depths[link.ends]).latency for link in links]
 
 
 def _running_ahead(graph: Graph) -> set[str]:
@@ -135,45 +181,3 @@ def _running_ahead(graph: Graph) -> set[str]:
         if sources and ahead.issuperset(sources):
             ahead.add(node.name)
     return ahead
-
-
-def _depths(graph: Graph, strategy: Strategy) -> tuple[Mapping[tuple[Port, Port], int], Schedule]:
-    curves = {
-        (node.name, phase): {port: curve.cycles() for port, curve in node.params.curves(bounds).items()}
-        for node in graph.nodes
-        for phase, bounds in enumerate(node.bounds)
-        if bounds is not None
-    }
-    used = [
-        (edge, phase, itensor.token_bits)
-        for edge in graph.edges
-        for phase in range(graph.phases)
-        if (itensor := graph.itensor(edge, phase)) is not None
-    ]
-    ahead = _running_ahead(graph)
-    depths = [LINK_DEPTH] * len(used)
-    while True:  # a deep FIFO is slower than a shallow one, which can only make FIFOs deeper
-        streams = [
-            Stream(
-                edge.source.node,
-                edge.target.node,
-                bits,
-                curves[edge.source.node, phase][edge.source.name],
-                curves[edge.target.node, phase][edge.target.name],
-                QueueParams(bits=bits, depth=depth).latency,
-            )
-            for (edge, phase, bits), depth in zip(used, depths, strict=True)
-        ]
-        plan = schedule([n.name for n in graph.nodes], streams, strategy)
-        found = [
-            old if edge.source.node in ahead else max(old, new)
-            for (edge, _, _), old, new in zip(used, depths, plan.depths, strict=True)
-        ]
-        if found == depths:
-            break
-        depths = found
-    largest: dict[tuple[Port, Port], int] = {}
-    for (edge, _, _), depth in zip(used, depths, strict=True):
-        key = (edge.source, edge.target)
-        largest[key] = max(largest.get(key, 0), depth)
-    return largest, plan
