@@ -61,7 +61,7 @@ class ScaleAccumulatorParams:
         width = max(self.width, p + 2)
         return Resources(
             lut=5 * width + 4 * (p + self.exponent_bits) + 20,
-            ff=3 * width + 6 * p + 4 * self.exponent_bits + 21,
+            ff=3 * width + 6 * p + 2 * self.exponent_bits + 53,
             dsp=multiplier_dsps(p),
         )
 
