@@ -11,6 +11,7 @@ For speed the bench drives the slots of amaranth's simulation engine itself, one
 streams: port values change in the same delta as the registers, so logic settles once a cycle.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -75,7 +76,10 @@ def run(
 
     Raises ValueError for ports that do not match, StreamLawError, StuckError, BenchError.
     """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # a signal of n bits can become an expression that Python nests n deep
     engine = Simulator(component)._engine
+    sys.setrecursionlimit(limit)
     _check_ports(component, inputs, outputs)
     hold = hold or {}
     stalls = stalls or Stalls(seed=0)
