@@ -85,36 +85,38 @@ def _grow(
     shapes: Sequence[LinearShape], config: CompileConfig, rate: float, lanes: int
 ) -> tuple[dict[str, LinearPlan], str]:
     linears = {shape.name: LinearPlan() for shape in shapes}
-    by_name = {shape.name: shape for shape in shapes}
 
-    def time(name: str, plan: LinearPlan) -> float:
-        shape = by_name[name]
+    def time(shape: LinearShape, plan: LinearPlan) -> float:
         return sum(max(_times(shape, plan, config, rate, lanes, t)) for t in (1, config.max_tokens))
 
-    heap = [(-time(name, plan), name) for name, plan in linears.items()]
+    # ties go to the first matmul
+    heap = [(-time(shape, linears[shape.name]), index) for index, shape in enumerate(shapes)]
     heapq.heapify(heap)
-    stop = "no matmul gains from another doubling"
+    short = False  # of multipliers that some matmul would have gained from
     while heap:
-        now, name = heapq.heappop(heap)
-        plan = linears[name]
-        tiles = sum(p.tile for p in linears.values())
+        now, index = heapq.heappop(heap)
+        shape = shapes[index]
+        plan = linears[shape.name]
         columns = sum(p.columns for p in linears.values())
-        free = config.multipliers - tiles * lanes * MX_GROUP
         steps = []
-        if (
-            plan.columns < _MAX_COLUMNS and columns + plan.columns < config.channels
-        ):  # one is left for inputs, outputs
+        # one channel is left for inputs and outputs
+        if plan.columns < _MAX_COLUMNS and columns + plan.columns < config.channels:
             steps.append(replace(plan, columns=plan.columns * 2))
-        if plan.n_lanes * MX_GROUP * (4 if by_name[name].group else 8) < 512:  # a step takes one beat at most
+        if plan.n_lanes * MX_GROUP * (4 if shape.group else 8) < 512:  # a step takes one beat at most
             steps.append(replace(plan, n_lanes=plan.n_lanes * 2))
-        affordable = [s for s in steps if (s.tile - plan.tile) * lanes * MX_GROUP <= free]
-        if steps and not affordable:
-            stop = f"{free} of {config.multipliers} multipliers left"
-        gains = sorted((time(name, s), s.tile, s.columns, s) for s in affordable)
-        if gains and gains[0][0] < -now:
-            linears[name] = gains[0][3]
-            heapq.heappush(heap, (-gains[0][0], name))
-    return linears, stop
+        gains = sorted((spent, s.columns, s) for s in steps if (spent := time(shape, s)) < -now)
+        if gains and plan.tile * lanes * MX_GROUP > _free(linears, config, lanes):
+            short = True
+        elif gains:
+            linears[shape.name] = gains[0][2]
+            heapq.heappush(heap, (-gains[0][0], index))
+    if short:
+        return linears, f"{_free(linears, config, lanes)} of {config.multipliers} multipliers left"
+    return linears, "no matmul gains from another doubling"
+
+
+def _free(linears: Mapping[str, LinearPlan], config: CompileConfig, lanes: int) -> int:
+    return config.multipliers - sum(plan.tile for plan in linears.values()) * lanes * MX_GROUP
 
 
 def _times(
