@@ -13,12 +13,13 @@ Everything else works on the tiles in whatever order they come.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 
 import numpy as np
 
 from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
-from streamgen.formats import MX_GROUP
+from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary
 from streamgen.graph.plan import LinearShape, Plan
@@ -117,6 +118,10 @@ class _Lowering:
         self._builder = GraphBuilder(config.name, rate=rate)
         self._values: dict[str, _Value] = {}
         self._quantised: dict[str, Mapping[str, Port]] = {}
+        inputs, outputs = {value.name for value in network.inputs}, set(network.outputs)
+        self._taken = inputs | {f"load_{name}" for name in inputs} | {f"store_{name}" for name in outputs}
+        self._nodes = {operation.name: self._free(operation.name) for operation in network.operations}
+        self._taken |= outputs
 
     def graph(self) -> Graph:
         for value in self._network.inputs:
@@ -131,30 +136,30 @@ class _Lowering:
         for operation in self._network.operations:
             self._values[operation.name] = self._lower(operation)
         for name in self._network.outputs:
-            value = self._values[name]
-            if value.port is None:
+            result = self._values[name]
+            if result.port is None:
                 raise GraphError(f"output {name!r} is a constant; nothing computes it")
-            itensor = self._builder.itensor(value.port)
+            itensor = self._builder.itensor(result.port)
             self._builder.store(
-                f"{name}" if name not in {v.name for v in self._network.inputs} else f"{name}_out",
-                value.port,
-                shape=(self._tokens, value.features),
+                name,
+                result.port,
+                shape=(self._tokens, result.features),
                 channel=self._plan.io_channel,
                 largest=self._scaled(itensor),
             )
         return self._builder.build()
 
     def _lower(self, operation: Operation) -> _Value:
-        op = operation.op
+        op, name = operation.op, self._nodes[operation.name]
         operands = [self._values[name] for name in operation.inputs]
         if isinstance(op, Constant):
-            return _Value(operation.features, constant=np.asarray(op.value, np.float32).reshape(1, -1))
+            return _Value(operation.features, constant=round_f24(op.value)[None])
         if isinstance(op, Linear):
-            return _Value(operation.features, self._linear(operation, op))
+            return _Value(operation.features, self._linear(operation, op, name))
         if isinstance(op, Unary):
-            return _Value(operation.features, self._unary(operation.name, op.function, operands[0]))
+            return _Value(operation.features, self._unary(name, op.function, operands[0]))
         if isinstance(op, Binary):
-            return _Value(operation.features, self._binary(operation.name, KERNELS[op.operation], *operands))
+            return _Value(operation.features, self._binary(name, KERNELS[op.operation], *operands))
         raise GraphError(f"operation {operation.name!r} is a {type(op).__name__}; no kernel computes it")
 
     def _unary(self, name: str, function: str, operand: _Value) -> Port:
@@ -183,12 +188,12 @@ class _Lowering:
         )
         return self._builder.kernel(name, params, bounds, i_a=first, i_b=second)["o"]
 
-    def _linear(self, operation: Operation, op: Linear) -> Port:
+    def _linear(self, operation: Operation, op: Linear, node: str) -> Port:
         b, plan = self._builder, self._plan.linears[operation.name]
         weight = self._weights[operation.name]
         n, k = op.weight.shape
         rows, width = self._padded(n), self._padded(k)
-        quantised = self._quantise(operation.inputs[0], operation.name)
+        quantised = self._quantise(operation.inputs[0], node)
         grouped = weight.scale is not None
         params = ColumnParams(
             t_lanes=self._plan.token_lanes,
@@ -212,7 +217,7 @@ class _Lowering:
         tensors = _column_tensors(weight, rows, width)
         outputs = {}
         for c in range(plan.columns):
-            name = f"{operation.name}_column{c}"
+            name = self._free(f"{node}_column{c}")
             streams = {
                 port: self._constant(
                     f"{name}_{port.removeprefix('i_')}",
@@ -231,11 +236,11 @@ class _Lowering:
             concat = ConcatParams(
                 ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=self._scaled(out).token_count
             )
-            joined = b.kernel(f"{operation.name}_concat", concat, {"itensor": out}, **outputs)["o"]
+            joined = b.kernel(self._free(f"{node}_concat"), concat, {"itensor": out}, **outputs)["o"]
         if op.bias is None:
             return joined
-        bias = _Value(n, constant=np.asarray(op.bias, np.float32).reshape(1, -1))
-        return self._binary(f"{operation.name}_bias", "add", _Value(n, joined), bias)
+        bias = _Value(n, constant=round_f24(op.bias)[None])
+        return self._binary(self._free(f"{node}_bias"), "add", _Value(n, joined), bias)
 
     def _quantise(self, source: str, reader: str) -> Mapping[str, Port]:
         if source not in self._quantised:
@@ -243,7 +248,7 @@ class _Lowering:
             params = QuantiseParams(lanes=WORD_LANES, max_k=self._padded(value.features), sums=True)
             bounds = {"t": self._tokens, "k": self._padded(value.features), "valid_k": value.features}
             self._quantised[source] = self._builder.kernel(
-                f"quantise_{source}", params, bounds, i=self._port(value, reader)
+                self._free(f"quantise_{source}"), params, bounds, i=self._port(value, reader)
             )
         return self._quantised[source]
 
@@ -252,7 +257,7 @@ class _Lowering:
 
         Streams of whole beats a token (codes) run ahead by the configured depth, thinner ones less.
         """
-        once = _without_reuse(wanted)
+        name, once = self._free(name), _without_reuse(wanted)
         padded = np.zeros(once.shape, data.dtype)
         padded[tuple(slice(extent) for extent in data.shape)] = data
         wide = MemoryLayout.of(once).tokens_per_beat == 1
@@ -265,6 +270,13 @@ class _Lowering:
             prefetch=self._config.prefetch_beats if wide else THIN_PREFETCH,
             burst=64 if wide else THIN_BURST,
         )
+
+    def _free(self, wanted: str) -> str:
+        """`wanted`, or with a number behind it where a node or a tensor has that name already."""
+        names = chain([wanted], (f"{wanted}_{i}" for i in count(1)))
+        name = next(n for n in names if not self._taken & {n, f"load_{n}"})
+        self._taken |= {name, f"load_{name}"}
+        return name
 
     def _port(self, value: _Value, reader: str) -> Port:
         if value.port is None:
