@@ -15,8 +15,8 @@ That is exact while the low field holds the sum, |sum| < 2^(s-1), with |code| <=
     8-bit weights:  8 products * 127 * 128 = 130048 < 2^17, s = 18: 8 before, 4 partial sums after
 
 so a weight of -128 is legal and an activation of -128 is not (the quantiser clamps to +-127). The
-packed factor has 16 + 5 = 21 or 18 + 9 = 27 bits. The caller forms it once for all tokens: `low` is
-weight[0], `high` is weight[1] less the borrow of weight[0]'s sign (`pack_weights`).
+packed factor has 16 + 5 = 21 or 18 + 9 = 27 bits; the registers that hold it and the code are those at
+the inputs of the multiplier.
 
 Timing, in cycles after `codes`, `low`, `high`: `scales`, `minimums`, `sum` are expected `scale_delay`
 later, `shift`, `valid`, `first` `shift_delay` later, and `accumulators` change `latency` later.
@@ -31,7 +31,7 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.cost import Resources
 
-__all__ = ["K_LANES", "Dot", "DotParams", "delayed", "pack_weights"]
+__all__ = ["K_LANES", "Dot", "DotParams", "delayed", "registered"]
 
 K_LANES = 32
 SUM_BITS = 13  # 32 * 127 and a sign
@@ -67,7 +67,7 @@ class DotParams:
 
     @property
     def scale_delay(self) -> int:
-        return 2 + 5 + 1  # two registers of a DSP, the tree, the parting of the fields
+        return 3 + 5 + 1  # three registers of a DSP, the tree, the parting of the fields
 
     @property
     def shift_delay(self) -> int:
@@ -97,7 +97,9 @@ class DotParams:
             + self.accumulator_bits
             + scaled * (2 * bool(self.scale_bits) + 3 * self.minimum),
         )
-        products = Resources(lut=0, ff=2 * K_LANES * (factor + 8), dsp=self.multipliers)
+        inputs = 8 + self.rows * self.weight_bits + (self.rows - 1)
+        pack = K_LANES * (self.rows - 1) * (self.weight_bits + 1)
+        products = Resources(lut=pack, ff=K_LANES * (2 * (factor + 8) + inputs), dsp=self.multipliers)
         return products + Resources(lut=packed + parts, ff=packed + parts + 2) + row * self.rows
 
     def _tree_bits(self, level: int) -> int:
@@ -125,7 +127,7 @@ class Dot(wiring.Component):
             "accumulators": Out(p.rows * p.accumulator_bits),
         }
         if p.rows == 2:
-            ports["high"] = In(K_LANES * (p.weight_bits + 1))
+            ports["high"] = In(K_LANES * p.weight_bits)
         if p.scale_bits:
             ports["scales"] = In(p.rows * p.scale_bits)
         if p.minimum:
@@ -157,12 +159,15 @@ class Dot(wiring.Component):
         p = self.params
         products = []
         for j in range(K_LANES):
-            code = self.codes.word_select(j, 8).as_signed()
-            weight: Value = self.low.word_select(j, p.weight_bits).as_signed()
+            # lane by lane from the first register on: a simulator is slow with wide vectors of small fields
+            code = registered(m, self.codes.word_select(j, 8).as_signed())
+            low = self.low.word_select(j, p.weight_bits).as_signed()
+            weight: Value = registered(m, low)
             if p.rows == 2:
                 extended = Signal(signed(p.field_bits), name=f"low_{j}")
                 m.d.comb += extended.eq(weight)
-                weight = Cat(extended, self.high.word_select(j, p.weight_bits + 1)).as_signed()
+                high = self.high.word_select(j, p.weight_bits).as_signed()
+                weight = Cat(extended, registered(m, (high - low[-1])[: p.weight_bits + 1])).as_signed()
             products.append(registered(m, registered(m, weight * code)))
         return products
 
@@ -185,11 +190,6 @@ class Dot(wiring.Component):
                 partial = [registered(m, a + b) for a, b in zip(partial[::2], partial[1::2], strict=True)]
             dots.append(partial[0][: p.dot_bits].as_signed())
         return dots
-
-
-def pack_weights(low: Value, high: Value) -> Value:
-    """The upper part of the packed factor: `high`, less one when `low` is negative."""
-    return (high - low[-1])[: len(high) + 1]
 
 
 def registered(m: Module, value: Value, bits: int | None = None) -> Signal:

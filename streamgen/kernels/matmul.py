@@ -138,7 +138,7 @@ class ColumnParams:
         return ResultsParams(
             tile_results=self.tile_results,
             accumulator_bits=self.accumulator_bits,
-            ahead=self.operands.latency + self.lane(2).latency,
+            ahead=self.lane(2).latency,
         )
 
     @property
@@ -334,10 +334,10 @@ class Column(wiring.Component):
         if p.scale_bits:
             m.d.comb += operands.grouped.eq(issue.grouped)
 
-        started = Signal(1 + lane.latency)  # steps that end a tile, on their way through the lanes
+        started = Signal(lane.latency)  # steps that end a tile, on their way through the lanes
         m.d.sync += started.eq(Cat(issue.issue & issue.last, started))
-        valid = delayed(m, issue.issue, p.operands.latency + lane.shift_delay)
-        first = delayed(m, issue.first, p.operands.latency + lane.shift_delay)
+        valid = delayed(m, issue.issue, lane.shift_delay)
+        first = delayed(m, issue.first, lane.shift_delay)
         accumulators = []
         for t in range(p.t_lanes):
             for n in range(0, p.n_lanes, 2):

@@ -1,6 +1,6 @@
 """The operands of a matmul column: tokens of x, w and s become what its lanes take, in step.
 
-    codes[t], low[pair], high[pair]         1 cycle after the tokens (cycle 0 of a lane)
+    codes[t], low[pair], high[pair]         with the tokens (cycle 0 of a lane)
     scales[n], minimums[n], sums[t]         lane.scale_delay after that
     shifts[t] = 15 - d[t]                   lane.shift_delay after that
 
@@ -19,7 +19,7 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen import formats
 from streamgen.cost import Resources
-from streamgen.kernels.dot import K_LANES, SUM_BITS, DotParams, delayed, pack_weights, registered
+from streamgen.kernels.dot import K_LANES, SUM_BITS, DotParams, delayed
 
 __all__ = ["ROW_BITS", "WEIGHT_BITS", "Operands", "OperandsParams"]
 
@@ -51,19 +51,10 @@ class OperandsParams:
         return self.lane.scale_bits * (1 + self.lane.minimum)
 
     @property
-    def latency(self) -> int:
-        return 1
-
-    @property
     def resources(self) -> Resources:
-        rows, pairs, bits = self.n_lanes, self.n_lanes // 2, self.lane.weight_bits
-        chained = self.t_lanes * (4 + SUM_BITS * self.lane.minimum) + rows * self.scale_bits
-        weights = K_LANES * (rows * bits + pairs)
-        mixed = K_LANES * rows * 4 if self.two_widths else 0
-        return Resources(
-            lut=2 * chained + K_LANES * pairs * (bits + 1) + 2 * mixed,
-            ff=weights + K_LANES * 8 * self.t_lanes + 2 * chained + mixed,
-        )
+        chained = self.t_lanes * (4 + SUM_BITS * self.lane.minimum) + self.n_lanes * self.scale_bits
+        mixed = K_LANES * self.n_lanes * 4 if self.two_widths else 0
+        return Resources(lut=2 * chained + 2 * mixed, ff=2 * chained + mixed)
 
     def build(self) -> "Operands":
         return Operands(self)
@@ -83,7 +74,7 @@ class Operands(wiring.Component):
             "codes": Out(p.t_lanes * K_LANES * 8),
             "shifts": Out(p.t_lanes * 4),
             "low": Out(-(-p.n_lanes // 2) * K_LANES * lane.weight_bits),
-            "high": Out(p.n_lanes // 2 * K_LANES * (lane.weight_bits + 1)),
+            "high": Out(p.n_lanes // 2 * K_LANES * lane.weight_bits),
         }
         if lane.scale_bits:
             ports |= {"s": In(p.n_lanes * p.scale_bits), "grouped": In(1)}
@@ -99,14 +90,11 @@ class Operands(wiring.Component):
         tokens = [self.x.word_select(t, ROW_BITS) for t in range(p.t_lanes)]
         shifts = Cat(~token[8 * K_LANES :][:4] for token in tokens)
         rows = self._weights(m)
-        pairs = zip(rows[::2], rows[1::2], strict=False)
         m.d.comb += [
-            self.codes.eq(registered(m, Cat(token[: 8 * K_LANES] for token in tokens))),
-            self.shifts.eq(delayed(m, shifts, 1 + lane.shift_delay)),
-            self.low.eq(registered(m, Cat(*rows[::2]))),
-            self.high.eq(
-                registered(m, Cat(pack_weights(*both) for pair in pairs for both in zip(*pair, strict=True)))
-            ),
+            self.codes.eq(Cat(token[: 8 * K_LANES] for token in tokens)),
+            self.shifts.eq(delayed(m, shifts, lane.shift_delay)),
+            self.low.eq(Cat(rows[::2])),
+            self.high.eq(Cat(rows[1::2])),
         ]
         if lane.scale_bits:
             scales = [
@@ -122,26 +110,26 @@ class Operands(wiring.Component):
         return m
 
     def _scaled(self, m: Module, parts: list[Value]) -> Value:
-        return delayed(m, Cat(parts), 1 + self._params.lane.scale_delay)
+        return delayed(m, Cat(parts), self._params.lane.scale_delay)
 
-    def _weights(self, m: Module) -> list[list[Value]]:
+    def _weights(self, m: Module) -> list[Value]:
         """The 32 weights of each row, as they come in."""
         p = self._params
         rows = [range(n * K_LANES, (n + 1) * K_LANES) for n in range(p.n_lanes)]
         if not p.two_widths:
-            return [[self.w.word_select(j, p.lane.weight_bits).as_signed() for j in row] for row in rows]
+            return [self.w.word_select(n, K_LANES * p.lane.weight_bits) for n in range(p.n_lanes)]
         before = Signal(len(self.w), reset_less=True)
         with m.If(~self.half):
             m.d.sync += before.eq(self.w)
         halves = [range(n * K_LANES // 2, (n + 1) * K_LANES // 2) for n in range(p.n_lanes)]
         return [
-            [
-                Mux(self.wide, wide, narrow).as_signed()
+            Cat(
+                Mux(self.wide, wide, narrow)
                 for wide, narrow in zip(
                     (source.word_select(j, 8) for source in (before, self.w) for j in half),
                     (Cat(code, code[-1].replicate(4)) for code in (self.w.word_select(j, 4) for j in row)),
                     strict=True,
                 )
-            ]
+            )
             for half, row in zip(halves, rows, strict=True)
         ]
