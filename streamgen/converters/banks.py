@@ -86,11 +86,11 @@ class Banks(wiring.Component):
                 "take_last": In(1),
                 "write": In(1),
                 "write_address": In(ceil_log2(params.bank.depth)),
-                "write_way": In(sum(map(ceil_log2, source.ways))),
+                "write_way": In(max(1, sum(map(ceil_log2, source.ways)))),
                 "fetch": In(1),
                 "fetch_last": In(1),
                 "fetch_address": In(ceil_log2(params.bank.depth)),
-                "fetch_way": In(sum(map(ceil_log2, target.ways))),
+                "fetch_way": In(max(1, sum(map(ceil_log2, target.ways)))),
                 "complete": Out(1),
                 "collected": Out(bits * prod(target.box) * prod(target.pieces)),
             }
@@ -105,7 +105,7 @@ class Banks(wiring.Component):
         side, bank = self._params.banking.source, self._params.bank
         token = self._atoms(self.token)
         pieces = [Cat(*(token[place] for place in places)) for places in _boxes(side.box, side.pieces)]
-        number = Signal(range(len(pieces)))
+        number = Signal(range(max(2, len(pieces))))
         with m.If(self.take):
             m.d.sync += number.eq(Mux(self.take_last, 0, number + 1))
         piece = Signal(bank.bits, reset_less=True)

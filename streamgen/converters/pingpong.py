@@ -103,7 +103,7 @@ class PingPongParams:
     @property
     def waiting(self) -> QueueParams:
         """Descriptors of the side that drains, while the other side is already one ahead."""
-        return QueueParams(bits=max(1, self.reader.lasts.size), depth=2)
+        return QueueParams(bits=max(1, sum(self.reader.last_bits)), depth=2)
 
     @property
     def queue(self) -> QueueParams:

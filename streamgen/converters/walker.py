@@ -20,7 +20,7 @@ from operator import or_
 from typing import Any
 
 from amaranth import Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
@@ -70,10 +70,15 @@ class WalkerParams:
         return ceil_log2(2 * self.words)
 
     @property
-    def lasts(self) -> data.StructLayout:
-        """The last indices that `load` takes."""
+    def last_bits(self) -> tuple[int, ...]:
+        """Widths of the last indices that `load` takes, the first in the lowest bits of `lasts`."""
         trips = [*self.shared, *(loop.trip for loop in self.inner if not loop.fixed)]
-        return data.StructLayout({f"l{k}": bits_for(trip - 1) for k, trip in enumerate(trips)})
+        return tuple(bits_for(trip - 1) for trip in trips)
+
+    @property
+    def way_bits(self) -> tuple[int, ...]:
+        """Widths of the ways along each axis, the first in the lowest bits of `way`."""
+        return tuple(ceil_log2(axis.ways) for axis in self.axes)
 
     @property
     def resources(self) -> Resources:
@@ -100,18 +105,17 @@ class Walker(wiring.Component):
 
     def __init__(self, params: WalkerParams) -> None:
         self._params = params
-        ways = {f"d{d}": ceil_log2(axis.ways) for d, axis in enumerate(params.axes)}
         super().__init__(
             {
                 "load": In(1),
-                "lasts": In(params.lasts),
+                "lasts": In(max(1, sum(params.last_bits))),
                 "step": In(1),
                 "running": Out(1),
                 "token_last": Out(1),
                 "window_last": Out(1),
                 "strobe": Out(1),
                 "address": Out(params.address_bits),
-                "way": Out(data.StructLayout(ways)),
+                "way": Out(max(1, sum(params.way_bits))),
                 "inside": Out(1),
             }
         )
@@ -131,10 +135,10 @@ class Walker(wiring.Component):
         inside: Value = Const(1)
         for d, axis in enumerate(p.axes):
             if axis.ways > 1:
-                start = Const(axis.way, ceil_log2(axis.ways))
+                start = Const(axis.way, p.way_bits[d])
                 moves = {k: (loop.ways, loop.ways - axis.ways) for k, loop in loops[d].items()}
                 way, new, changes = self._track(m, f"way{d}", start, start, moves, axis.way)
-                m.d.comb += self.way[f"d{d}"].eq(way)
+                m.d.comb += self.way[sum(p.way_bits[:d]) :][: p.way_bits[d]].eq(way)
                 for k, change in changes.items():
                     with m.If(change):
                         m.d.sync += self._over[k].eq(new >= axis.ways - loops[d][k].ways)
@@ -166,7 +170,8 @@ class Walker(wiring.Component):
     def _count(self, m: Module) -> None:
         """The counters, and in registers the choice: which inner loop goes on, or that the window ends."""
         p = self._params
-        fields = iter(reversed([self.lasts[name] for name in p.lasts.members]))
+        ends = [sum(p.last_bits[: k + 1]) for k in range(len(p.last_bits))]
+        fields = [self.lasts[end - bits : end] for bits, end in zip(p.last_bits, ends, strict=True)]
         trips = [*((trip, False) for trip in p.shared), *((loop.trip, loop.fixed) for loop in p.inner)]
         ended: list[Value] = [Const(1)]  # the innermost 0, 1, 2 ... loops are in their last iteration
         self._go = [Signal(name=f"go{k}") for k in range(len(p.inner))]
@@ -178,7 +183,7 @@ class Walker(wiring.Component):
             last: Value = Const(trip - 1)
             single: Value = Const(0)
             if not fixed:
-                field = next(fields)
+                field = fields.pop()
                 last = Signal(range(trip), name=f"last{k}")
                 single = Signal(name=f"single{k}")
                 with m.If(self.load):
@@ -218,19 +223,19 @@ class Walker(wiring.Component):
         for k, base in [(-1, start), *bases.items()]:
             inward = min((j for j in loops if j > k), default=len(self._go))
             going = self._go[max(k, 0) : inward] + ([self._next] if k < 0 else [])
-            terms.append(Mux(any_of(going), base, 0))
+            terms.append(Mux(_any(going), base, 0))
         for k in loops:
             plain, carried = (Const(step % (1 << width), width) for step in moves[k])
             step = Mux(self._over[k], carried, plain) if k in self._over else plain
             steps.append(Mux(self._go[k], step, 0))
         m.d.comb += new.eq(reduce(or_, terms) + reduce(or_, steps))
-        changes = {k: any_of([*self._go[: k + 1], self._next]) for k in loops}
+        changes = {k: _any([*self._go[: k + 1], self._next]) for k in loops}
         for k, base in bases.items():
             with m.If(changes[k]):
                 m.d.sync += base.eq(new)
         return bases[loops[-1]], new, changes
 
 
-def any_of(bits: list[Signal]) -> Value:
+def _any(bits: list[Signal]) -> Value:
     """Whether one of the bits is set."""
     return reduce(or_, bits, Const(0))

@@ -9,6 +9,7 @@ from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
 from sim.bench import Stalls, run
 from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
+from sim.lint import lint
 from sim.synthesis import synthesise
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor, same_stream
@@ -217,10 +218,19 @@ def test_elements_that_nobody_reads_are_dropped():
     check_promises(params, bounds, {"i": random_tensor(Random(0), source)})
 
 
-def test_verilog_is_deterministic():
-    params = PingPongParams(**bounds_of(*outputs_to_rows(8)))
+@pytest.mark.parametrize("make", [rows_to_tiles, outputs_to_rows])
+def test_verilog(make):
+    params = PingPongParams(**bounds_of(*make(8)))
     first, second = (to_verilog(params.build()) for _ in range(2))
     assert first == second
+    lint(first, "top")
+
+
+@pytest.mark.slow
+def test_verilog_of_random_pairs():
+    for seed in range(40):
+        source, target = random_pair(Random(seed))
+        lint(to_verilog(PingPongParams(source=source, target=target).build()), "top")
 
 
 # pair, kind of memory, RAMB36, URAM
