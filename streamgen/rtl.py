@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from amaranth import ClockSignal, Const, Instance, Module, ResetSignal, Value
 from amaranth.back import rtlil
+from amaranth.hdl._ir import PortDirection  # amaranth has no public name for it
 from amaranth.lib import wiring
 
 __all__ = [
@@ -107,7 +108,9 @@ def to_verilog(component: wiring.Component, name: str = "top") -> str:
 
 def to_rtlil(component: wiring.Component, name: str, library: Library) -> str:
     """RTLIL of a component; the blocks that it instances gather in the library."""
-    ports = {pin: (value, None) for pin, _, value in _pins(component)}
+    # Without a direction an output that nothing drives would become an input.
+    directions = {wiring.In: PortDirection.Input, wiring.Out: PortDirection.Output}
+    ports = {pin: (value, directions[flow]) for pin, flow, value in _pins(component)}
     text: str = rtlil.convert(component, name=name, platform=library, ports=ports, emit_src=False)
     return text
 

@@ -231,3 +231,22 @@ def test_run_yosys_writes_what_is_asked_for():
     source = rtlil.convert(RegisterSliceParams(bits=3).build(), name="slice")
     assert '"slice"' in run_yosys(source, "proc", writer="write_json")
     assert "module slice(" in rtlil_to_verilog(source)
+
+
+class Idle(wiring.Component):
+    """An output that nothing drives."""
+
+    i: In(1)
+    o: Out(1)
+    idle: Out(3)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self.i)
+        return m
+
+
+def test_an_output_that_nothing_drives_is_an_output():
+    text = to_verilog(Idle(), "idle")
+    assert re.search(r"^  output \[2:0\] idle;", text, re.MULTILINE)
+    assert re.search(r"assign idle += 3'h0", text)
