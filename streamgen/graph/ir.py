@@ -45,13 +45,18 @@ class Node:
 
     def inputs(self, phase: int) -> Mapping[str, ITensor]:
         """ITensor of each input port in a phase; empty where the node rests."""
-        bounds = self.bounds[phase]
-        return {} if bounds is None else self.params.inputs(bounds)
+        return self._streams[phase][0]
 
     def outputs(self, phase: int) -> Mapping[str, ITensor]:
         """ITensor of each output port in a phase; empty where the node rests."""
-        bounds = self.bounds[phase]
-        return {} if bounds is None else self.params.outputs(bounds)
+        return self._streams[phase][1]
+
+    @cached_property
+    def _streams(self) -> tuple[tuple[Mapping[str, ITensor], Mapping[str, ITensor]], ...]:
+        return tuple(
+            ({}, {}) if bounds is None else (self.params.inputs(bounds), self.params.outputs(bounds))
+            for bounds in self.bounds
+        )
 
     @cached_property
     def input_ports(self) -> tuple[str, ...]:

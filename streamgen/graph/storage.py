@@ -129,6 +129,6 @@ def _decode(value: Any) -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise GraphError(f"the program uses {name} of {module}, which cannot be imported: {error}") from error
-    if not dataclasses.is_dataclass(found):
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
     return found(**{key: _decode(item) for key, item in value["fields"].items()})

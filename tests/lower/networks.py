@@ -1,0 +1,226 @@
+"""Small networks for the tests of the lowering, and what they compute without tiles, columns or padding.
+
+`exact` evaluates a logical graph with the rules of the numbers only: rows are quantised as a whole, matmuls
+are integer products of whole matrices, elementwise operations round once. The tables of the functions are
+those of `streamgen.arith`, which has its own tests.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from streamgen import golden
+from streamgen.arith import F24, SigmoidParams
+from streamgen.config import CompileConfig
+from streamgen.explore import explore
+from streamgen.fifo.sizing import Schedule
+from streamgen.formats import encode, round_f24
+from streamgen.graph import Graph, Program
+from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Op, Operation, Unary, Value
+from streamgen.graph.plan import LinearPlan, Plan
+from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+from streamgen.quantisation import QuantisedWeight
+
+__all__ = [
+    "Compiled",
+    "bits",
+    "exact",
+    "linear",
+    "network",
+    "random_inputs",
+    "random_network",
+    "run",
+]
+
+RATE = 0.6927
+SIZES = (1, 5, 7, 13, 31, 32, 33, 40, 64, 65, 96)
+
+
+def linear(rng: np.random.Generator, n: int, k: int, bias: bool = False) -> Linear:
+    """Weights [n, k] whose rows and groups differ in size."""
+    spread = np.exp2(rng.integers(-3, 4, (n, -(-k // 32)))).repeat(32, axis=1)[:, :k]
+    weight = (rng.normal(size=(n, k)) * spread / np.sqrt(k)).astype(np.float32)
+    return Linear(weight, rng.normal(size=n).astype(np.float32) if bias else None)
+
+
+def network(
+    inputs: Mapping[str, int], operations: Mapping[str, tuple[Op, *tuple[str, ...]]], *outputs: str
+) -> LogicalGraph:
+    """network({"x": 7}, {"y": (Unary("relu"), "x")}, "y")"""
+    features = dict(inputs)
+    listed = []
+    for name, (op, *operands) in operations.items():
+        features[name] = op.features(*(features[operand] for operand in operands))
+        listed.append(Operation(name, op, tuple(operands), features[name]))
+    return LogicalGraph(tuple(Value(*item) for item in inputs.items()), tuple(listed), outputs)
+
+
+def random_network(rng: np.random.Generator) -> LogicalGraph:
+    """One or two inputs and two to seven operations of any kind; all that nothing reads are outputs."""
+    inputs = {f"x{i}": int(rng.choice(SIZES)) for i in range(rng.integers(1, 3))}
+    features = dict(inputs)
+    operations: dict[str, tuple[Op, *tuple[str, ...]]] = {}
+    wanted = int(rng.integers(2, 8))
+    while len(operations) < wanted:
+        name = f"v{len(operations)}"
+        a = str(rng.choice([name for name in features if not name.startswith("c")]))
+        kind = rng.choice(["linear", "linear", "unary", "binary", "constant"])
+        if kind == "linear":
+            same = [features[b] for b in features]  # so that residual sums are found
+            n = int(rng.choice(same if rng.random() < 0.6 else SIZES))
+            operations[name] = (linear(rng, n, features[a], bool(rng.integers(2))), a)
+        elif kind == "unary":
+            operations[name] = (Unary(str(rng.choice(["silu", "relu", "sigmoid"]))), a)
+        else:
+            operation = Binary(str(rng.choice(["add", "mul"])))
+            b = str(rng.choice([name for name in features if features[name] == features[a]]))
+            if kind == "constant":
+                b = f"c{len(operations)}"
+                operations[b] = (Constant(rng.normal(size=features[a]).astype(np.float32)),)
+                features[b] = features[a]
+                name = f"v{len(operations)}"
+            operations[name] = (operation, *((a, b) if rng.integers(2) else (b, a)))
+        op, *operands = operations[name]
+        features[name] = op.features(*(features[o] for o in operands))
+    read = {operand for _, *operands in operations.values() for operand in operands}
+    outputs = [n for n in operations if n not in read or (not n.startswith("c") and rng.random() < 0.2)]
+    return network({n: f for n, f in inputs.items() if n in read}, operations, *outputs)
+
+
+def random_inputs(graph: LogicalGraph, tokens: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """float32 arrays of f24 values [tokens, features]; some rows are zero, tiny, huge or of wide spread."""
+    arrays = {}
+    for value in graph.inputs:
+        x = rng.normal(size=(tokens, value.features))
+        scale = rng.choice([0, 2.0**-100, 1, 1, 1, 1, 2.0**30, 2.0**127], tokens)
+        spread = np.exp2(rng.integers(-30, 1, x.shape) * rng.integers(0, 2, (tokens, 1)))
+        arrays[value.name] = round_f24(np.clip(x * spread * scale[:, None], -(2.0**127), 2.0**127))
+    return arrays
+
+
+class Compiled:
+    """A network through quantise, explore, lower and finish.
+
+    factors: (columns, n_lanes) of each linear in the place of what the explorer chooses.
+    """
+
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        config: CompileConfig,
+        factors: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self.graph, self.config = graph, config
+        self.weights = quantise_weights(graph, config)
+        self.plan = explore(linear_shapes(graph, self.weights), config, RATE)
+        if factors is not None:
+            linears = {
+                name: LinearPlan(columns=c, n_lanes=n, channels=tuple(i % config.channels for i in range(c)))
+                for name, (c, n) in factors.items()
+            }
+            groups = [weight.group or 32 for weight in self.weights.values()]
+            self.plan = Plan(
+                token_lanes=self.plan.token_lanes,
+                feature_pad=max([32, *groups, *(plan.tile for plan in linears.values())]),
+                linears=linears,
+                io_channel=0,
+                channels=config.channels,
+                reasons=(),
+            )
+        self.lanes = self.plan.token_lanes
+        self.program: Program
+        self.schedules: list[Schedule]
+        self.program, self.schedules = finish(
+            self.build, self.lanes, -(-config.max_tokens // self.lanes), config.sizing
+        )
+
+        self.at = cache(self.program.at)
+
+    def build(self, tiles: int) -> Graph:
+        """The unfinished graph of a run."""
+        return lower_network(self.graph, self.weights, self.plan, self.config, RATE, tiles)
+
+
+def run(compiled: Compiled, arrays: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
+    """The golden outputs [tokens, features] of the first `tokens` tokens, in one run of as few tiles."""
+    graph = compiled.at(-(-tokens // compiled.lanes))
+    inputs = {}
+    for tensor in graph.tensors:
+        if tensor.role == "input":
+            part = arrays[tensor.name][:tokens]
+            inputs[tensor.name] = np.zeros(graph.tensor_itensor(tensor).shape, np.float32)
+            inputs[tensor.name][:tokens, : part.shape[1]] = part
+    outputs, _ = golden.run(graph, inputs)
+    features = {operation.name: operation.features for operation in compiled.graph.operations}
+    return {name: array[:tokens, : features[name]] for name, array in outputs.items()}
+
+
+def bits(array: np.ndarray) -> bytes:
+    """f24 values as bits, every NaN alike."""
+    return encode("f24", np.ascontiguousarray(array)).tobytes()
+
+
+def exact(
+    graph: LogicalGraph, weights: Mapping[str, QuantisedWeight], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """All values of a graph, float32 [tokens, features]; constants [1, features]."""
+    values = dict(arrays)
+    for operation in graph.operations:
+        op, operands = operation.op, [values[name] for name in operation.inputs]
+        if isinstance(op, Constant):
+            result = round_f24(op.value)[None]
+        elif isinstance(op, Linear):
+            result = _matmul(weights[operation.name], operands[0])
+            if op.bias is not None:
+                result = _rounded(np.add, result, round_f24(op.bias)[None])
+        elif isinstance(op, Binary):
+            result = _rounded({"add": np.add, "mul": np.multiply}[op.operation], *operands)
+        elif op.function == "relu":
+            result = np.where(np.isnan(operands[0]), np.nan, np.where(operands[0] > 0, operands[0], 0))
+        else:
+            result = SigmoidParams(form=F24, times_x=op.function == "silu").golden(operands[0])
+        values[operation.name] = result.astype(np.float32)
+    return values
+
+
+def _rounded(operation: np.ufunc, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """One rounding: products of 16 bits are exact in float64, sums as far as they decide the rounding."""
+    with np.errstate(invalid="ignore"):
+        return round_f24(operation(a.astype(np.float64), b.astype(np.float64)))
+
+
+def _matmul(weight: QuantisedWeight, x: np.ndarray) -> np.ndarray:
+    """Exact integers until the end of a row, design section 6."""
+    K = x.shape[1]
+    finite = np.isfinite(x).all(axis=1)
+    values = np.where(finite[:, None], x, 0).astype(np.float64)
+    edges = [*range(0, K, 32), K]
+    greatest = np.stack([np.abs(values[:, a:b]).max(axis=1) for a, b in pairwise(edges)], axis=1)
+    e = np.floor(np.log2(np.where(greatest > 0, greatest, 1))).astype(int) - 6
+    E = np.where(greatest > 0, e, -(10**6)).max(axis=1)
+    E[~greatest.any(axis=1)] = 0
+    total = np.zeros((len(x), len(weight.codes)), np.int64)
+    for g, (a, b) in enumerate(pairwise(edges)):
+        d = E - e[:, g]
+        kept = (greatest[:, g] > 0) & (d <= 15)
+        codes = np.clip(np.rint(values[:, a:b] * 2.0 ** -e[:, g, None]), -127, 127)
+        codes = np.where(kept[:, None], codes, 0).astype(np.int64)
+        term = codes @ weight.codes[:, a:b].astype(np.int64).T
+        if weight.scale is not None:
+            term = term * weight.scale[:, a // weight.group]
+        if weight.minimum is not None:
+            term += codes.sum(axis=1)[:, None] * weight.minimum[:, a // weight.group]
+        total += term << np.where(kept, 15 - d, 0)[:, None]
+    y = _precision(total.astype(np.longdouble))
+    y = _precision(y * weight.row_scale.astype(np.longdouble))
+    with np.errstate(over="ignore"):
+        y = round_f24(np.ldexp(y.astype(np.float64), E[:, None] - 15))
+    return np.where(finite[:, None], y, np.float32(np.nan))
+
+
+def _precision(values: np.ndarray) -> np.ndarray:
+    """Round to 16 significant bits, to nearest even, with exponents without bounds."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(mantissa, 16)), exponent - 16)
