@@ -75,7 +75,7 @@ class ControlParams:
     @property
     def resources(self) -> Resources:
         words = 4 + 2 * len(self.pointers)
-        registers = Resources(lut=40 * words + 150, ff=32 * words + 220)
+        registers = Resources(lut=50 * words + 200, ff=32 * words + 220)
         return self.sequencer.resources + self.status.resources + registers + Resources(lut=220, ff=200)
 
     def build(self) -> "Control":

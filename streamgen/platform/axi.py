@@ -38,10 +38,10 @@ WriteBeat = data.StructLayout({"data": unsigned(BEAT_BITS), "last": unsigned(1)}
 ReadPort = Signature(
     {
         "ar": Out(stream.Signature(Burst)),
-        "r": In(stream.Signature(unsigned(BEAT_BITS), always_ready=True)),
+        "r": In(Signature({"valid": Out(1), "payload": Out(BEAT_BITS)})),
     }
 )
-"""A read client's side of a channel."""
+"""A read client's side of a channel; what comes on `r` must be taken."""
 
 WritePort = Signature(
     {

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
@@ -38,7 +38,6 @@ __all__ = ["Load", "LoadParams", "Store", "StoreParams"]
 
 Pieces = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
-_WAITING = 4  # transfers in line between the memory's side and the graph's
 _OFFSET_BITS = 32
 _LOAD_OVERHEAD = 6  # cycles from a Load's descriptor to its first beat, beside latency and FIFO
 _STORE_OVERHEAD = 2  # cycles from a Store's descriptor to its first token taken
@@ -53,6 +52,7 @@ class _DmaParams:
     max_tokens: int
     rate: float = 0.6927
     latency: int = 100
+    _WAITING: ClassVar[int]
 
     def __post_init__(self) -> None:
         name = type(self).__name__.removesuffix("Params").lower()
@@ -118,10 +118,32 @@ class _DmaParams:
             return tokens * self.layout.beats_per_token
         return (tokens + self.layout.tokens_per_beat - 1) >> bits_for(self.layout.tokens_per_beat - 1)
 
+    def _scatter(self) -> ScatterParams:
+        """Words of a beat to tokens, or of a token to beats."""
+        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
+        if slots > 1:
+            return ScatterParams(bits=BEAT_BITS // slots, slots=slots, token_bits=self._token_count_bits)
+        return ScatterParams(bits=BEAT_BITS, slots=parts)
+
+    def _gather(self) -> GatherParams:
+        """Tokens to words of a beat, or beats to words of a token."""
+        scatter = self._scatter()
+        return GatherParams(bits=scatter.bits, slots=scatter.slots, token_bits=scatter.token_bits)
+
+    def _control(self, width: ScatterParams | GatherParams) -> Resources:
+        """What a DMA has beside its client."""
+        whole = self.layout.tokens_per_beat == self.layout.beats_per_token  # beats are tokens
+        parts = Resources(lut=0, ff=0) if whole else width.resources
+        return parts + self.counts.resources + Resources(lut=100, ff=110)
+
     @property
-    def _counts(self) -> QueueParams:
-        """Token counts of the transfers in line."""
-        return QueueParams(bits=bits_for(self.max_tokens), depth=_WAITING)
+    def _token_count_bits(self) -> int:
+        return bits_for(self.max_tokens)
+
+    @property
+    def counts(self) -> QueueParams:
+        """Token counts of the transfers in line between the memory's side and the graph's."""
+        return QueueParams(bits=self._token_count_bits, depth=self._WAITING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +152,7 @@ class LoadParams(_DmaParams):
 
     prefetch: int = 512
     burst: int = MAX_BURST
+    _WAITING: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,12 +192,8 @@ class LoadParams(_DmaParams):
 
     @property
     def _resources(self) -> Resources:
-        control = Resources(lut=90, ff=100) + self._counts.resources
-        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
-        width = Resources(
-            lut=BEAT_BITS * (slots > 1), ff=BEAT_BITS * (slots > 1) + BEAT_BITS * parts * (parts > 1)
-        )
-        return self.client.resources + control + width
+        slots = self.layout.tokens_per_beat > 1
+        return self.client.resources + self._control(self._scatter() if slots else self._gather())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +202,7 @@ class StoreParams(_DmaParams):
 
     depth: int = 2 * MAX_BURST
     burst: int = MAX_BURST
+    _WAITING: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,10 +248,8 @@ class StoreParams(_DmaParams):
 
     @property
     def _resources(self) -> Resources:
-        control = Resources(lut=90, ff=100) + self._counts.resources
-        slots, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
-        width = Resources(lut=BEAT_BITS * max(slots > 1, parts > 1), ff=BEAT_BITS * max(slots > 1, parts))
-        return self.client.resources + control + width
+        slots = self.layout.tokens_per_beat > 1
+        return self.client.resources + self._control(self._gather() if slots else self._scatter())
 
 
 class Load(wiring.Component):
@@ -256,15 +274,12 @@ class Load(wiring.Component):
         counts = _start_transfers(m, self, client.i_command)
         slots = stream.Signature(layout.token_slot).create(path=("slots",))
         if layout.tokens_per_beat > 1:
-            narrow = ScatterParams(
-                bits=layout.token_slot, slots=layout.tokens_per_beat, token_bits=bits_for(params.max_tokens)
-            )
-            m.submodules.scatter = scatter = Scatter(narrow)
+            m.submodules.scatter = scatter = Scatter(params._scatter())
             _pass_on(m, counts, scatter.i_descriptor)
             _pass_on(m, client.o, scatter.i)
             _pass_on(m, scatter.o, slots)
         elif layout.beats_per_token > 1:
-            m.submodules.gather = gather = Gather(GatherParams(bits=BEAT_BITS, slots=layout.beats_per_token))
+            m.submodules.gather = gather = Gather(params._gather())
             _pass_on(m, client.o, gather.i)
             _pass_on(m, gather.o, slots)
         else:
@@ -320,17 +335,12 @@ class Store(wiring.Component):
             slots.payload.eq(Cat(parts)),
         ]
         if layout.tokens_per_beat > 1:
-            wide = GatherParams(
-                bits=layout.token_slot, slots=layout.tokens_per_beat, token_bits=bits_for(params.max_tokens)
-            )
-            m.submodules.gather = gather = Gather(wide)
+            m.submodules.gather = gather = Gather(params._gather())
             _pass_on(m, counts, gather.i_descriptor)
             _pass_on(m, slots, gather.i)
             _pass_on(m, gather.o, client.i)
         elif layout.beats_per_token > 1:
-            m.submodules.scatter = scatter = Scatter(
-                ScatterParams(bits=BEAT_BITS, slots=layout.beats_per_token)
-            )
+            m.submodules.scatter = scatter = Scatter(params._scatter())
             _pass_on(m, slots, scatter.i)
             _pass_on(m, scatter.o, client.i)
         else:
@@ -347,7 +357,7 @@ def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
     params = dma._params
     descriptor = dma.i_descriptor
     fields = descriptor.payload
-    m.submodules.counts = counts = Queue(params._counts)
+    m.submodules.counts = counts = Queue(params.counts)
     free = Signal()
     view = Signal(Command, reset_less=True)
     counted = params.layout.tokens_per_beat > 1

@@ -12,9 +12,11 @@ when anything moved.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -62,10 +64,12 @@ class ChannelMasterParams:
 
     @property
     def resources(self) -> Resources:
-        data_muxes = (BEAT_BITS + 1) * -(-self.writers // 2) * (self.writers > 1)
-        addresses = 72 * (self.readers + self.writers)
-        registers = 600 * (self.readers > 0) + 680 * (self.writers > 0)
-        return Resources(lut=data_muxes + addresses + 120, ff=registers + 60)
+        def muxes(count: int, bits: int) -> int:
+            return bits * -(-2 * count // 6) * (count > 1)
+
+        selects = muxes(self.writers, WriteBeat.size) + (Burst.size + 10) * (self.readers + self.writers) // 2
+        registers = 620 * (self.readers > 0) + 680 * (self.writers > 0)
+        return Resources(lut=selects + 150, ff=registers + 60)
 
     def build(self) -> "ChannelMaster":
         return ChannelMaster(self)
@@ -153,14 +157,14 @@ class ChannelMaster(wiring.Component):
             accept.eq(~pins.wvalid | pins.wready),
             order.o.ready.eq(offered & accept & beat.last),
         ]
+        turn = Signal(len(ports))
+        m.d.comb += [
+            turn.eq(order.o.payload & order.o.valid.replicate(len(ports))),
+            offered.eq((turn & Cat(port.w.valid for port in ports)).any()),
+            beat.eq(_select(turn, [port.w.payload for port in ports])),
+        ]
         for k, port in enumerate(ports):
-            mine = Signal(name=f"turn_{k}")
-            m.d.comb += [
-                mine.eq(order.o.valid & order.o.payload[k]),
-                port.w.ready.eq(mine & accept),
-            ]
-            with m.If(mine):
-                m.d.comb += [offered.eq(port.w.valid), beat.eq(port.w.payload)]
+            m.d.comb += port.w.ready.eq(turn[k] & accept)
         with m.If(accept):
             m.d.sync += [pins.wvalid.eq(offered), pins.wdata.eq(beat.data), pins.wlast.eq(beat.last)]
         response = Signal(len(ports))
@@ -185,11 +189,10 @@ class ChannelMaster(wiring.Component):
             chosen.eq(Mux(later.any(), later & (~later + 1), valid & (~valid + 1))),
             accept.eq((~getattr(pins, f"{prefix}valid") | getattr(pins, f"{prefix}ready")) & may),
             granted.eq(accept & valid.any()),
+            burst.eq(_select(chosen, [request.payload for request in requests])),
         ]
         for k, request in enumerate(requests):
             m.d.comb += request.ready.eq(accept & chosen[k])
-            with m.If(chosen[k]):
-                m.d.comb += burst.eq(request.payload)
         with m.If(getattr(pins, f"{prefix}ready")):
             m.d.sync += getattr(pins, f"{prefix}valid").eq(0)
         with m.If(granted):
@@ -211,6 +214,14 @@ class ChannelMaster(wiring.Component):
 
 def _one_hot(number: Any, count: int) -> Any:
     return Cat(number == k for k in range(count))
+
+
+def _select(one_hot: Any, values: Sequence[Any]) -> Any:
+    """The value whose bit is set; any value when none is. A tree, not a chain of priorities."""
+    if len(values) == 1:
+        return values[0]
+    masked = [Value.cast(v) & one_hot[k].replicate(len(Value.cast(v))) for k, v in enumerate(values)]
+    return reduce(or_, masked)
 
 
 def _number(one_hot: Any) -> Any:

@@ -194,9 +194,9 @@ def run_simple(table, memory=None, latency=100, **model):
 
 
 def test_start_latency():
-    """The first word is on the bus one memory latency + 16 cycles after start; then two slots a word."""
+    """The first word is on the bus one memory latency + 19 cycles after start; then two slots a word."""
     starter, sink = run_simple(simple(20), rate=1)
-    assert sink.cycles[0] - starter.starts[0] <= 100 + 16
+    assert sink.cycles[0] - starter.starts[0] <= 100 + 19
     assert sink.cycles[-1] - sink.cycles[0] == 2 * 19
 
 
