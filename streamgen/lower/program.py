@@ -18,7 +18,9 @@ def finish(
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
     build(tiles) gives the unfinished graph (no forks, no converters, no depths) of a run of that many
-    token tiles. GraphError when a smaller run would need other hardware than the largest.
+    token tiles. GraphError when a smaller run would need other hardware than the largest. The corners
+    are one tile and all of them: they end as scheduled. FIFOs that hold both hold the runs between, which
+    may wait for a place in one for some cycles.
     """
     unfinished = build(max_tiles)
     largest = place_constants(insert_converters(insert_forks(unfinished)))

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from streamgen.fifo.sizing import Stream, depth_at, schedule
+from streamgen.fifo.sizing import Strategy, Stream, depth_at, schedule
 
 
 def _cycles(rng: np.random.Generator, tokens: int, gap: int) -> np.ndarray:
@@ -132,6 +132,17 @@ def test_a_fast_reader_of_a_slow_writer_needs_no_buffer_when_paced() -> None:
     own = schedule(["a", "b", "c"], streams, "normal")
     assert own.depths[0] > 80
     assert paced.finish == own.finish
+
+
+@pytest.mark.parametrize("strategy", ["normal", "conservative"])
+def test_a_reader_that_wants_its_tokens_late_starts_at_once(strategy: Strategy) -> None:
+    """Nobody starts before cycle 0, though the reader could start before its writer."""
+    cycles = np.arange(4, dtype=np.int64)
+    streams = [Stream("a", "b", 8, cycles, cycles + 100), Stream("b", "c", 8, cycles + 100, cycles + 300)]
+    plan = schedule(["a", "b", "c"], streams, strategy)
+    assert min(plan.starts.values()) >= 0
+    assert plan.finish == 304
+    assert max(plan.depths) <= 2
 
 
 def test_errors() -> None:

@@ -1,0 +1,186 @@
+"""Descriptors: what is wired, what is sent, and that the phase table sends what every run needs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from streamgen.config import CompileConfig
+from streamgen.contract import Bounds, Field
+from streamgen.emit.descriptors import Encoding, encode
+from streamgen.errors import GraphError
+from streamgen.explore import explore
+from streamgen.graph import Graph, Node, Program
+from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Value
+from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+
+Describe = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Of a kernel, only its descriptor: bounds are the values of its fields."""
+
+    names: tuple[str, ...]
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, 16) for name in self.names)
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return bounds
+
+
+def _program(max_tiles: int, *phases: Mapping[str, Describe] | None) -> Program:
+    """One node; each field as a function of the tiles, in each phase."""
+    names = next(tuple(fields) for fields in phases if fields is not None)
+
+    def graph(tiles: int) -> Graph:
+        bounds = tuple(None if p is None else {name: f(tiles) for name, f in p.items()} for p in phases)
+        return Graph("g", (Node("n", _Fields(names), bounds),), (), ())  # type: ignore[arg-type]
+
+    return Program(graph(max_tiles), 1, max_tiles, graph)
+
+
+def _sent(encoding: Encoding, tiles: int, target: int = 0) -> list[tuple[int, ...]]:
+    table = encoding.table.expand(position=0, tiles=tiles)
+    return [words for descriptor, words in table if descriptor.target == target]
+
+
+@pytest.mark.parametrize("max_tiles", [2, 3, 64, 65, 1000])
+def test_affine_fields_are_sent(max_tiles: int) -> None:
+    fields = {
+        "fixed": lambda t: 7,
+        "rows": lambda t: t,
+        "last": lambda t: 3 * t - 1,
+        "left": lambda t: 2000 - t,
+    }
+    encoding = encode(_program(max_tiles, fields), set(), set())
+    assert encoding.constants == {"n": {"fixed": 7}}
+    assert encoding.varying == {"n": ("rows", "last", "left")}
+    for tiles in range(1, max_tiles + 1):
+        assert _sent(encoding, tiles) == [(tiles, 3 * tiles - 1, 2000 - tiles)]
+
+
+def test_a_program_of_one_run_sends_nothing_but_starts() -> None:
+    encoding = encode(_program(1, {"rows": lambda t: t, "last": lambda t: 5}), {"n"}, set())
+    assert encoding.constants == {"n": {"rows": 1, "last": 5}}
+    (descriptor,) = encoding.table.sections[0].descriptors
+    assert (descriptor.words, descriptor.store, descriptor.barrier) == ((), True, False)
+
+
+def test_phases_with_a_constant_each_and_a_rest() -> None:
+    one, two = {"rows": lambda t: 4, "k": lambda t: 2 * t}, {"rows": lambda t: 9, "k": lambda t: t + 1}
+    encoding = encode(_program(5, one, None, two), set(), set())
+    assert encoding.constants == {"n": {}}
+    for tiles in range(1, 6):
+        assert _sent(encoding, tiles) == [(4, 2 * tiles), (9, tiles + 1)]
+
+
+@pytest.mark.parametrize(
+    ("max_tiles", "field", "message"),
+    [
+        (3, lambda t: t * t, "9 at 3 tiles, -2 + 3 * tiles expected"),
+        (4, lambda t: -(-t // 2), "2 at 3 tiles, 1 + 0 * tiles expected"),
+        (64, lambda t: t + (t == 37), "38 at 37 tiles, 0 + 1 * tiles expected"),
+        (200, lambda t: t + (t == 127), "128 at 127 tiles, 0 + 1 * tiles expected"),
+        (200, lambda t: t + (t == 199), "200 at 199 tiles, 0 + 1 * tiles expected"),
+        (200, lambda t: min(t, 199), "199 at 200 tiles, 0 + 1 * tiles expected"),
+    ],
+)
+def test_other_fields_are_errors(max_tiles: int, field: Describe, message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        encode(_program(max_tiles, {"rows": field}), set(), set())
+    assert (
+        str(caught.value)
+        == f"descriptor field 'rows' of node 'n' is not affine in the token tiles: {message}"
+    )
+
+
+def _accelerator(config: CompileConfig) -> Program:
+    """y = x + down(up(x)), with up as a second output: two matmuls, a bias, a residual sum."""
+    rng = np.random.default_rng(0)
+    up = Linear(rng.normal(size=(72, 40)).astype(np.float32), rng.normal(size=72).astype(np.float32))
+    down = Linear(rng.normal(size=(40, 72)).astype(np.float32))
+    network = LogicalGraph(
+        (Value("x", 40),),
+        (
+            Operation("up", up, ("x",), 72),
+            Operation("down", down, ("up",), 40),
+            Operation("y", Binary("add"), ("x", "down"), 40),
+        ),
+        ("y", "up"),
+    )
+    weights = quantise_weights(network, config)
+    plan = explore(linear_shapes(network, weights), config, 0.6927)
+    tiles = -(-config.max_tokens // plan.token_lanes)
+    program, _ = finish(
+        lambda t: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
+    )
+    return program
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        CompileConfig(max_tokens=7, token_lanes=1, channels=8),
+        CompileConfig(max_tokens=8, token_lanes=2, channels=2, weights="w8"),
+        CompileConfig(max_tokens=3, token_lanes=4, channels=16, multipliers=4096),
+    ],
+    ids=["seven tiles", "four tiles", "one tile"],
+)
+def program(request: pytest.FixtureRequest) -> Program:
+    return _accelerator(request.param)
+
+
+def _first(graph: Graph) -> set[str]:
+    return {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+
+
+def test_the_table_sends_what_every_run_describes(program: Program) -> None:
+    """Wired and sent fields together are `describe` of every node, for every number of tiles."""
+    stores = {tensor.node for tensor in program.graph.tensors if tensor.role == "output"}
+    encoding = encode(program, stores, _first(program.graph))
+    names = {target: name for name, target in encoding.targets.items()}
+    assert sorted(names) == list(range(len(program.graph.nodes)))
+    for tiles in range(1, program.max_tiles + 1):
+        graph, told = program.at(tiles), set()
+        for descriptor, words in encoding.table.expand(position=0, tiles=tiles):
+            name = names[descriptor.target]
+            node = graph.node(name)
+            sent = dict(zip(encoding.varying[name], words, strict=True))
+            assert not set(sent) & set(encoding.constants[name])
+            assert {**encoding.constants[name], **sent} == dict(node.params.describe(node.bounds[0]))
+            assert descriptor.store == (name in stores)
+            told.add(name)
+        assert told == {node.name for node in program.graph.nodes}
+        assert len(encoding.table.expand(position=0, tiles=tiles)) == len(told)
+
+
+def test_loads_that_run_ahead_are_told_first(program: Program) -> None:
+    first = _first(program.graph)
+    encoding = encode(program, set(), first)
+    names = {target: name for name, target in encoding.targets.items()}
+    order = [names[d.target] for d in encoding.table.sections[0].descriptors]
+    rest = [node.name for node in program.graph.nodes if node.name not in first]
+    assert set(order[: len(first)]) == first
+    assert order[len(first) :] == rest
+
+
+def test_only_runs_of_several_lengths_vary(program: Program) -> None:
+    encoding = encode(program, set(), set())
+    varying = {name for name, fields in encoding.varying.items() if fields}
+    if program.max_tiles == 1:
+        assert not varying
+    else:
+        assert {"load_x", "store_y", "quantise_x", "y"} <= varying
+        assert not varying & _first(program.graph)  # constants are read once, whatever the tokens
+
+
+def test_a_wrong_run_between_is_noticed(program: Program) -> None:
+    """A graph whose second run is that of the first has fields that are not affine."""
+    if program.max_tiles < 3:
+        return
+    broken = replace(program, smaller=lambda tiles: program.at(1 if tiles == 2 else tiles))
+    with pytest.raises(GraphError, match="is not affine in the token tiles"):
+        encode(broken, set(), set())
