@@ -52,9 +52,10 @@ class OperandsParams:
 
     @property
     def resources(self) -> Resources:
-        chained = self.t_lanes * (4 + SUM_BITS * self.lane.minimum) + self.n_lanes * self.scale_bits
+        scales = self.n_lanes * self.scale_bits
+        chains = scales + self.t_lanes * (4 + SUM_BITS * self.lane.minimum)  # a LUT each
         mixed = K_LANES * self.n_lanes * 4 if self.two_widths else 0
-        return Resources(lut=2 * chained + 2 * mixed, ff=2 * chained + mixed)
+        return Resources(lut=chains + 4 * self.t_lanes + 4 + 2 * mixed, ff=scales + mixed + 4)
 
     def build(self) -> "Operands":
         return Operands(self)
