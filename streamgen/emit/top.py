@@ -247,8 +247,8 @@ class Top(wiring.Component):
             m.d.comb += nodes[tensor.node].base.eq(getattr(control, f"pointer_{pointer}"))
         active = []
         for k, channel in enumerate(p.channels):
-            master = DomainRenamer("core")(p.master(channel).build())
-            m.submodules[channel_name(channel)] = master
+            master = Shared(p.master(channel))
+            m.submodules[channel_name(channel)] = DomainRenamer("core")(master)
             readers = [nodes[name].memory for name in p.clients(channel, LoadParams)]
             writers = [nodes[name].memory for name in p.clients(channel, StoreParams)]
             if channel == p.control_channel:
