@@ -1,6 +1,7 @@
 """What a user chooses for a compilation; everything has a default that needs no thought."""
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 __all__ = ["CompileConfig"]
 
@@ -35,7 +36,7 @@ class CompileConfig:
     token_lanes: int | None = None
     prefetch_beats: int = 512
     clock_mhz: float = 300.0
-    sizing: str = "conservative"
+    sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
         for name, law, holds in (
