@@ -99,16 +99,22 @@ class GraphBuilder:
         """In which order an output port sends its tiles."""
         for node in self._nodes:
             if node.name == port.node:
-                return node.outputs(0)[port.name]
+                if port.name not in (outputs := node.outputs(0)):
+                    raise GraphError(
+                        f"node {port.node!r} has no output {port.name!r}, only {', '.join(outputs)}"
+                    )
+                return outputs[port.name]
         raise GraphError(f"graph {self._name!r} has no node {port.node!r}")
 
     def build(self) -> Graph:
-        """The graph, verified but for its forks and converters."""
+        """The graph; the passes that insert forks and converters verify it."""
         return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors))
 
     def _add(self, name: str, params: KernelParams, bounds: Bounds) -> str:
-        if not name.isidentifier() or any(node.name == name for node in self._nodes):
-            raise GraphError(f"node name {name!r} is taken or no identifier")
+        if not (name.isidentifier() and name.isascii()):
+            raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
+        if any(node.name == name for node in self._nodes):
+            raise GraphError(f"graph {self._name!r} has a node {name!r} already")
         self._nodes.append(Node(name, params, (bounds,)))
         return name
 
