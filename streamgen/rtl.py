@@ -112,7 +112,16 @@ def to_rtlil(component: wiring.Component, name: str, library: Library) -> str:
     directions = {wiring.In: PortDirection.Input, wiring.Out: PortDirection.Output}
     ports = {pin: (value, directions[flow]) for pin, flow, value in _pins(component)}
     text: str = rtlil.convert(component, name=name, platform=library, ports=ports, emit_src=False)
-    return text
+    return _ZERO_MEMORY.sub("", text)
+
+
+# Memories start with what they hold; that of a FIFO is written before it is read, and a line of zeros for
+# each row makes a deep one megabytes of Verilog.
+_ZERO_MEMORY = re.compile(
+    r"^  cell \$meminit_v2 [^\n]*\n(?:    parameter [^\n]*\n)*"
+    r"    connect \\ADDR \{  \}\n    connect \\DATA \d+'0+\n    connect \\EN [^\n]*\n  end\n",
+    re.MULTILINE,
+)
 
 
 def _pins(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value]]:
