@@ -8,7 +8,8 @@ multipliers. Its time for T tokens is the larger of what memory and multipliers 
 
 matmuls of one level of the graph run side by side, levels one after the other. For every number of
 token lanes, a max-heap on time takes the slowest matmul and doubles its columns or its lanes, whichever
-gains most, until a budget ends or nothing gains. The lanes with the least time for one token plus the
+gains most (and those of its twins, equal matmuls of its level, which would hold it up), until a budget
+ends or nothing gains. The lanes with the least time for one token plus the
 largest number of tokens win: decode and prefill count alike.
 """
 
@@ -85,30 +86,35 @@ def _grow(
     shapes: Sequence[LinearShape], config: CompileConfig, rate: float, lanes: int
 ) -> tuple[dict[str, LinearPlan], str]:
     linears = {shape.name: LinearPlan() for shape in shapes}
+    twins: dict[tuple[int, ...], list[LinearShape]] = {}  # one of them alone gains nothing
+    for shape in shapes:
+        twins.setdefault((shape.level, shape.k, shape.n, shape.group or 0), []).append(shape)
+    groups = list(twins.values())
 
     def time(shape: LinearShape, plan: LinearPlan) -> float:
         return sum(max(_times(shape, plan, config, rate, lanes, t)) for t in (1, config.max_tokens))
 
     # ties go to the first matmul
-    heap = [(-time(shape, linears[shape.name]), index) for index, shape in enumerate(shapes)]
+    heap = [(-time(group[0], linears[group[0].name]), index) for index, group in enumerate(groups)]
     heapq.heapify(heap)
     short = False  # of multipliers that some matmul would have gained from
     while heap:
         now, index = heapq.heappop(heap)
-        shape = shapes[index]
+        group = groups[index]
+        shape = group[0]
         plan = linears[shape.name]
         columns = sum(p.columns for p in linears.values())
         steps = []
         # one channel is left for inputs and outputs
-        if plan.columns < _MAX_COLUMNS and columns + plan.columns < config.channels:
+        if plan.columns < _MAX_COLUMNS and columns + plan.columns * len(group) < config.channels:
             steps.append(replace(plan, columns=plan.columns * 2))
         if plan.n_lanes * MX_GROUP * (4 if shape.group else 8) < 512:  # a step takes one beat at most
             steps.append(replace(plan, n_lanes=plan.n_lanes * 2))
         gains = sorted((spent, s.columns, s) for s in steps if (spent := time(shape, s)) < -now)
-        if gains and plan.tile * lanes * MX_GROUP > _free(linears, config, lanes):
+        if gains and plan.tile * len(group) * lanes * MX_GROUP > _free(linears, config, lanes):
             short = True
         elif gains:
-            linears[shape.name] = gains[0][2]
+            linears |= {twin.name: gains[0][2] for twin in group}
             heapq.heappush(heap, (-gains[0][0], index))
     if short:
         return linears, f"{_free(linears, config, lanes)} of {config.multipliers} multipliers left"

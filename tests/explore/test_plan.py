@@ -111,10 +111,12 @@ def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: Co
     free = config.multipliers - plan.multipliers
     for shape in shapes:
         linear = plan.linears[shape.name]
-        if linear.tile * plan.token_lanes * MX_GROUP > free:
+        twins = [twin for twin in shapes if replace(twin, name=shape.name) == shape]
+        assert all(plan.linears[twin.name].tile == linear.tile for twin in twins)
+        if len(twins) * linear.tile * plan.token_lanes * MX_GROUP > free:
             continue
         now = _both(shape, linear, config, plan.token_lanes)
-        if linear.columns < 16 and columns + linear.columns < config.channels:
+        if linear.columns < 16 and columns + len(twins) * linear.columns < config.channels:
             wider = replace(linear, columns=2 * linear.columns)
             assert _both(shape, wider, config, plan.token_lanes) >= now
         if 2 * linear.n_lanes * MX_GROUP * (4 if shape.group else 8) <= BEAT_BITS:
@@ -135,9 +137,17 @@ def test_no_number_of_token_lanes_is_better(shapes: list[LinearShape], config: C
             assert chosen <= _total(shapes, other, config)
 
 
+def test_twins_grow_together() -> None:
+    """Gate and up of a feed-forward block take what is left only if both can, else down does."""
+    sizes = {"gate": (576, 1536, 0), "up": (576, 1536, 0), "down": (1536, 576, 1)}
+    shapes = [LinearShape(name=n, k=k, n=m, level=level, group=32) for n, (k, m, level) in sizes.items()]
+    plan = explore(shapes, CompileConfig(multipliers=4096, channels=32, token_lanes=2), RATE)
+    assert [plan.linears[name].tile for name in sizes] == [16, 16, 32]
+
+
 def test_names_decide_nothing() -> None:
     shapes = _shapes(np.random.default_rng(3), 6, 32)
-    shapes += [replace(shape, name=f"twin_{shape.name}") for shape in shapes]
+    shapes += [replace(shape, name=f"twin_{shape.name}") for shape in shapes[:3]]
     renamed = [replace(shape, name=f"z{100 - i}") for i, shape in enumerate(shapes)]
     config = CompileConfig(multipliers=4000, channels=24)
     assert list(explore(shapes, config, RATE).linears.values()) == list(
