@@ -1,7 +1,8 @@
 """Feed-forward networks as graphs of kernels: one kernel a logical operation, matmuls as columns.
 
 A value of F features is padded to a multiple of the plan's feature pad, tokens to the token lanes;
-padding holds zeros in memory, and kernels that reduce take the logical extent. A linear becomes
+padding holds zeros in memory, and kernels that reduce take the logical extent. Nodes and tensors have the
+names of their operations and values, with a number behind those that are taken. A linear becomes
 
     quantise (shared by all linears that read the value)
       -> C columns, column c owning the rows n with n % C == c, each fed by its own loads
@@ -11,7 +12,7 @@ padding holds zeros in memory, and kernels that reduce take the logical extent. 
 Everything else works on the tiles in whatever order they come.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -29,6 +30,7 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
+from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
@@ -118,15 +120,22 @@ class _Lowering:
         self._builder = GraphBuilder(config.name, rate=rate)
         self._values: dict[str, _Value] = {}
         self._quantised: dict[str, Mapping[str, Port]] = {}
-        inputs, outputs = {value.name for value in network.inputs}, set(network.outputs)
-        self._taken = inputs | {f"load_{name}" for name in inputs} | {f"store_{name}" for name in outputs}
+        inputs, outputs = [value.name for value in network.inputs], network.outputs
+        named = {*inputs, *(operation.name for operation in network.operations)}
+        buffers = {*SCALARS, "table", "status", *(f"weights_{c}" for c in range(plan.channels))}
+        self._tensors = {
+            name: next(n for n in _numbered(name) if n not in buffers and (n == name or n not in named))
+            for name in (*inputs, *outputs)
+        }
+        self._taken = {f"load_{self._tensors[name]}" for name in inputs}
+        self._taken |= {f"store_{self._tensors[name]}" for name in outputs}
         self._nodes = {operation.name: self._free(operation.name) for operation in network.operations}
-        self._taken |= outputs
+        self._taken |= set(self._tensors.values())
 
     def graph(self) -> Graph:
         for value in self._network.inputs:
             port = self._builder.load(
-                value.name,
+                self._tensors[value.name],
                 self._rows(value.features, self._tokens),
                 shape=(self._tokens, value.features),
                 channel=self._plan.io_channel,
@@ -141,7 +150,7 @@ class _Lowering:
                 raise GraphError(f"output {name!r} is a constant; nothing computes it")
             itensor = self._builder.itensor(result.port)
             self._builder.store(
-                name,
+                self._tensors[name],
                 result.port,
                 shape=(self._tokens, result.features),
                 channel=self._plan.io_channel,
@@ -273,8 +282,7 @@ class _Lowering:
 
     def _free(self, wanted: str) -> str:
         """`wanted`, or with a number behind it where a node or a tensor has that name already."""
-        names = chain([wanted], (f"{wanted}_{i}" for i in count(1)))
-        name = next(n for n in names if not self._taken & {n, f"load_{n}"})
+        name = next(n for n in _numbered(wanted) if not self._taken & {n, f"load_{n}"})
         self._taken |= {name, f"load_{name}"}
         return name
 
@@ -301,6 +309,11 @@ class _Lowering:
     def _padded(self, features: int) -> int:
         pad = self._plan.feature_pad
         return -(-features // pad) * pad
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, then the name with numbers behind it."""
+    return chain([name], (f"{name}_{i}" for i in count(1)))
 
 
 def _column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:

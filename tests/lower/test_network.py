@@ -188,6 +188,22 @@ def test_names_of_operations_may_look_like_parts_of_others() -> None:
     _check_exact(compiled, rng)
 
 
+def test_names_of_values_may_be_those_of_other_buffers() -> None:
+    rng = np.random.default_rng(0)
+    operations = {
+        "status": (linear(rng, 8, 8), "position"),
+        "weights_0": (Binary("add"), "status", "table"),
+        "tiles_1": (Unary("relu"), "status"),
+        "tiles": (Binary("mul"), "tiles_1", "weights_0"),
+    }
+    graph = network({"position": 8, "table": 8}, operations, "tiles", "weights_0", "status")
+    compiled = Compiled(graph, CompileConfig(max_tokens=2, channels=4))
+    names = [tensor.name for tensor in compiled.program.graph.tensors if tensor.role != "constant"]
+    assert names == ["position_1", "table_1", "tiles_2", "weights_0_1", "status_1"]
+    for name in ("load_position_1", "store_tiles_2", "weights_0", "tiles_1"):
+        assert name in compiled.program.graph.by_name
+
+
 @pytest.mark.parametrize(
     ("operations", "outputs", "message"),
     [
