@@ -6,8 +6,9 @@ assemble: the same from a graph of kernels on
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,14 @@ from streamgen.config import CompileConfig
 from streamgen.converters import PingPongParams
 from streamgen.emit import Design, emit
 from streamgen.explore import explore
-from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Program
-from streamgen.graph.plan import Plan
 from streamgen.graph.storage import load_program, save_program
 from streamgen.itensor import infer_converter
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
-from streamgen.report import FifoReport, KernelReport, Report, ResourceReport
+from streamgen.report import FifoReport, KernelReport, Notes, Report, ResourceReport
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Accelerator", "assemble", "compile", "load"]
+
+_NOTES = "notes.json"
 
 
 def compile(
@@ -64,10 +65,10 @@ def compile(
 
     program, schedules = finish(build, plan.token_lanes, largest, config.sizing)
     design = emit(program, config, max_tokens=config.max_tokens)
-    cycles = dict(
-        zip((largest * plan.token_lanes, plan.token_lanes), (s.finish for s in schedules), strict=False)
-    )
-    return Accelerator(design, program, notes=_Notes(plan=plan, scheduled=cycles))
+    corners = (largest * plan.token_lanes, plan.token_lanes)[: len(schedules)]
+    cycles = {tokens: schedule.finish for tokens, schedule in zip(corners, schedules, strict=True)}
+    notes = Notes(choices=plan.reasons, scheduled_cycles=cycles, resources=design.resources)
+    return Accelerator(design, program, notes)
 
 
 def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator":
@@ -77,41 +78,33 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator"
     program, schedules = finish(lambda _: graph, 1, 1, config.sizing)
     fixed = Program(program.graph)
     design = emit(fixed, config, max_tokens=1)
-    return Accelerator(design, fixed, notes=_Notes(scheduled={1: schedules[0].finish}))
+    notes = Notes(choices=(), scheduled_cycles={1: schedules[0].finish}, resources=design.resources)
+    return Accelerator(design, fixed, notes)
 
 
 def load(folder: str | Path) -> "Accelerator":
     """The accelerator that `Accelerator.write` wrote. ValueError or GraphError for a folder that is none."""
-    place = Path(folder)
+    place = Path(folder).resolve()
     program = load_program(place)
-    return Accelerator(None, program, folder=place)
-
-
-@dataclass(frozen=True)
-class _Notes:
-    """What the compiler knows beside the program, for the report."""
-
-    plan: Plan | None = None
-    scheduled: Mapping[int, int] = field(default_factory=dict)
+    try:
+        notes = Notes.from_json((place / _NOTES).read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{place / _NOTES} cannot be read: {error}") from error
+    accelerator = Accelerator(None, program, notes, folder=place)
+    accelerator._running()  # reads the manifest
+    return accelerator
 
 
 class Accelerator:
-    """A design with its golden model; runs on the simulated device, or on what `open_device` opens.
+    """A design with its golden model; runs on the simulated device.
 
     `graph` is the finished graph of the largest run.
     """
 
     def __init__(
-        self,
-        design: Design | None,
-        program: Program,
-        *,
-        folder: Path | None = None,
-        notes: "_Notes | None" = None,
+        self, design: Design | None, program: Program, notes: Notes, *, folder: Path | None = None
     ) -> None:
-        self._design, self._program, self._folder = design, program, folder
-        self._notes = notes or _Notes()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._design, self._program, self._notes, self._folder = design, program, notes, folder
         self._execution: Execution | None = None
         self._memory: MemoryModel | None = None
 
@@ -131,23 +124,23 @@ class Accelerator:
         FileExistsError when the folder exists and is not empty; OSError when it cannot be written. Either
         everything is written or nothing is left.
         """
-        target = Path(folder)
+        target = Path(folder).resolve()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise FileExistsError(f"{target} exists and is not an empty folder; give a new name or remove it")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        made = [place for place in target.parents if not place.exists()]
+        partial = None
         try:
-            if self._design is None:
-                assert self._folder is not None
-                shutil.copytree(self._folder, partial, dirs_exist_ok=True)
-            else:
-                for name, content in self._design.files().items():
-                    (partial / name).write_bytes(content)
-                save_program(self._program, partial)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            self._fill(partial)
             partial.chmod(0o755)
             partial.replace(target)
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            if partial is not None:
+                shutil.rmtree(partial, ignore_errors=True)
+            for place in made:
+                with suppress(OSError):
+                    place.rmdir()
             raise
         self._close()
         self._folder = target
@@ -163,7 +156,10 @@ class Accelerator:
         Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler,
         DeviceError and DeviceTimeoutError when the run fails; the next run starts from a reset.
         """
-        outputs = self._running(memory).run(*map(np.asarray, inputs), timeout=timeout)
+        if memory != self._memory:
+            self._close()
+            self._memory = memory
+        outputs = self._running().run(*map(_array, inputs), timeout=timeout)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def golden(self, *inputs: Any) -> Any:
@@ -174,13 +170,13 @@ class Accelerator:
             outputs, _ = golden.run(self._program.at(tiles), arrays)
             return outputs
 
-        outputs = execution.evaluate(compute, *map(np.asarray, inputs))
+        outputs = execution.evaluate(compute, *map(_array, inputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def report(self) -> Report:
         """Resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
         statuses = [] if self._execution is None else self._execution.statuses
-        manifest, graph, plan = self.manifest, self.graph, self._notes.plan
+        manifest, graph, notes = self.manifest, self.graph, self._notes
         counted = _counted(manifest, statuses)
         columns = [n.params for n in graph.nodes if isinstance(n.params, ColumnParams)]
         total = sum(status.cycles for status in statuses)
@@ -208,30 +204,49 @@ class Accelerator:
             name=manifest.top,
             clock_mhz=manifest.clock_mhz,
             multipliers=sum(c.n_lanes * c.t_lanes * 32 for c in columns),
-            choices=() if plan is None else plan.reasons,
-            resources=_resources(graph, self._design),
+            choices=notes.choices,
+            resources=ResourceReport(parts=notes.resources, available=U55C.resources),
             fifos=fifos,
             passes=tuple(status.cycles for status in statuses),
             kernels=kernels,
             converter_bits=_converter_bits(graph),
-            scheduled_cycles=self._notes.scheduled,
+            scheduled_cycles=notes.scheduled_cycles,
         )
 
-    def _running(self, memory: MemoryModel | None = None) -> Execution:
-        if self._folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="streamgen-")
-            self.write(Path(self._temporary.name, "accelerator"))
+    def _fill(self, folder: Path) -> None:
+        """Write all files of the design, or copy them from where they are."""
+        if self._design is not None:
+            for name, content in self._design.files().items():
+                (folder / name).write_bytes(content)
+            save_program(self._program, folder)
+            (folder / _NOTES).write_text(self._notes.to_json())
+            return
         assert self._folder is not None
-        if self._execution is None or self._memory != memory:
-            self._close()
-            self._memory = memory
-            self._execution = Execution(self._folder, memory=memory)
+        for file in self._folder.iterdir():
+            if file.is_file():
+                shutil.copyfile(file, folder / file.name)
+
+    def _running(self) -> Execution:
+        """The written design, ready to run; written to a folder that lives as long as this object if the
+        user gave none."""
+        if self._folder is None:
+            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            self.write(place)
+        assert self._folder is not None
+        if self._execution is None:
+            self._execution = Execution(self._folder, memory=self._memory)
         return self._execution
 
     def _close(self) -> None:
         if self._execution is not None:
             self._execution.close()
         self._execution = None
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of what may be a torch tensor that wants gradients."""
+    return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 
 def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
@@ -249,23 +264,6 @@ def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[
 
 def _bits(graph: Graph, edge: Any) -> int:
     return next(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
-
-
-def _resources(graph: Graph, design: Design | None) -> ResourceReport:
-    """Promised resources, summed by kind of node; FIFOs, and what stands around the graph."""
-    parts: dict[str, Any] = {}
-
-    def add(kind: str, resources: Any) -> None:
-        parts[kind] = parts[kind] + resources if kind in parts else resources
-
-    for node in graph.nodes:
-        bounds = next(b for b in node.bounds if b is not None)
-        add(type(node.params).__name__.removesuffix("Params"), node.params.cost(bounds).resources)
-    for edge in graph.edges:
-        add("FIFOs", QueueParams(bits=_bits(graph, edge), depth=edge.depth or 1).resources)
-    if design is not None:
-        add("control and masters", design.shell)
-    return ResourceReport(parts=parts, available=U55C.resources)
 
 
 def _converter_bits(graph: Graph) -> int:

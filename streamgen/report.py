@@ -1,6 +1,8 @@
 """What an accelerator is and how its last run went, as values and as text."""
 
+import dataclasses
 import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +11,34 @@ from rich.table import Table
 
 from streamgen.cost import Resources
 
-__all__ = ["FifoReport", "KernelReport", "Report", "ResourceReport"]
+__all__ = ["FifoReport", "KernelReport", "Notes", "Report", "ResourceReport"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """What only the compiler knows: its choices in words, the scheduled cycles by number of tokens, the
+    promised resources by kind of block."""
+
+    choices: tuple[str, ...]
+    scheduled_cycles: Mapping[int, int]
+    resources: Mapping[str, Resources]
+
+    def to_json(self) -> str:
+        """Text that `from_json` turns back into equal notes."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Notes":
+        """ValueError for a text that `to_json` did not make."""
+        value = json.loads(text)
+        try:
+            return cls(
+                choices=tuple(value["choices"]),
+                scheduled_cycles={int(tokens): c for tokens, c in value["scheduled_cycles"].items()},
+                resources={block: Resources(**r) for block, r in value["resources"].items()},
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"these are no notes of the compiler: {error!r}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +79,8 @@ class ResourceReport:
 class Report:
     """Everything that `Accelerator.report()` knows; `str()` prints it as tables.
 
-    cycles: of the last `run` in all, by pass in `passes`; None before the first run. bound: cycles that
-    memory and multipliers alone would need for one pass of the greatest number of tokens.
+    passes: cycles of each pass of the last `run`; none before the first. scheduled_cycles: by number of
+    tokens, what a pass takes in the schedule that sized the FIFOs, where nothing waits for memory.
     """
 
     name: str

@@ -7,6 +7,7 @@ from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import encode
 from streamgen.emit.images import boundary_buffer, constant_images, weights_name
+from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import TopParams, channel_name
 from streamgen.graph import Program
 from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port
@@ -22,13 +23,13 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What is written for a device. images: contents of the weight files, by name. shell: resources of
-    control, bus, counters and masters."""
+    """What is written for a device. images: contents of the weight files, by name. resources: what it
+    promises to use, by kind of block."""
 
     manifest: Manifest
     verilog: str
     images: dict[str, bytes]
-    shell: Resources
+    resources: dict[str, Resources]
 
     def files(self) -> dict[str, bytes]:
         """Contents of all files, by name."""
@@ -42,20 +43,20 @@ class Design:
 def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
 
-    BudgetError is raised before, by the passes; GraphError for descriptors that are not affine.
+    BudgetError when the card has too little for it; GraphError for descriptors that are not affine.
     """
     graph = program.graph
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     stores = {node.name for node in graph.nodes if isinstance(node.params, StoreParams)}
     encoding = encode(program, stores, constants)
-    images = {f"{weights_name(c)}.bin": image for c, image in constant_images(graph).items()}
+    images = constant_images(graph)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role != "constant"]
     control_channel = boundary[0].channel if boundary else 0
     weights = [
         Buffer(
             name=weights_name(c), role="weights", channel=c, bytes=len(image), file=f"{weights_name(c)}.bin"
         )
-        for c, image in constant_images(graph).items()
+        for c, image in images.items()
     ]
     table = Buffer(name="table", role="table", channel=control_channel, bytes=len(encoding.table.pack()))
     counters = [
@@ -73,6 +74,8 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         design_hash=0,
         control_channel=control_channel,
     )
+    resources = promised(top)
+    require_fit(config.name, resources, U55C.resources)
     rate = U55C.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
         top=config.name,
@@ -89,8 +92,13 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         counters=tuple(counters),
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
     )
-    identity = manifest.identity() + "".join(f"{node.name}{node.params!r}" for node in graph.nodes)
+    hardware = [(node.name, node.params, encoding.constants[node.name]) for node in graph.nodes]
+    identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
-    verilog = to_verilog(top.build(), config.name)
-    return Design(replace(manifest, design_hash=digest), verilog, images, top.shell)
+    return Design(
+        manifest=replace(manifest, design_hash=digest),
+        verilog=to_verilog(top.build(), config.name),
+        images={f"{weights_name(c)}.bin": image for c, image in images.items()},
+        resources=resources,
+    )

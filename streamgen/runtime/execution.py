@@ -117,6 +117,8 @@ class Execution:
             self.manifest = Manifest.from_json(path.read_text())
         except FileNotFoundError as error:
             raise ValueError(f"{self.folder} holds no written accelerator: no manifest.json") from error
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} is no manifest: {error}") from error
 
     def _buffers(self, role: str) -> list[Buffer]:
         return [buffer for buffer in self.manifest.buffers if buffer.role == role]
