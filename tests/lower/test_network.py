@@ -138,6 +138,17 @@ def _several(rng: np.random.Generator) -> LogicalGraph:
     return network({"x": 5, "y": 64}, operations, "u", "v", "s")
 
 
+def _padding(rng: np.random.Generator) -> LogicalGraph:
+    """The padding of a sigmoid is 1/2, far above its values: the matmul behind it must not see it."""
+    operations = {
+        "c": (Constant(np.full(40, -12, np.float32)),),
+        "low": (Binary("add"), "x", "c"),
+        "s": (Unary("sigmoid"), "low"),
+        "y": (linear(rng, 5, 40), "s"),
+    }
+    return network({"x": 40}, operations, "y")
+
+
 NETWORKS = {
     "odd sizes": lambda rng: _mlp(rng, 7, 13, 5, bias=True),
     "one feature": lambda rng: _mlp(rng, 1, 1, 1, bias=True),
@@ -147,6 +158,7 @@ NETWORKS = {
     "twice": _twice,
     "constants": _constants,
     "several": _several,
+    "padding": _padding,
     "no matmul": lambda rng: network({"x": 17}, {"y": (Unary("silu"), "x")}, "y"),
 }
 
