@@ -1,0 +1,96 @@
+"""The least cycles in which memory and multipliers can do the work of a graph.
+
+A stage is all matmul columns with equally many columns before them on their longest path. They can work
+side by side; the next stage needs their results. With the rate of one channel in bytes a cycle,
+
+    cycles of a stage >= max(bytes of its constants / (rate * channels its columns own),
+                             products / multipliers)
+
+and the stages of a graph follow one another. Bytes are those that the loads read, tokens those that the
+user gave; padded rows and features count.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from streamgen.formats import MX_GROUP
+from streamgen.graph import Graph
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.packing import BEAT_BYTES, MemoryLayout
+
+__all__ = ["Stage", "least_cycles", "stages"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """columns: names of the nodes. products: weights times tokens. bytes: of constants, over `channels`."""
+
+    columns: tuple[str, ...]
+    products: int
+    multipliers: int
+    bytes: int
+    channels: tuple[int, ...]
+
+    def memory_cycles(self, rate: Fraction) -> float:
+        """Cycles that the channels need at `rate` beats a cycle each."""
+        return float(self.bytes / (rate * BEAT_BYTES * len(self.channels)))
+
+    @property
+    def compute_cycles(self) -> float:
+        """Cycles that the multipliers need."""
+        return self.products / self.multipliers
+
+    def cycles(self, rate: Fraction) -> float:
+        """The larger of both."""
+        return max(self.memory_cycles(rate), self.compute_cycles)
+
+
+def least_cycles(found: Sequence[Stage], rate: Fraction) -> float:
+    """Cycles of all stages, one after the other. rate: beats a cycle of one channel."""
+    return sum(stage.cycles(rate) for stage in found)
+
+
+def stages(graph: Graph, tokens: int) -> list[Stage]:
+    """The stages of a graph of one phase in a run of `tokens` tokens, in order."""
+    level: dict[str, int] = {}
+    members: dict[int, list[str]] = {}
+    for node in graph.nodes:
+        level[node.name] = max((level[e.source.node] for e in graph.inputs_of(node.name)), default=0)
+        if isinstance(node.params, ColumnParams):
+            members.setdefault(level[node.name], []).append(node.name)
+            level[node.name] += 1
+    return [_stage(graph, names, tokens) for _, names in sorted(members.items())]
+
+
+def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
+    constants = {tensor.node: tensor for tensor in graph.tensors if tensor.role == "constant"}
+    products = multipliers = total = 0
+    channels = set()
+    for name in names:
+        node = graph.node(name)
+        (bounds,) = node.bounds
+        assert isinstance(node.params, ColumnParams) and bounds is not None
+        products += tokens * bounds["n"] * bounds["k"]
+        multipliers += node.params.tile_results * MX_GROUP
+        for load in _feeders(graph, name):
+            if load in constants:
+                itensor = graph.tensor_itensor(constants[load])
+                total += MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
+                channels.add(constants[load].channel)
+    return Stage(
+        columns=tuple(names),
+        products=products,
+        multipliers=multipliers,
+        bytes=total,
+        channels=tuple(sorted(channels)),
+    )
+
+
+def _feeders(graph: Graph, name: str) -> Iterator[str]:
+    """Nodes that feed a node through chains of nodes with one input each (converters)."""
+    for edge in graph.inputs_of(name):
+        source = edge.source.node
+        while len(before := list(graph.inputs_of(source))) == 1:
+            source = before[0].source.node
+        yield source

@@ -1,0 +1,80 @@
+"""A run takes hardly more cycles than memory and multipliers need. Cycle counts repeat exactly."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import streamgen
+from sim.bound import least_cycles, stages
+from streamgen.explore import explore
+from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
+from streamgen.lower import linear_shapes, lower_network, quantise_weights
+
+ALLOWANCE = 1.15
+LATENCY = 200  # cycles of a stage
+
+
+def _hold(accelerator: streamgen.Accelerator, tokens: int, features: int) -> None:
+    """One run: golden bit for bit, and the cycles within the allowance."""
+    x = np.random.default_rng(tokens).normal(size=(tokens, features)).astype(np.float32)
+    assert accelerator.run(x).tobytes() == accelerator.golden(x).tobytes()
+    timing = accelerator.manifest.memory
+    found = stages(accelerator.graph, tokens)
+    bound = least_cycles(found, Fraction(timing.beats, timing.cycles))
+    cycles = accelerator.report().cycles
+    assert cycles is not None
+    assert bound <= cycles <= ALLOWANCE * bound + LATENCY * len(found)
+
+
+def _block() -> FeedForward:
+    """128 -> 256 -> 128."""
+    torch.manual_seed(0)
+    shapes = ((128, 256), (128, 256), (256, 128))
+    return FeedForward(*(torch.nn.Linear(k, n, bias=False) for k, n in shapes)).eval()
+
+
+CONFIG = streamgen.CompileConfig(name="small", max_tokens=4, multipliers=192, channels=4)
+
+
+@pytest.fixture(scope="module")
+def small() -> streamgen.Accelerator:
+    """The small block with as few multipliers as two token lanes need."""
+    return streamgen.compile(_block(), (torch.zeros(4, 128),), CONFIG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_small_block(small: streamgen.Accelerator, tokens: int) -> None:
+    _hold(small, tokens, 128)
+
+
+@pytest.mark.slow
+def test_demo_block() -> None:
+    """The block of `make demo`, which also finds this simulator in the cache."""
+    module = load_feed_forward(default_checkpoint(), layer=0)
+    config = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=1536, channels=8)
+    accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config)
+    for tokens in (1, 16):
+        _hold(accelerator, tokens, 576)
+
+
+def test_stages() -> None:
+    """Bytes and multipliers of the bound, counted by hand from the shapes."""
+    network = import_module(_block(), (torch.zeros(4, 128),))
+    weights = quantise_weights(network, CONFIG)
+    plan = explore(linear_shapes(network, weights), CONFIG, 0.7)
+    first, second = stages(lower_network(network, weights, plan, CONFIG, 0.7, tiles=1), tokens=3)
+    assert {name.split("_")[0] for name in first.columns} == {"gate", "up"}
+    assert {name.split("_")[0] for name in second.columns} == {"down"}
+    assert (first.products, second.products) == (3 * 2 * 128 * 256, 3 * 128 * 256)
+    assert first.multipliers + second.multipliers == plan.multipliers
+    for stage, matmuls, n, k in ((first, 2, 256, 128), (second, 1, 128, 256)):
+        # codes of 4 bits, a scale and a minimum of 8 bits for each group of 32, 32 bits a row
+        assert stage.bytes == matmuls * (n * k // 2 + n * k // 32 * 2 + n * 4)
+        assert len(stage.channels) == len(stage.columns)
+    memory = [stage.bytes / (64 * 0.25 * len(stage.channels)) for stage in (first, second)]
+    assert [stage.memory_cycles(Fraction(1, 4)) for stage in (first, second)] == memory
+    compute = [stage.products / stage.multipliers for stage in (first, second)]
+    assert least_cycles((first, second), Fraction(1, 4)) == sum(map(max, memory, compute))
