@@ -16,8 +16,11 @@ ALLOWANCE = 1.15
 LATENCY = 200  # cycles of a stage
 
 
-def _hold(accelerator: streamgen.Accelerator, tokens: int, features: int) -> None:
-    """One run: golden bit for bit, and the cycles within the allowance."""
+def _hold(accelerator: streamgen.Accelerator, tokens: int, features: int, frame: int = 0) -> None:
+    """One run: golden bit for bit, and the cycles within the allowance.
+
+    frame: memory latencies of the run itself that count, beside those of its stages.
+    """
     x = np.random.default_rng(tokens).normal(size=(tokens, features)).astype(np.float32)
     assert accelerator.run(x).tobytes() == accelerator.golden(x).tobytes()
     timing = accelerator.manifest.memory
@@ -25,7 +28,7 @@ def _hold(accelerator: streamgen.Accelerator, tokens: int, features: int) -> Non
     bound = least_cycles(found, Fraction(timing.beats, timing.cycles))
     cycles = accelerator.report().cycles
     assert cycles is not None
-    assert bound <= cycles <= ALLOWANCE * bound + LATENCY * len(found)
+    assert bound <= cycles <= ALLOWANCE * bound + LATENCY * len(found) + frame * timing.latency
 
 
 def _block() -> FeedForward:
@@ -47,7 +50,8 @@ def small() -> streamgen.Accelerator:
 @pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_small_block(small: streamgen.Accelerator, tokens: int) -> None:
-    _hold(small, tokens, 128)
+    """Here the three accesses that wait for one another weigh: phase table, input, response of the store."""
+    _hold(small, tokens, 128, frame=3)
 
 
 @pytest.mark.slow
