@@ -157,18 +157,19 @@ class Dot(wiring.Component):
 
     def _products(self, m: Module) -> list[Value]:
         p = self.params
+        # Whole vectors in one register, and the differences lane by lane: a simulator copies the former fast
+        # and is slow with wide vectors that are put together from small fields.
+        codes, lows = registered(m, self.codes), registered(m, self.low)
         products = []
         for j in range(K_LANES):
-            # lane by lane from the first register on: a simulator is slow with wide vectors of small fields
-            code = registered(m, self.codes.word_select(j, 8).as_signed())
-            low = self.low.word_select(j, p.weight_bits).as_signed()
-            weight: Value = registered(m, low)
+            weight: Value = lows.word_select(j, p.weight_bits).as_signed()
             if p.rows == 2:
                 extended = Signal(signed(p.field_bits), name=f"low_{j}")
                 m.d.comb += extended.eq(weight)
+                borrow = self.low.word_select(j, p.weight_bits)[-1]
                 high = self.high.word_select(j, p.weight_bits).as_signed()
-                weight = Cat(extended, registered(m, (high - low[-1])[: p.weight_bits + 1])).as_signed()
-            products.append(registered(m, registered(m, weight * code)))
+                weight = Cat(extended, registered(m, (high - borrow)[: p.weight_bits + 1])).as_signed()
+            products.append(registered(m, registered(m, weight * codes.word_select(j, 8).as_signed())))
         return products
 
     def _dots(self, m: Module, terms: list[Value]) -> list[Value]:

@@ -42,7 +42,8 @@ COMMON = (
     "-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-DVERILATOR=1", "-DVM_COVERAGE=0",
     "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 )  # fmt: skip
-FAST = ("-O2", "-march=native" if platform.machine() == "x86_64" else "-O2")
+# -O2 takes twice as long to build and simulates 1.1 times as fast.
+FAST = ("-O1", *(("-march=native",) if platform.machine() == "x86_64" else ()))
 SLOW = ("-O0",)  # for code that runs once, when a model is created
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
 KEPT = 50  # libraries in the cache; the least recently used go first
