@@ -36,7 +36,7 @@ def require_fit(name: str, parts: dict[str, Resources], available: Resources) ->
             largest = max(parts, key=lambda part: getattr(parts[part], resource))
             share = getattr(parts[largest], resource) / need
             short.append(
-                f"{need:,.0f} {text} of {have:,.0f}, {need - have:,.0f} too many "
+                f"{_number(need)} {text} of {_number(have)}, {_number(need - have)} too many "
                 f"({share:.0%} of them for {largest})"
             )
     if short:
@@ -45,3 +45,7 @@ def require_fit(name: str, parts: dict[str, Resources], available: Resources) ->
             "Lower CompileConfig.multipliers or token_lanes (logic, DSP), prefetch_beats or max_tokens "
             "(memory), or split the module"
         )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")

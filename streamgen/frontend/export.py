@@ -6,6 +6,7 @@ rest must be in the table below. What is not is collected, and reported together
 stands in and the source line that made it.
 """
 
+import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,7 @@ RENAMES = {
     aten.unsqueeze.default,
     aten.view.default,
 }
+KNOWN = {aten.linear.default, operator.getitem, *UNARY, *BINARY, *RENAMES}
 SUPPORTED = (
     "Linear; ReLU, Sigmoid, SiLU; + and * of two tensors of one shape, or of a tensor with a scalar or a "
     "parameter of shape [features]; Dropout in eval mode; views that keep the last dimension"
@@ -157,8 +159,10 @@ class _Importer:
         """Append the operation of one call, or note why it cannot be."""
         target: Any = node.target
         sources = node.all_input_nodes
-        if any(source in self.failed for source in sources):
+        if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
+            if target not in KNOWN:
+                self.problems.append(f"{_where(node)}: {target}")
             return
         try:
             if all(source in self.tensors for source in sources):

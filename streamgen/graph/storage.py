@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ from streamgen.itensor import ITensor
 __all__ = ["load_program", "save_program"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, GraphError),
+)
 
 
 def save_program(program: Program, folder: Path) -> None:
@@ -62,15 +67,7 @@ def load_program(folder: Path) -> Program:
         with (folder / _CONSTANTS).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             constants = {name: archive[name] for name in archive.files}
         return _program(document, constants)
-    except (
-        OSError,
-        KeyError,
-        TypeError,
-        IndexError,
-        json.JSONDecodeError,
-        zipfile.BadZipFile,
-        ValueError,
-    ) as error:
+    except _UNREADABLE as error:
         raise GraphError(f"{folder} holds no readable program: {error}") from error
 
 

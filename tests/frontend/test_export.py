@@ -182,6 +182,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
         f"  {place}: {problem}"
         for place, problem in (
             (f"block.1 (LayerNorm), {_where('y = self.block(x)')}", "aten.layer_norm.default"),
+            (f"{root}, {_where('functional.gelu(y)')}", "aten.gelu.default"),
             (f"{root}, {_where('alpha=2)')}", "aten.add.Tensor: alpha is 2, only 1 can be compiled"),
             (f"{root}, {_where('x.transpose(0, 1)')}", "aten.transpose.int"),
             (f"{root}, {_where('x[:1]')}", "aten.slice.Tensor"),
