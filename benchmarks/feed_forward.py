@@ -25,7 +25,7 @@ from streamgen.graph.ops import LogicalGraph
 from streamgen.lower import linear_shapes, lower_network, quantise_weights
 
 TOKENS = (1, 16)
-CONFIG = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=1536, channels=8)
+CONFIG = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
 ALLOWANCE = 1.15  # of the bound, beside a latency for each stage
 LATENCY = 200
 OPEN_DEVICE = """
@@ -42,7 +42,7 @@ def main() -> None:
     inputs = {tokens: rng.normal(size=(tokens, 576)).astype(np.float32) for tokens in TOKENS}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "feed_forward")
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config=CONFIG)
         accelerator.write(folder)
         seconds = time.perf_counter() - start
@@ -102,7 +102,7 @@ def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:
         "w8": {"weights": "w8"},
     }
     for name, choice in formats.items():
-        config = streamgen.CompileConfig(max_tokens=16, multipliers=1536, channels=8, **choice)
+        config = streamgen.CompileConfig(max_tokens=16, multipliers=768, channels=4, **choice)
         y = golden_outputs(network, config, x)
         error = np.linalg.norm(y - reference) / np.linalg.norm(reference)
         print(f"golden against torch float32, {name}: relative error {error:.5f}")
