@@ -13,10 +13,10 @@ test: $(STAMP)  ## quick tests (at most 12 minutes on 2 cores)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
-	$(RUN)/pytest -n $(WORKERS) -m "not slow"
+	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 check: $(STAMP)  ## everything slow: campaigns, sweeps, benchmarks' promises (at most 50 minutes)
-	$(RUN)/pytest -n $(WORKERS) -m slow --timeout 1500
+	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m slow --timeout 1500
 
 demo: $(STAMP)  ## the main job: PyTorch to Verilog to a cycle-accurate run, equal to golden bit for bit
 	$(RUN)/python examples/feed_forward.py
