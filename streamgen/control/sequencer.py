@@ -35,7 +35,7 @@ _LAYER_BITS = 16
 _TILES_BITS = 16
 _SLOT_BITS = 128
 _SLOTS = 8 * BEAT_BYTES // _SLOT_BITS
-_AHEAD = 4  # walks asked for and not yet begun
+_AHEAD = 2  # walks asked for and not yet begun
 _SLOT_SIGNALS = ("slot_valid", "advance", "step", "opens", "wrong", "hold")
 
 _Walk = data.StructLayout({"beats": _BEATS_BITS, "final": _BEATS_BITS, "layer": _LAYER_BITS, "last": 1})
