@@ -10,7 +10,6 @@ import ctypes
 import fcntl
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,25 +26,27 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.runtime.sharing import sharing
 
 __all__ = ["Progress", "build", "cache_folder", "load", "package_folder"]
 
 Progress = Callable[[str], None]
 
 HERE = Path(__file__).parent
-DRIVER = ("device.cpp", "memory.h")
+DRIVER = ("device.cpp", "memory.h", "sharing.py")
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
-    "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000",
+    "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",
 )  # fmt: skip
 COMMON = (
     "-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-DVERILATOR=1", "-DVM_COVERAGE=0",
     "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 )  # fmt: skip
-# -O2 takes twice as long to build and simulates 1.1 times as fast.
-FAST = ("-O1", *(("-march=native",) if platform.machine() == "x86_64" else ()))
+# Vectors are slower: they are stored in parts and loaded as a whole.
+FAST = ("-O2", "-fno-tree-vectorize")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
+UNIT_BYTES = 300_000  # of C++ in one compilation, besides the headers
 KEPT = 50  # libraries in the cache; the least recently used go first
 DIGEST_BYTES = 32
 
@@ -114,14 +115,11 @@ def _build(
             progress(f"translating {', '.join(file.name for file in sources)}")
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
-            files = [str(file.resolve()) for file in sources]
+            rules = folder / "sharing.vlt"
+            rules.write_text(sharing("\n".join(file.read_text() for file in sources), top))
+            files = [str(file.resolve()) for file in (rules, *sources)]
             _run(_verilator(), *VERILATOR_FLAGS, "--top-module", top, "--Mdir", place, *files)
-            once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
-            often = [*sorted(folder.glob("*.cpp")), HERE / "device.cpp"]
-            slow = folder / "slow.cc"
-            slow.write_text("".join(f'#include "{file.name}"\n' for file in once))
-            own = [(slow, SLOW), *((file, FAST) for file in often if file not in once)]
-            objects = _compile(compiler, own, folder, progress)
+            objects = _compile(compiler, _units(folder), folder, progress)
             objects += _verilated(*toolchain, folder, library.parent)
             _run(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
             _keep(folder / "library", library)
@@ -130,13 +128,30 @@ def _build(
     progress(f"built the simulator in {time.monotonic() - started:.1f} s")
 
 
+def _units(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
+    """What to compile with which flags: the files that Verilator wrote, several in a unit, and the driver."""
+    once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
+    often = sorted(file for file in folder.glob("*.cpp") if file not in once)
+    bundles: list[list[Path]] = [[]]
+    for file in often:
+        if sum(other.stat().st_size for other in bundles[-1]) > UNIT_BYTES:
+            bundles.append([])
+        bundles[-1].append(file)
+    units = [(HERE / "device.cpp", _fast())]
+    for i, (files, flags) in enumerate([(once, SLOW), *((bundle, _fast()) for bundle in bundles)]):
+        unit = folder / f"unit{i}.cc"
+        unit.write_text("".join(f'#include "{file.name}"\n' for file in files))
+        units.append((unit, flags))
+    return units
+
+
 def _verilated(compiler: str, version: str, folder: Path, cache: Path) -> list[Path]:
     """The objects of Verilator's own library, which all designs share."""
     include = package_folder() / "include"
-    key = hashlib.sha256(repr((version, COMMON, SLOW)).encode()).hexdigest()[:32]
+    key = hashlib.sha256(repr((version, COMMON, _fast())).encode()).hexdigest()[:32]
     objects = [cache / f"{key}-{name}.o" for name in ("verilated", "verilated_threads")]
     if not all(map(_intact, objects)):
-        files = [(include / f"{name}.cpp", SLOW) for name in ("verilated", "verilated_threads")]
+        files = [(include / f"{name}.cpp", _fast()) for name in ("verilated", "verilated_threads")]
         for made, kept in zip(_compile(compiler, files, folder, lambda _: None), objects, strict=True):
             _keep(made, kept)
     return objects
@@ -183,21 +198,22 @@ def _verilator() -> str:
 
 
 def _toolchain() -> tuple[str, str]:
-    """The C++ compiler, and what else decides over the machine code: versions, the processor."""
+    """The C++ compiler, and the versions of it and of Verilator."""
     tool = metadata.version("verilator") if package_folder() else ""
     for name in (os.environ.get("CXX"), "g++", "clang++"):
         if name and (path := shutil.which(name)):
-            return path, f"{_run(path, '--version').splitlines()[0]}, verilator {tool}, {_processor()}"
+            return path, f"{_run(path, '--version').splitlines()[0]}, verilator {tool}"
     raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
 
 
-def _processor() -> str:
-    """The instruction sets of this processor, which -march=native uses."""
+@lru_cache(maxsize=1)
+def _fast() -> tuple[str, ...]:
+    """Flags for the code that runs every cycle, for this processor."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
-        return platform.machine()
-    return next((line for line in lines if line.startswith("flags")), platform.machine())
+        known = set()
+    return (*FAST, "-march=x86-64-v3") if {"avx2", "bmi2", "fma"} <= known else FAST
 
 
 def _run(*command: str) -> str:
