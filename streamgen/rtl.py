@@ -155,6 +155,12 @@ def rtlil_to_verilog(text: str) -> str:
     # What depends on the work that Yosys did before in this process: a number in one name, and the order
     # of assignments that follow one another.
     verilog = re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
+    # An extended sign comes as the same bit many times over, which a simulator puts together bit by bit.
+    verilog = re.sub(
+        r"(?<=[{ ])((?:\\\S+ |\w+ ?)\[\d+\])((?:, \1){2,})(?=[, }])",
+        lambda run: f"{{{1 + run[2].count(', ')}{{{run[1]}}}}}",
+        verilog,
+    )
     return re.sub(
         r"(?:^  assign [^\n]*;\n)+",
         lambda run: "".join(sorted(run[0].splitlines(keepends=True))),
