@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from itertools import permutations
 from math import prod
 from pathlib import Path
 
@@ -368,3 +369,13 @@ def test_damaged_folder(tmp_path: Path) -> None:
         accelerator.run(X)
     (place / "design.v").write_text(design)
     assert same(accelerator.run(X), accelerator.golden(X))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_devices_close_in_any_order(folder: Path, order: tuple[int, ...]) -> None:
+    executions = [Execution(folder) for _ in order]
+    for execution in executions:
+        assert works(execution)
+    for i in order:
+        executions[i].close()
+        assert all(works(executions[j]) for j in order[order.index(i) + 1 :])

@@ -112,9 +112,17 @@ struct Device {
     uint64_t cycles = 0;
     std::string error;
 
-    Device() : top(std::make_unique<Vdesign>(&context, "")), channels(CHANNEL_COUNT) {
+    Device() : channels(CHANNEL_COUNT) {
+        Verilated::threadContextp(&context);
+        top = std::make_unique<Vdesign>(&context, "");
         const std::string problems = connect(*top, control) + connect(*top, channels);
         if (!problems.empty()) error = "the design does not have the pins of the manifest:" + problems;
+    }
+
+    // Verilator's scopes leave the context that is the thread's, whichever device used it last.
+    ~Device() {
+        Verilated::threadContextp(&context);
+        top.reset();
     }
 
     void cycle() {
