@@ -7,8 +7,9 @@ first time equal params are met.
 """
 
 import hashlib
-import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from amaranth.hdl import Fragment
 from amaranth.hdl._ast import SignalDict
 from amaranth.hdl._ir import PortDirection, build_netlist  # no public names for these
 from amaranth.lib import wiring
+
+from streamgen.errors import StreamgenError
 
 __all__ = [
     "Buildable",
@@ -152,8 +155,8 @@ def rtlil_to_verilog(text: str) -> str:
         "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
         writer="write_verilog -norename",
     )
-    # What depends on the work that Yosys did before in this process: a number in one name, and the order
-    # of assignments that follow one another.
+    # What depends on all else that Yosys converts: a number in one name, and the order of assignments that
+    # follow one another.
     verilog = re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
     # An extended sign comes as the same bit many times over, which a simulator puts together bit by bit.
     verilog = re.sub(
@@ -170,30 +173,33 @@ def rtlil_to_verilog(text: str) -> str:
 
 
 def run_yosys(text: str, *commands: str, writer: str) -> str:
-    """Run Yosys commands on RTLIL in this process, silently; return what the command `writer` writes."""
-    from pyosys import libyosys as ys  # slow to load, so only where it is needed
+    """Run Yosys commands on RTLIL, silently; return what the command `writer` writes.
 
+    It runs in a process of its own, since an error inside Yosys ends its process without a word to Python.
+    Raises StreamgenError with the last lines that Yosys printed when it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "source"), Path(folder, "target")
         source.write_text(text)
-        design = ys.Design()
-        with _Quiet():
-            for command in (f"read_rtlil {source}", *commands, f"{writer} {target}"):
-                ys.run_pass(command, design)
+        script = (f"read_rtlil {source}", *commands, f"{writer} {target}")
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN_COMMANDS, *script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode or not target.exists():
+            lines = [line for line in done.stdout.splitlines() if line.strip()]
+            raise StreamgenError("\n  ".join(["Yosys failed; it printed last:", *lines[-_LAST_LINES:]]))
         return target.read_text()
 
 
-class _Quiet:
-    """Send what native code prints on file descriptor 1 and 2 to nowhere."""
-
-    def __enter__(self) -> None:
-        self._saved = [os.dup(1), os.dup(2)]
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        os.close(null)
-
-    def __exit__(self, *_: object) -> None:
-        for target, saved in zip((1, 2), self._saved, strict=True):
-            os.dup2(saved, target)
-            os.close(saved)
+_RUN_COMMANDS = """
+import sys
+from pyosys import libyosys
+design = libyosys.Design()
+for command in sys.argv[1:]:
+    libyosys.run_pass(command, design)
+"""
+_LAST_LINES = 8

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from sim.bench import random_tokens, run
 from sim.lint import lint
+from streamgen.errors import StreamgenError
 from streamgen.fifo.queue import QueueParams
 from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
 from streamgen.stream import (
@@ -183,13 +184,6 @@ def test_same_input_same_bytes():
         assert done.stdout.strip() == expected
 
 
-def test_same_bytes_whatever_yosys_did_before():
-    before = digest()
-    source = rtlil.convert(SelectParams(bits=24, ports=3).build(), name="select")
-    run_yosys(source, "synth -top select", writer="write_rtlil")
-    assert digest() == before
-
-
 def digest():
     text = to_verilog(Chain()) + to_verilog(Rows(2)) + to_verilog(SelectParams(bits=8, ports=5).build())
     return hashlib.sha256(text.encode()).hexdigest()
@@ -250,3 +244,11 @@ def test_an_output_that_nothing_drives_is_an_output():
     text = to_verilog(Idle(), "idle")
     assert re.search(r"^  output \[2:0\] idle;", text, re.MULTILINE)
     assert re.search(r"assign idle += 3'h0", text)
+
+
+def test_run_yosys_says_why_it_failed():
+    with pytest.raises(StreamgenError) as error:
+        run_yosys("module \\a\nend\n", "hierarchy -check -top b", writer="write_json")
+    lines = str(error.value).splitlines()
+    assert lines[0] == "Yosys failed; it printed last:"
+    assert lines[-1] == "  ERROR: Module `b' not found!"
