@@ -1,7 +1,9 @@
 """What a component costs after synthesis for the card: cells, and the deepest path in LUT levels.
 
-Yosys `synth_xilinx -family xcup`, flattened, in this process. The counts are upper bounds: no DSP
-registers are packed and nothing is optimised by placement.
+    check_resources(params, bounds)     the promise of a kernel, converter, DMA or block against synthesis
+
+Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: no DSP registers are packed, carry
+chains are CARRY4 and nothing is optimised by placement.
 
 * A LUT of any size counts 1, a LUT memory or shift register the LUTs it occupies; carry chains and the
   multiplexers behind LUTs are free. BRAM counts RAMB36.
@@ -13,15 +15,21 @@ registers are packed and nothing is optimised by placement.
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from amaranth.lib import wiring
 
+from streamgen.contract import Bounds
 from streamgen.cost import Resources
 from streamgen.rtl import Library, run_yosys, to_rtlil
 
-__all__ = ["Synthesis", "synthesise"]
+__all__ = ["MAX_LEVELS", "SLACK", "Synthesis", "check_all", "check_resources", "promised", "synthesise"]
+
+MAX_LEVELS = 8  # LUT levels between registers
+# How far a small block may be off, where 20 % of it is less.
+SLACK = Resources(lut=20, ff=20, dsp=0, bram=0, uram=0)
 
 # LUTs that one cell occupies.
 _LUT_CELLS = {
@@ -68,6 +76,51 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
     )
     modules = json.loads(text)["modules"]
     return [_count(modules[name]) for name in names]
+
+
+def promised(params: Any, bounds: Bounds | None = None) -> Resources:
+    """What params promise: by `cost(bounds)`, without bounds by their attribute `resources`."""
+    found: Resources = params.resources if bounds is None else params.cost(bounds).resources
+    return found
+
+
+def check_resources(
+    params: Any, bounds: Bounds | None = None, *, tolerance: float = 0.2, levels: int = MAX_LEVELS
+) -> Synthesis:
+    """Synthesise what `params.build()` makes and hold the promise to it.
+
+    AssertionError, with every figure, when a resource promised differs from the one found by more than
+    `tolerance` of what was found and by more than SLACK, or when a path is longer than `levels`.
+    """
+    (found,) = check_all([(params, bounds)], tolerance=tolerance, levels=levels)
+    return found
+
+
+def check_all(
+    cases: Sequence[tuple[Any, Bounds | None]], *, tolerance: float = 0.2, levels: int = MAX_LEVELS
+) -> list[Synthesis]:
+    """`check_resources` of many (params, bounds) in one run of Yosys; the error lists all that fail."""
+    measured = synthesise(*(params.build() for params, _ in cases))
+    wrong = []
+    for (params, bounds), found in zip(cases, measured, strict=True):
+        faults = _faults(promised(params, bounds), found, tolerance, levels)
+        if faults:
+            wrong.append("\n  ".join([f"{params}", *faults]))
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+    return measured
+
+
+def _faults(promise: Resources, found: Synthesis, tolerance: float, levels: int) -> list[str]:
+    faults = []
+    for field in fields(Resources):
+        said, is_so = getattr(promise, field.name), getattr(found.resources, field.name)
+        if abs(said - is_so) > max(tolerance * is_so, getattr(SLACK, field.name)):
+            share = f"{said / is_so - 1:+.0%}" if is_so else "none found"
+            faults.append(f"{field.name}: {said:g} promised, {is_so:g} found ({share})")
+    if found.levels > levels:
+        faults.append(f"a path of {found.levels} LUT levels, {levels} are allowed: {' -> '.join(found.path)}")
+    return faults
 
 
 def _count(netlist: dict[str, Any]) -> Synthesis:

@@ -1,5 +1,6 @@
 """sim.synthesis: counts and levels of circuits whose answer is known."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -8,7 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from sim.synthesis import synthesise
+from sim.synthesis import check_resources, synthesise
+from streamgen.cost import Cost, Resources
 from streamgen.rtl import Shared
 from streamgen.stream import RegisterSliceParams
 
@@ -105,3 +107,38 @@ class Loop(wiring.Component):
 def test_combinational_loop_is_an_error():
     with pytest.raises(ValueError, match="is part of a combinational loop"):
         synthesise(Loop())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdderParams:
+    """b + a, registered before and after; promises whatever it is told to."""
+
+    lut: int
+    ff: int
+
+    @property
+    def resources(self):
+        return Resources(lut=self.lut, ff=self.ff)
+
+    def cost(self, bounds):
+        return Cost(resources=self.resources, ii=1.0, latency=1, cycles=bounds["tokens"])
+
+    def build(self):
+        return Circuit(64, lambda m, a, b: a + b)
+
+
+def test_a_promise_within_a_fifth_holds():
+    found = check_resources(AdderParams(lut=70, ff=200))
+    assert (found.resources.ff, found.levels) == (193, 2)
+    assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == found
+
+
+def test_what_is_promised_and_is_not_so():
+    liar = AdderParams(lut=200, ff=100)
+    with pytest.raises(AssertionError) as error:
+        check_resources(liar, levels=1)
+    head, lut, ff, path = str(error.value).split("\n")
+    assert head == "AdderParams(lut=200, ff=100)"
+    assert re.fullmatch(r"  lut: 200 promised, 6[45] found \(\+2\d\d%\)", lut)
+    assert ff == "  ff: 100 promised, 193 found (-48%)"
+    assert re.fullmatch(r"  a path of 2 LUT levels, 1 are allowed: register_.* -> o\[\d+\]\.D", path)
