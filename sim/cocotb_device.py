@@ -70,7 +70,7 @@ class CocotbDevice(Device):
     ) -> None:
         super().__init__(manifest)
         timing = manifest.memory
-        self._memory = memory or MemoryModel(
+        self.memory = memory or MemoryModel(
             rate=Fraction(timing.beats, timing.cycles), latency=timing.latency
         )
         self._reads, self._timeout_cycles = list(reads), timeout_cycles
@@ -104,7 +104,7 @@ class CocotbDevice(Device):
     def wait(self, timeout: float = 600.0) -> None:
         ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
         registers = sorted(self._registers.items())
-        job = Job(self._memory, ports, self.errors, registers, self._reads, self._timeout_cycles)
+        job = Job(self.memory, ports, self.errors, registers, self._reads, self._timeout_cycles)
         path = Path(self._place.name, "job.pickle")
         path.write_bytes(pickle.dumps(job))
         log = Path(self._place.name, "run.log")

@@ -50,7 +50,7 @@ def test_same_results_and_the_same_status(
         (expected,) = device.run(X)
         assert same(expected, tiny().golden(X))
         assert device.device.error_word() == 0
-        _device(cocotb)._memory = memory or device.device.memory
+        _device(cocotb).memory = memory or device.device.memory
         (result,) = cocotb.run(X)
         assert same(result, expected)
         assert cocotb.statuses == device.statuses
@@ -63,7 +63,7 @@ def test_error_response(folder: Path, cocotb: Execution) -> None:
     messages = []
     with Execution(folder) as simulated:
         simulated.device.inject_error("weights_0", 0)
-        device._memory = simulated.device.memory
+        device.memory = simulated.device.memory
         for execution in (cocotb, simulated):
             with pytest.raises(DeviceError) as error:
                 execution.run(X)

@@ -36,7 +36,7 @@ def cocotb(folder):
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 def test_same_results_in_the_same_cycles(folder, cocotb, model):
-    cocotb._memory = model
+    cocotb.memory = model
     with simulated(folder, manifest(2), model) as device:
         images = {}
         for which in (device, cocotb):
