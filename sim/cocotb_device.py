@@ -90,7 +90,7 @@ class CocotbDevice(Device):
         )
         with _Tools():
             self._runner.build(
-                sources=[pins, Path(folder, manifest.verilog).resolve()],
+                sources=[pins, *(Path(folder, name).resolve() for name in manifest.verilog_files)],
                 hdl_toplevel=manifest.top,
                 build_dir=self._place.name,
                 build_args=["--no-public-flat-rw", *FLAGS],

@@ -302,7 +302,8 @@ def argument_map(pointers: tuple[str, ...]) -> tuple[Argument, ...]:
 class Manifest:
     """Everything the host needs to run the design.
 
-    top, verilog: module and file name. design_hash: 16 hex digits, also wired into the hardware and
+    top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
+    in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order.
     """
 
@@ -317,6 +318,7 @@ class Manifest:
     program: PhaseTable
     counters: tuple[Counter, ...]
     memory: MemoryTiming
+    sources: tuple[str, ...] = ()
     version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
@@ -339,6 +341,11 @@ class Manifest:
     def arguments(self) -> tuple[Argument, ...]:
         """The argument registers, in order of their offsets."""
         return argument_map(tuple(buffer.name for buffer in self.buffers))
+
+    @property
+    def verilog_files(self) -> tuple[str, ...]:
+        """All files of Verilog, in the order in which tools read them."""
+        return (self.verilog, *self.sources)
 
     @property
     def error_offset(self) -> int:

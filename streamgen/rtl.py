@@ -3,7 +3,8 @@
 A design of thousands of equal multipliers is one module and thousands of instances. `Shared(params)`
 is a component that behaves as `params.build()` does; in a simulation in Python it contains that
 component, in a conversion by `to_verilog` it becomes an instance of a module that is converted the
-first time equal params are met.
+first time equal params are met. Modules that are Verilog already are not converted: their files gather in
+the `Library` of the conversion, to be shipped beside the text.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,6 +57,8 @@ class Library:
         self._names: dict[Buildable, str] = {}
         self._texts: list[str] = []
         self._clocking: dict[str, tuple[str, ...]] = {}
+        self._sources: dict[str, str] = {}
+        self._foreign: dict[str, str] = {}
 
     def require(self, params: Buildable, component: wiring.Component) -> tuple[str, tuple[str, ...]]:
         """Convert the block once; return its module name and which of clk and rst it has."""
@@ -70,6 +73,30 @@ class Library:
         else:
             component._MustUse__used = True  # built for its signature only
         return self._names[params], self._clocking[self._names[params]]
+
+    def add_source(self, name: str, text: str, modules: Iterable[str]) -> None:
+        """Take a file of Verilog that defines these modules.
+
+        ValueError when another file has its name, or defines one of its modules.
+        """
+        if self._sources.setdefault(name, text) != text:
+            raise ValueError(f"two different files of Verilog are called {name!r}: one must be renamed")
+        for module in modules:
+            if (other := self._foreign.setdefault(module, name)) != name:
+                raise ValueError(f"module {module!r} is defined in {other!r} and in {name!r}")
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Text of every file of Verilog that the blocks need, by name."""
+        return dict(self._sources)
+
+    def check_foreign(self, verilog: str) -> None:
+        """ValueError when a module of the files is also one of `verilog`, the text of the conversion."""
+        for module in re.findall(r"^module (\w+)", verilog, re.MULTILINE):
+            if module in self._foreign:
+                raise ValueError(
+                    f"module {module!r} of {self._foreign[module]!r} has the name of a module of the design"
+                )
 
     @property
     def names(self) -> dict[Buildable, str]:
@@ -104,11 +131,16 @@ class Shared(wiring.Component):
         return Instance(name, **pins)
 
 
-def to_verilog(component: wiring.Component, name: str = "top") -> str:
-    """Verilog of a component and of all blocks it instances; the same input gives the same bytes."""
-    library = Library()
+def to_verilog(component: wiring.Component, name: str = "top", library: Library | None = None) -> str:
+    """Verilog of a component and of all blocks it instances; the same input gives the same bytes.
+
+    A `library`, empty, holds after the call what else belongs to the design: `library.sources`.
+    """
+    library = Library() if library is None else library
     top = to_rtlil(component, name, library)
-    return rtlil_to_verilog(library.text() + "\n" + top)
+    verilog = rtlil_to_verilog(library.text() + "\n" + top)
+    library.check_foreign(verilog)
+    return verilog
 
 
 def to_rtlil(component: wiring.Component, name: str, library: Library) -> str:

@@ -14,7 +14,7 @@ from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port
 from streamgen.packing import BEAT_BYTES
 from streamgen.platform.dma import StoreParams
 from streamgen.platform.u55c import U55C
-from streamgen.rtl import to_verilog
+from streamgen.rtl import Library, to_verilog
 
 __all__ = ["Design", "emit"]
 
@@ -23,11 +23,12 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What is written for a device. images: contents of the weight files, by name. resources: what it
-    promises to use, by kind of block."""
+    """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
+    the weight files, by name. resources: what it promises to use, by kind of block."""
 
     manifest: Manifest
     verilog: str
+    sources: dict[str, str]
     images: dict[str, bytes]
     resources: dict[str, Resources]
 
@@ -35,6 +36,7 @@ class Design:
         """Contents of all files, by name."""
         return {
             _VERILOG: self.verilog.encode(),
+            **{name: text.encode() for name, text in self.sources.items()},
             _MANIFEST: self.manifest.to_json().encode(),
             **self.images,
         }
@@ -96,9 +98,14 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
+    library = Library()
+    library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
+    verilog = to_verilog(top.build(), config.name, library)
+    sources = {name: text for name, text in library.sources.items() if name != _VERILOG}
     return Design(
-        manifest=replace(manifest, design_hash=digest),
-        verilog=to_verilog(top.build(), config.name),
+        manifest=replace(manifest, design_hash=digest, sources=tuple(sources)),
+        verilog=verilog,
+        sources=sources,
         images={f"{weights_name(c)}.bin": image for c, image in images.items()},
         resources=resources,
     )

@@ -52,7 +52,8 @@ class Execution:
     @property
     def device(self) -> Device:
         """The device, opened when it is first needed and again when the written design has changed."""
-        stamps = {name: _stamp(self.folder / name) for name in ("manifest.json", self.manifest.verilog)}
+        names = ("manifest.json", *self.manifest.verilog_files)
+        stamps = {name: _stamp(self.folder / name) for name in names}
         if self._device is None or any(self._stamps.get(name) != stamp for name, stamp in stamps.items()):
             self.close()
             self._read_manifest()

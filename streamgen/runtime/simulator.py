@@ -31,7 +31,7 @@ def simulated(
     """
     timing = manifest.memory
     default = MemoryModel(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency)
-    sources = [Path(folder, manifest.verilog)]
+    sources = [Path(folder, name) for name in manifest.verilog_files]
     library = build(sources, manifest.top, [port.name for port in manifest.ports], progress)
     return SimulatedDevice(library, manifest, memory or default)
 

@@ -18,6 +18,7 @@ from streamgen.itensor import ITensor
 from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
 from streamgen.manifest import Manifest
 from streamgen.packing import BEAT_BYTES, MemoryLayout
+from streamgen.rtl import Library
 
 CONFIGS = {
     "w4, five tiles": CompileConfig(max_tokens=5, token_lanes=1, channels=3, prefetch_beats=64),
@@ -52,7 +53,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
 def emit_rest(made: Program, config: CompileConfig) -> Design:
     """A design without its Verilog, which takes most of the time."""
 
-    def module(top: Elaboratable, name: str) -> str:
+    def module(top: Elaboratable, name: str, library: Library) -> str:
         top._MustUse__silence = True  # amaranth warns of what is made and not elaborated
         return f"module {name}; endmodule"
 
