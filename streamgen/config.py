@@ -15,6 +15,9 @@ class CompileConfig:
         inputs run as several passes.
     multipliers: budget of weight x activation multipliers over all matmuls.
     channels: budget of memory channels, 1 to 32, one AXI master each.
+    converter_bits: budget of layout converters. A module whose converters hold more becomes several
+        accelerators that run one after the other and meet in memory; the budgets above are those of each.
+        None: half of the card's block memory.
     weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
     group: weights along K that share one integer scale (w4): 32, 64 or 128.
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
@@ -29,6 +32,7 @@ class CompileConfig:
     max_tokens: int = 16
     multipliers: int = 1024
     channels: int = 8
+    converter_bits: int | None = None
     weights: str = "w4"
     group: int = 32
     scale_bits: int = 8
@@ -44,6 +48,7 @@ class CompileConfig:
             ("max_tokens", "at least 1", self.max_tokens >= 1),
             ("multipliers", "at least 32", self.multipliers >= 32),
             ("channels", "1 to 32", 1 <= self.channels <= 32),
+            ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
             ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
