@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In
 
 from sim.bench import Result, Stalls, run
 from streamgen import formats
-from streamgen.contract import Bounds, KernelParams
+from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
 
 __all__ = ["check_golden", "check_promises", "descriptor_word", "encode_port"]
@@ -21,18 +21,10 @@ Case = tuple[Bounds, Mapping[str, np.ndarray]]
 
 def descriptor_word(params: KernelParams, bounds: Bounds) -> int:
     """The descriptor for `bounds` as one number, the first field in the lowest bits."""
-    values = params.describe(bounds)
-    fields = params.descriptor_fields()
-    if set(values) != {field.name for field in fields}:
-        raise ValueError(
-            f"describe gives {sorted(values)}, the fields are {[field.name for field in fields]}"
-        )
+    values = descriptor_values(params, bounds)
     word = shift = 0
-    for field in fields:
-        value = int(values[field.name])
-        if not 0 <= value < 1 << field.bits:
-            raise ValueError(f"descriptor field {field.name!r} has {field.bits} bits, its value is {value}")
-        word |= value << shift
+    for field in params.descriptor_fields():
+        word |= values[field.name] << shift
         shift += field.bits
     return word
 

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from numpy import ndarray
+from numpy import integer, ndarray
 
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
-__all__ = ["Bounds", "Field", "KernelParams"]
+__all__ = ["Bounds", "Field", "KernelParams", "descriptor_values", "missing_methods"]
 
 Bounds = Mapping[str, Any]
 
@@ -64,3 +64,28 @@ class KernelParams(Protocol):
 
     def build(self) -> Any:
         """A new amaranth Component of this hardware."""
+
+
+def missing_methods(params: object) -> list[str]:
+    """The methods of KernelParams that an object lacks."""
+    methods = (name for name in vars(KernelParams) if not name.startswith("_"))
+    return [name for name in methods if not callable(getattr(params, name, None))]
+
+
+def descriptor_values(params: KernelParams, bounds: Bounds) -> dict[str, int]:
+    """What `describe` gives, in the order of the fields.
+
+    ValueError when it gives other fields than there are, or a value that its field cannot hold; and what
+    `describe` itself raises.
+    """
+    values = params.describe(bounds)
+    fields = params.descriptor_fields()
+    if set(values) != {field.name for field in fields}:
+        raise ValueError(
+            f"describe gives {sorted(values)}, the fields are {[field.name for field in fields]}"
+        )
+    for field in fields:
+        value = values[field.name]
+        if not isinstance(value, int | integer) or not 0 <= value < 1 << field.bits:
+            raise ValueError(f"descriptor field {field.name!r} has {field.bits} bits, its value is {value!r}")
+    return {field.name: int(values[field.name]) for field in fields}

@@ -6,12 +6,12 @@
 4. All nodes have the same number of phases; an edge rests on both sides or on none.
 5. On every edge, in every phase, producer and consumer agree on the stream (`same_stream`), unless the
    graph is still to get its converters.
-6. Descriptors can be made: `describe` accepts every node's bounds.
+6. Descriptors can be made: `describe` accepts every node's bounds, and its values fit the fields.
 """
 
 from collections import Counter
 
-from streamgen.contract import KernelParams
+from streamgen.contract import descriptor_values, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph.ir import Edge, Graph
 from streamgen.itensor import same_stream
@@ -35,14 +35,14 @@ def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
             fail(f"{count} tensors are called {name!r}")
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if not isinstance(node.params, KernelParams):
-            fail(f"node {node.name!r}: {type(node.params).__name__} lacks a method of KernelParams")
+        if missing := missing_methods(node.params):
+            fail(f"node {node.name!r}: {type(node.params).__name__} has no {', '.join(missing)}")
         if len(node.bounds) != graph.phases:
             fail(f"node {node.name!r} has {len(node.bounds)} phases, the graph {graph.phases}")
         for phase, bounds in enumerate(node.bounds):
             if bounds is not None:
                 try:
-                    node.params.describe(bounds)
+                    descriptor_values(node.params, bounds)
                 except ValueError as error:
                     fail(f"node {node.name!r} cannot run phase {phase}: {error}")
     for tensor in graph.tensors:

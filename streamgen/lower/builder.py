@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamgen.contract import Bounds, KernelParams
+from streamgen.contract import Bounds, KernelParams, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.itensor import ITensor
@@ -88,6 +88,8 @@ class GraphBuilder:
 
     def kernel(self, name: str, params: KernelParams, bounds: Bounds, **inputs: Port) -> Mapping[str, Port]:
         """Add a kernel; inputs by port name. Returns its output ports by name."""
+        if missing := missing_methods(params):
+            raise GraphError(f"kernel {name!r}: {type(params).__name__} has no {', '.join(missing)}")
         wanted = params.inputs(bounds)
         if set(wanted) != set(inputs):
             raise GraphError(f"kernel {name!r} has inputs {sorted(wanted)}, got {sorted(inputs)}")

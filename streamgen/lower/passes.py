@@ -8,6 +8,7 @@ from streamgen.errors import GraphError
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, schedule
 from streamgen.graph import Edge, Graph, Node, Port, verify
+from streamgen.graph.curves import curves_of
 from streamgen.itensor import same_stream
 from streamgen.kernels.fork import ForkParams
 from streamgen.packing import MemoryLayout
@@ -149,8 +150,8 @@ def _links(graph: Graph, phase: int) -> list[_Link]:
     curves = {
         Port(node.name, name): curve.cycles()
         for node in graph.nodes
-        if (bounds := node.bounds[phase]) is not None
-        for name, curve in node.params.curves(bounds).items()
+        if node.bounds[phase] is not None
+        for name, curve in curves_of(node, phase).items()
     }
     return [
         _Link(

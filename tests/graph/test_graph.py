@@ -119,7 +119,10 @@ def test_bounds_that_the_hardware_cannot_run_are_named() -> None:
 
 def test_an_object_that_is_no_kernel_is_refused() -> None:
     node = Node("copy", object(), ({},))  # type: ignore[arg-type]
-    assert _open(_graph(nodes=(node,))) == "graph 'g': node 'copy': object lacks a method of KernelParams"
+    assert _open(_graph(nodes=(node,))) == (
+        "graph 'g': node 'copy': object has no inputs, outputs, descriptor_fields, describe, golden, cost, "
+        "curves, build"
+    )
 
 
 def test_pending_converters_relax_the_order_only() -> None:
