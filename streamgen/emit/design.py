@@ -7,10 +7,11 @@ from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import encode
 from streamgen.emit.images import boundary_buffer, constant_images, weights_name
+from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
-from streamgen.emit.top import TopParams, channel_name
+from streamgen.emit.top import TopParams, channel_name, fifo_name
 from streamgen.graph import Program
-from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port
+from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream
 from streamgen.packing import BEAT_BYTES
 from streamgen.platform.dma import StoreParams
 from streamgen.platform.u55c import U55C
@@ -45,9 +46,11 @@ class Design:
 def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
 
-    BudgetError when the card has too little for it; GraphError for descriptors that are not affine.
+    BudgetError when the card has too little for it; GraphError for descriptors that are not affine and for
+    components that are not what their Params say.
     """
     graph = program.graph
+    check_components(graph)
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     stores = {node.name for node in graph.nodes if isinstance(node.params, StoreParams)}
     encoding = encode(program, stores, constants)
@@ -93,6 +96,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         program=encoding.table,
         counters=tuple(counters),
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
+        streams=tuple(Stream(name=e.name, instance=fifo_name(k)) for k, e in enumerate(graph.edges)),
     )
     hardware = [(node.name, node.params, encoding.constants[node.name]) for node in graph.nodes]
     identity = f"{manifest.identity()}{hardware!r}"

@@ -2,7 +2,7 @@
 
 1. Every port that streams in the phase has a curve, and no other.
 2. A curve has as many tokens as the stream.
-3. No token moves before cycle 0 or before the token ahead of it.
+3. Tokens move in rising cycles from 0 on: a port moves one token a cycle at most.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def curve_problems(curves: Mapping[str, Curve], tokens: Mapping[str, int]) -> li
             problems.append(f"{port}: the curve has {count} tokens, the stream {tokens[port]}")
         elif not _monotone(curve):
             cycles = curve.cycles()
-            k = int(np.argmax(np.diff(cycles, prepend=0) < 0))
-            ahead = f"token {k - 1} in cycle {cycles[k - 1]}" if k else "the descriptor in cycle 0"
+            k = int(np.argmax(np.diff(cycles, prepend=-1) <= 0))
+            ahead = f"after token {k - 1} in cycle {cycles[k - 1]}" if k else "before cycle 0"
             problems.append(
                 f"{port}: the curve is not monotone, token {k} moves in cycle {cycles[k]}, {ahead}"
             )
@@ -50,13 +50,13 @@ def curve_problems(curves: Mapping[str, Curve], tokens: Mapping[str, int]) -> li
 
 def _monotone(curve: Curve) -> bool:
     """Decided piece by piece: a loop must step over all that the loops inside of it take."""
-    last = 0
+    last = -1
     for first, loops in curve.pieces:
-        if first < last:
+        if first <= last:
             return False
         inner = 0
         for trip, period in reversed(loops):
-            if trip > 1 and period < inner:
+            if trip > 1 and period <= inner:
                 return False
             inner += (trip - 1) * period
         last = first + inner

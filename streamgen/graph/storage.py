@@ -1,8 +1,8 @@
 """Programs as files, so that a written accelerator keeps its golden model.
 
 `graph.json` holds the nodes (params once, bounds for every number of token tiles), edges and tensors,
-`constants.npz` the arrays. Params are written as their class and fields; a user's own kernel must be
-importable under the same name when the folder is loaded.
+`constants.npz` the arrays. Params are written as their class and fields; nothing is registered: a user's own
+kernel is found by the name of its class when the folder is loaded, in whatever package that is installed.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from streamgen.graph.program import Program
 from streamgen.graph.verify import verify
 from streamgen.itensor import ITensor
 
-__all__ = ["load_program", "save_program"]
+__all__ = ["decode_value", "encode_value", "load_program", "save_program"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
 _UNREADABLE = (
@@ -43,8 +44,8 @@ def save_program(program: Program, folder: Path) -> None:
         "nodes": [
             {
                 "name": node.name,
-                "params": _encode(node.params),
-                "bounds": [[_encode(b) for b in nodes[node.name].bounds] for nodes in by_tiles],
+                "params": encode_value(node.params),
+                "bounds": [[encode_value(b) for b in nodes[node.name].bounds] for nodes in by_tiles],
             }
             for node in graph.nodes
         ],
@@ -72,12 +73,12 @@ def load_program(folder: Path) -> Program:
 
 
 def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Program:
-    params = {n["name"]: _decode(n["params"]) for n in document["nodes"]}
+    params = {n["name"]: decode_value(n["params"]) for n in document["nodes"]}
     edges = tuple(Edge(_port(s), _port(t), depth) for s, t, depth in document["edges"])
 
     def graph(tiles: int) -> Graph:
         nodes = tuple(
-            Node(n["name"], params[n["name"]], tuple(_decode(b) for b in n["bounds"][tiles - 1]))
+            Node(n["name"], params[n["name"]], tuple(decode_value(b) for b in n["bounds"][tiles - 1]))
             for n in document["nodes"]
         )
         return verify(Graph(document["name"], nodes, edges, tensors))
@@ -95,37 +96,43 @@ def _port(text: str) -> Port:
     return Port(node, name)
 
 
-def _encode(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
+    """Params, or a value in params or bounds, as what json can write. GraphError for anything else."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, ITensor):
         return {"itensor": str(value)}
     if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+        return [encode_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {"map": {key: _encode(item) for key, item in value.items()}}
+        return {"map": {key: encode_value(item) for key, item in value.items()}}
     if dataclasses.is_dataclass(value):
-        fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        fields = {f.name: encode_value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return {"class": f"{type(value).__module__}:{type(value).__qualname__}", "fields": fields}
     raise GraphError(
         f"{value!r} cannot be written: params hold numbers, strings, tuples, ITensors and such dataclasses"
     )
 
 
-def _decode(value: Any) -> Any:
+def decode_value(value: Any) -> Any:
+    """What `encode_value` was given. GraphError when a class is not to be found."""
     if isinstance(value, list):
-        return tuple(_decode(item) for item in value)
+        return tuple(decode_value(item) for item in value)
     if not isinstance(value, dict):
         return value
     if "itensor" in value:
         return ITensor.parse(value["itensor"])
     if "map" in value:
-        return {key: _decode(item) for key, item in value["map"].items()}
+        return {key: decode_value(item) for key, item in value["map"].items()}
     module, _, name = value["class"].partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
-        raise GraphError(f"the program uses {name} of {module}, which cannot be imported: {error}") from error
+        written = module == "__main__" or "<locals>" in name
+        advice = "define it in a module and write again" if written else "install the package that defines it"
+        raise GraphError(
+            f"the program uses {name} of {module}, which cannot be imported ({error}): {advice}"
+        ) from error
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
-    return found(**{key: _decode(item) for key, item in value["fields"].items()})
+    return found(**{key: decode_value(item) for key, item in value["fields"].items()})
