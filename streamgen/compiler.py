@@ -18,7 +18,7 @@ from streamgen import golden
 from streamgen.config import CompileConfig
 from streamgen.converters import PingPongParams
 from streamgen.emit import Design, emit
-from streamgen.explore import explore
+from streamgen.explore import explore, predict
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import load_program, save_program
 from streamgen.itensor import infer_converter
@@ -172,6 +172,23 @@ class Accelerator:
 
         outputs = execution.evaluate(compute, *map(_array, inputs))
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def predict(self, tokens: int) -> int:
+        """Cycles that `run` takes for so many tokens, over all its passes, without running anything.
+
+        The memory is the manifest's. ValueError unless `tokens` is at least 1.
+        """
+        if tokens < 1:
+            raise ValueError(f"tokens is {tokens}; at least 1 is needed")
+        manifest = self.manifest
+        control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
+        full, rest = divmod(tokens, manifest.max_tokens)
+        total = 0
+        for passes, count in ((full, manifest.max_tokens), (1, rest)):
+            if passes and count:
+                graph = self._program.at(-(-count // manifest.tokens_per_tile))
+                total += passes * predict(graph, manifest.program, manifest.memory, control)
+        return total
 
     def report(self) -> Report:
         """Resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""

@@ -1,5 +1,6 @@
-"""Choice of tile and unroll factors under the user's budgets."""
+"""Choices that a user need not make: unroll factors under budgets; and the cycles that they give."""
 
 from streamgen.explore.plan import explore
+from streamgen.explore.predict import predict
 
-__all__ = ["explore"]
+__all__ = ["explore", "predict"]
