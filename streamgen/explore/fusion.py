@@ -10,13 +10,13 @@ Results of the whole are written anyway and cost no more when a group reads them
 traffic as possible, then as few groups as possible, with the converters of each group within the budget.
 Groups run one after the other, so no value may go back to an earlier one.
 
-Growth is that of StreamTensor (arXiv 2509.13694, kernel fusion): units in topological order, each into a
-group where the converters still fit. There the last group is the only candidate, and what edges to earlier
-groups cost is left out. Here every group that comes no earlier than those the unit reads from is one,
-converters at its edges included, and the group that adds least traffic takes the unit. Growth does not
-know what comes later, so its groups only give an order: a dynamic program then cuts three orders (as given,
-depth first, as grown) where traffic is least. A chain has one order: where a group needs what its
-units need, its cuts are the optimum. Of random graphs nine in ten are at the optimum (tests/explore).
+Growth in topological order while converters fit is that of StreamTensor (arXiv 2509.13694, kernel fusion).
+Counted here in addition is what edges to earlier groups cost: traffic, and converters at the edges of a
+group. A unit may join any group that runs no earlier than those it reads from, and joins the one where
+traffic grows least. Growth does not know what comes later, so its groups only give an order: a dynamic
+program then cuts three orders (as given, depth first, as grown) where traffic is least. A chain has one
+order, so its cuts are the optimum when a group needs what its units need; of random graphs nine in ten are
+at the optimum (tests/explore/test_fusion.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -199,9 +199,7 @@ class _Fusion:
             return f"with {after[0]} no design: {found}"
         if found > self._budget:
             return f"with {after[0]} converters would hold {found} bits of {self._budget}"
-        return (
-            f"least traffic with the cut before {after[0]}, which would fit ({found} of {self._budget} bits)"
-        )
+        return f"least traffic with a cut before {after[0]}, which would fit: {found} of {self._budget} bits"
 
     def _refuse(self) -> None:
         for name in self._units:
