@@ -1,11 +1,11 @@
 """What the explorer is asked and what it answers: unroll factors of every matmul."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamgen.formats import MX_GROUP
 
-__all__ = ["LinearPlan", "LinearShape", "Plan"]
+__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +48,16 @@ class Plan:
     def multipliers(self) -> int:
         """Multipliers of all matmuls."""
         return sum(p.tile for p in self.linears.values()) * self.token_lanes * MX_GROUP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundary:
+    """How the inputs and outputs of one group of several lie in memory.
+
+    tensors: names of their tensors, by value. channels: by value, where it is not the plan's own channel.
+    by_rows: outputs that another group reads: they lie row after row, as inputs do.
+    """
+
+    tensors: Mapping[str, str]
+    channels: Mapping[str, int] = field(default_factory=dict)
+    by_rows: frozenset[str] = frozenset()

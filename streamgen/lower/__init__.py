@@ -1,9 +1,10 @@
 """From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
 
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.network import linear_shapes, lower_network, quantise_weights
+from streamgen.lower.network import linear_shapes, lower_network, quantise_weights, tensor_names
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
+from streamgen.lower.split import sub_network
 
 __all__ = [
     "GraphBuilder",
@@ -15,4 +16,6 @@ __all__ = [
     "place_constants",
     "quantise_weights",
     "size_fifos",
+    "sub_network",
+    "tensor_names",
 ]

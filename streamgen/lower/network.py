@@ -23,7 +23,7 @@ from streamgen.errors import GraphError
 from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary
-from streamgen.graph.plan import LinearShape, Plan
+from streamgen.graph.plan import Boundary, LinearShape, Plan
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -34,7 +34,7 @@ from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
-__all__ = ["linear_shapes", "lower_network", "quantise_weights"]
+__all__ = ["linear_shapes", "lower_network", "quantise_weights", "tensor_names"]
 
 KERNELS = {"add": "add", "mul": "multiply"}
 THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
@@ -89,10 +89,24 @@ def lower_network(
     config: CompileConfig,
     rate: float,
     tiles: int,
+    boundary: Boundary | None = None,
 ) -> Graph:
-    """The graph of a run of `tiles` token tiles, before forks and converters."""
-    largest = -(-config.max_tokens // plan.token_lanes)
-    return _Lowering(network, weights, plan, config, rate, tiles, largest).graph()
+    """The graph of a run of `tiles` token tiles, before forks and converters.
+
+    boundary: given when the network is a part of a larger one and meets the others in memory.
+    """
+    boundary = boundary or Boundary(tensors=tensor_names(network, config))
+    return _Lowering(network, weights, plan, config, rate, tiles, boundary).graph()
+
+
+def tensor_names(network: LogicalGraph, config: CompileConfig) -> dict[str, str]:
+    """Names of the tensors of all values in memory: their own, with a number behind those of host buffers."""
+    buffers = {*SCALARS, "table", "status", *(f"weights_{c}" for c in range(config.channels))}
+    named = {*(value.name for value in network.inputs), *(o.name for o in network.operations)}
+    return {
+        name: next(n for n in _numbered(name) if n not in buffers and (n == name or n not in named))
+        for name in named
+    }
 
 
 @dataclass(frozen=True)
@@ -113,20 +127,17 @@ class _Lowering:
         config: CompileConfig,
         rate: float,
         tiles: int,
-        largest: int,
+        boundary: Boundary,
     ) -> None:
         self._network, self._weights, self._plan, self._config = network, weights, plan, config
-        self._tokens, self._largest = tiles * plan.token_lanes, largest * plan.token_lanes
+        self._boundary = boundary
+        self._tokens = tiles * plan.token_lanes
+        self._largest = -(-config.max_tokens // plan.token_lanes) * plan.token_lanes
         self._builder = GraphBuilder(config.name, rate=rate)
         self._values: dict[str, _Value] = {}
         self._quantised: dict[str, Mapping[str, Port]] = {}
         inputs, outputs = [value.name for value in network.inputs], network.outputs
-        named = {*inputs, *(operation.name for operation in network.operations)}
-        buffers = {*SCALARS, "table", "status", *(f"weights_{c}" for c in range(plan.channels))}
-        self._tensors = {
-            name: next(n for n in _numbered(name) if n not in buffers and (n == name or n not in named))
-            for name in (*inputs, *outputs)
-        }
+        self._tensors = {name: boundary.tensors[name] for name in (*inputs, *outputs)}
         self._taken = {f"load_{self._tensors[name]}" for name in inputs}
         self._taken |= {f"store_{self._tensors[name]}" for name in outputs}
         self._nodes = {operation.name: self._free(operation.name) for operation in network.operations}
@@ -138,7 +149,7 @@ class _Lowering:
                 self._tensors[value.name],
                 self._rows(value.features, self._tokens),
                 shape=(self._tokens, value.features),
-                channel=self._plan.io_channel,
+                channel=self._channel(value.name),
                 largest=self._rows(value.features, self._largest),
             )
             self._values[value.name] = _Value(value.features, port)
@@ -149,12 +160,16 @@ class _Lowering:
             if result.port is None:
                 raise GraphError(f"output {name!r} is a constant; nothing computes it")
             itensor = self._builder.itensor(result.port)
+            largest = self._scaled(itensor)
+            if name in self._boundary.by_rows:
+                itensor, largest = (self._rows(result.features, t) for t in (self._tokens, self._largest))
             self._builder.store(
                 self._tensors[name],
                 result.port,
                 shape=(self._tokens, result.features),
-                channel=self._plan.io_channel,
-                largest=self._scaled(itensor),
+                channel=self._channel(name),
+                itensor=itensor,
+                largest=largest,
             )
         return self._builder.build()
 
@@ -290,6 +305,10 @@ class _Lowering:
         if value.port is None:
             raise GraphError(f"operation {reader!r} works on constants only; compute it before compiling")
         return value.port
+
+    def _channel(self, name: str) -> int:
+        """Where an input or output lies."""
+        return self._boundary.channels.get(name, self._plan.io_channel)
 
     def _rows(self, features: int, tokens: int) -> ITensor:
         """Row-major (1, 16) tiles of a value that comes from memory."""
