@@ -4,6 +4,7 @@ A buffer with a `tile_loop` holds tokens along its first dimension, as many tile
 user's array has any leading dimensions in their place.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,8 +13,53 @@ import numpy as np
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
+from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["checked_input", "cropped", "joined", "padded", "stream_of"]
+__all__ = ["cropped", "image_bytes", "in_passes", "packed", "padded", "stream_of", "unpacked"]
+
+Pass = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+
+
+def in_passes(
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+    most: int,
+    once: Pass,
+    given: Sequence[np.ndarray],
+) -> tuple[np.ndarray, ...]:
+    """The outputs for the inputs that a user gives, computed by `once` for at most `most` tokens at a time.
+
+    once: from inputs by name, checked and rounded, and the number of tokens, to logical outputs by name.
+    """
+    arrays, leading = checked_inputs(inputs, given)
+    tokens = prod(leading)
+    parts: list[Mapping[str, np.ndarray]] = []
+    for first in range(0, tokens, most):
+        count = min(most, tokens - first)
+        taken = {
+            info.name: array if info.tile_loop is None else array[first : first + count]
+            for info, array in zip(inputs, arrays, strict=True)
+        }
+        parts.append(once(taken, count))
+    return tuple(joined(info, [part[info.name] for part in parts], leading) for info in outputs)
+
+
+def checked_inputs(
+    infos: Sequence[Buffer], given: Sequence[np.ndarray]
+) -> tuple[list[np.ndarray], tuple[int, ...]]:
+    """The inputs as (tokens, ...) arrays of their port's format, and the leading dimensions."""
+    if len(given) != len(infos):
+        names = ", ".join(info.name for info in infos)
+        raise TypeError(f"run takes {len(infos)} inputs ({names}); {len(given)} are given")
+    arrays, leading = [], None
+    for info, one in zip(infos, given, strict=True):
+        array, here = checked_input(info, np.asarray(one))
+        arrays.append(array)
+        if here is not None:
+            if leading is not None and here != leading:
+                raise ValueError(f"input {info.name!r} has leading dimensions {here}; others have {leading}")
+            leading = here
+    return arrays, (1,) if leading is None else leading
 
 
 def checked_input(info: Buffer, array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
@@ -65,13 +111,30 @@ def stream_of(info: Buffer, tiles: int) -> ITensor:
     return replace(stream, tripcounts=tuple(trips))
 
 
-def padded(info: Buffer, array: np.ndarray, tokens: slice, tiles: int) -> np.ndarray:
-    """These tokens of an input (all of one without tokens), with zeros up to the extents of its itensor."""
-    if info.tile_loop is not None:
-        array = array[tokens]
+def padded(info: Buffer, array: np.ndarray, tiles: int) -> np.ndarray:
+    """An array cut and filled up with zeros to the extents of a run's itensor."""
     result = np.zeros(stream_of(info, tiles).shape, array.dtype)
-    result[tuple(slice(extent) for extent in array.shape)] = array
+    place = tuple(slice(min(extents)) for extents in zip(array.shape, result.shape, strict=True))
+    result[place] = array[place]
     return result
+
+
+def image_bytes(info: Buffer, tiles: int) -> int:
+    """Bytes of a buffer that a run of so many token tiles reads or writes."""
+    stream = stream_of(info, tiles)
+    return MemoryLayout.of(stream).beats(stream.token_count) * BEAT_BYTES
+
+
+def packed(info: Buffer, array: np.ndarray, tiles: int) -> bytes:
+    """The memory image of a padded array."""
+    stream = stream_of(info, tiles)
+    return MemoryLayout.of(stream).pack(stream, array)
+
+
+def unpacked(info: Buffer, image: bytes, tiles: int) -> np.ndarray:
+    """Inverse of `packed`."""
+    stream = stream_of(info, tiles)
+    return MemoryLayout.of(stream).unpack(stream, image)
 
 
 def cropped(info: Buffer, array: np.ndarray, tokens: int) -> np.ndarray:

@@ -6,8 +6,7 @@ than the design takes at once are several runs. The written files are the truth:
 Verilog in the folder change, the next run uses what they hold then.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,8 +15,7 @@ import numpy as np
 
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
-from streamgen.packing import BEAT_BYTES, MemoryLayout
-from streamgen.runtime.arrays import checked_input, cropped, joined, padded, stream_of
+from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, padded, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
@@ -81,21 +79,38 @@ class Execution:
         compute: from arrays by input name, rounded and padded to their itensors, and the number of token
         tiles, to arrays by output name. It is called for each run that the hardware would need.
         """
-        arrays, leading = self._checked(inputs)
-        tokens, step = prod(leading), self.manifest.max_tokens
-        infos, outputs = self._buffers("input"), self._buffers("output")
-        parts: list[list[np.ndarray]] = []
-        for first in range(0, tokens, step):
-            count = min(step, tokens - first)
-            tiles = -(-count // self.manifest.tokens_per_tile)
-            taken = slice(first, first + count)
-            pieces = {
-                info.name: padded(info, array, taken, tiles)
-                for info, array in zip(infos, arrays, strict=True)
-            }
-            results = compute(pieces, tiles)
-            parts.append([cropped(info, results[info.name], count) for info in outputs])
-        return tuple(joined(info, [part[i] for part in parts], leading) for i, info in enumerate(outputs))
+
+        def once(arrays: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
+            tiles = self.tiles(count)
+            given = {info.name: padded(info, arrays[info.name], tiles) for info in infos}
+            results = compute(given, tiles)
+            return {info.name: cropped(info, results[info.name], count) for info in outputs}
+
+        infos, outputs = self.buffers("input"), self.buffers("output")
+        return in_passes(infos, outputs, self.manifest.max_tokens, once, inputs)
+
+    def tiles(self, tokens: int) -> int:
+        """Token tiles of a run of so many tokens."""
+        return -(-tokens // self.manifest.tokens_per_tile)
+
+    def buffers(self, role: str) -> list[Buffer]:
+        """The buffers of a role, in the order of the manifest."""
+        return [buffer for buffer in self.manifest.buffers if buffer.role == role]
+
+    def transfer(self, images: Mapping[str, bytes], tiles: int, timeout: float) -> dict[str, bytes]:
+        """One run of the hardware, from the memory images of its inputs to those of its outputs, by name.
+
+        Raises what `run` raises when the run fails.
+        """
+        device = self.device
+        self._load(device)
+        for info in self.buffers("input"):
+            device.allocate(info.name).write(images[info.name])
+        self.statuses.append(self._start(device, tiles, timeout))
+        return {
+            info.name: device.allocate(info.name).read(image_bytes(info, tiles))
+            for info in self.buffers("output")
+        }
 
     def close(self) -> None:
         """Give the device back; the next run opens it again."""
@@ -121,43 +136,12 @@ class Execution:
         except (OSError, ValueError) as error:
             raise ValueError(f"{path} is no manifest: {error}") from error
 
-    def _buffers(self, role: str) -> list[Buffer]:
-        return [buffer for buffer in self.manifest.buffers if buffer.role == role]
-
-    def _checked(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[int, ...]]:
-        """The inputs as (tokens, ...) arrays of their port's format, and the leading dimensions."""
-        infos = self._buffers("input")
-        if len(inputs) != len(infos):
-            names = ", ".join(info.name for info in infos)
-            raise TypeError(f"run takes {len(infos)} inputs ({names}); {len(inputs)} are given")
-        arrays, leading = [], None
-        for info, given in zip(infos, inputs, strict=True):
-            array, here = checked_input(info, np.asarray(given))
-            arrays.append(array)
-            if here is not None:
-                if leading is not None and here != leading:
-                    raise ValueError(
-                        f"input {info.name!r} has leading dimensions {here}; others have {leading}"
-                    )
-                leading = here
-        return arrays, (1,) if leading is None else leading
-
     def _run_once(
         self, arrays: Mapping[str, np.ndarray], tiles: int, timeout: float
     ) -> dict[str, np.ndarray]:
-        device = self.device
-        self._load(device)
-        for info in self._buffers("input"):
-            stream = stream_of(info, tiles)
-            device.allocate(info.name).write(MemoryLayout.of(stream).pack(stream, arrays[info.name]))
-        self.statuses.append(self._start(device, tiles, timeout))
-        results = {}
-        for info in self._buffers("output"):
-            stream = stream_of(info, tiles)
-            layout = MemoryLayout.of(stream)
-            image = device.allocate(info.name).read(layout.beats(stream.token_count) * BEAT_BYTES)
-            results[info.name] = layout.unpack(stream, image)
-        return results
+        given = {info.name: packed(info, arrays[info.name], tiles) for info in self.buffers("input")}
+        images = self.transfer(given, tiles, timeout)
+        return {info.name: unpacked(info, images[info.name], tiles) for info in self.buffers("output")}
 
     def _load(self, device: Device) -> None:
         """Write the phase table, and weights that are not on the device as the files hold them now."""
@@ -180,7 +164,7 @@ class Execution:
 
     def _start(self, device: Device, tiles: int, timeout: float) -> StatusBlock:
         manifest = self.manifest
-        block = device.allocate(self._buffers("status")[0].name)
+        block = device.allocate(self.buffers("status")[0].name)
         block.write(bytes(manifest.status_bytes))  # so that an old block is not taken for a new one
         scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": 0, "timeout": DEFAULT_TIMEOUT}
         for name, value in scalars.items():
