@@ -59,6 +59,7 @@ __all__ = [
     "RunError",
     "Section",
     "StatusBlock",
+    "Stream",
     "Word",
     "argument_map",
 ]
@@ -153,6 +154,15 @@ class Counter:
     name: str
     kind: Literal["busy", "stalled", "level"]
     depth: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """An edge of the graph and the instance in the top through which its tokens pass: a FIFO with the pins
+    i__valid, i__ready, i__payload and o__valid, o__ready, o__payload."""
+
+    name: str
+    instance: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +314,8 @@ class Manifest:
 
     top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
     in order. design_hash: 16 hex digits, also wired into the hardware and
-    returned in every status block. The pointer arguments are the buffers, in order.
+    returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
+    Verilog each edge is, in the order of the graph.
     """
 
     top: str
@@ -318,6 +329,7 @@ class Manifest:
     program: PhaseTable
     counters: tuple[Counter, ...]
     memory: MemoryTiming
+    streams: tuple[Stream, ...] = ()
     sources: tuple[str, ...] = ()
     version: int = MANIFEST_VERSION
 

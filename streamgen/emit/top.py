@@ -29,7 +29,7 @@ from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 from streamgen.rtl import Shared
 
-__all__ = ["Top", "TopParams", "channel_name"]
+__all__ = ["Top", "TopParams", "channel_name", "fifo_name"]
 
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
@@ -38,6 +38,11 @@ _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
 def channel_name(channel: int) -> str:
     """Name of the AXI master of a memory channel."""
     return f"m_axi_gmem{channel}"
+
+
+def fifo_name(edge: int) -> str:
+    """Name of the instance of the FIFO of an edge."""
+    return f"fifo_{edge}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +198,7 @@ class Top(wiring.Component):
         self._levels = []
         for k, edge in enumerate(self._params.graph.edges):
             queue = Shared(self._params.queue(k))
-            m.submodules[f"fifo_{k}"] = DomainRenamer("core")(queue)
+            m.submodules[fifo_name(k)] = DomainRenamer("core")(queue)
             source = getattr(nodes[edge.source.node], edge.source.name)
             target = getattr(nodes[edge.target.node], edge.target.name)
             wiring.connect(m, source, queue.i)
