@@ -12,7 +12,7 @@ from amaranth.lib import stream
 
 from sim.formal import Theorem
 
-__all__ = ["Follow", "Inside", "Line", "fire", "held", "obey", "promise"]
+__all__ = ["Follow", "Inside", "Line", "fire", "held", "obey", "promise", "transfer"]
 
 
 def fire(port: Any) -> Value:
@@ -42,6 +42,27 @@ def promise(theorem: Theorem, **ports: Any) -> None:
         theorem.always(
             f"what is valid on {name} stays, unchanged, until it is taken", held(theorem, name, port)
         )
+
+
+def transfer(theorem: Theorem, descriptor: Any, moves: Any) -> Signal:
+    """Tokens left of the last descriptor {..., tokens}; `moves`: one of them moves in this cycle.
+
+    Proves that exactly `tokens` move for each descriptor, without a pause between descriptors.
+    """
+    m: Module = theorem.m
+    obey(theorem, i_descriptor=descriptor)
+    left = Signal.like(descriptor.payload.tokens, name="left")
+    with m.If(fire(descriptor)):
+        m.d.sync += left.eq(descriptor.payload.tokens)
+    with m.Elif(moves):
+        m.d.sync += left.eq(left - 1)
+    theorem.always("no token moves without a descriptor", ~moves | (left != 0))
+    theorem.always(
+        "a descriptor is taken when no token is left of the one before, or with the last",
+        descriptor.ready == ((left == 0) | (moves & (left == 1))),
+    )
+    theorem.reachable("a transfer ends with a token", moves & (left == 1))
+    return left
 
 
 class Inside:

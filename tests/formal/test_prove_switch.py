@@ -6,7 +6,7 @@ import pytest
 from amaranth import Array, Cat, Mux, Signal, Value
 
 from sim.formal import Theorem, prove
-from sim.formal_laws import fire, obey, promise
+from sim.formal_laws import fire, obey, promise, transfer
 from streamgen.stream.countdown import Countdown
 from streamgen.stream.switch import Route, RouteParams, Select, SelectParams
 from tests.formal.seeded import check_found
@@ -15,22 +15,12 @@ from tests.formal.seeded import check_found
 def _transfer(t: Theorem, switch: Any, ports: int, moves: Value) -> tuple[Signal, Signal]:
     """What the last descriptor says: the port and how many tokens are left of it."""
     descriptor = switch.i_descriptor
-    obey(t, i_descriptor=descriptor)
     t.assume(descriptor.payload.port < ports)
     port = Signal.like(descriptor.payload.port, name="port")
-    left = Signal.like(descriptor.payload.tokens, name="left")
     with t.m.If(fire(descriptor)):
-        t.m.d.sync += [port.eq(descriptor.payload.port), left.eq(descriptor.payload.tokens)]
-    with t.m.Elif(moves):
-        t.m.d.sync += left.eq(left - 1)
-    t.always("no token moves without a descriptor", ~moves | (left != 0))
-    t.always(
-        "a descriptor is taken when no token is left of the one before, or with the last",
-        descriptor.ready == ((left == 0) | (moves & (left == 1))),
-    )
-    t.reachable("a transfer ends with a token", moves & (left == 1))
+        t.m.d.sync += port.eq(descriptor.payload.port)
     t.reachable("the last port is used", (port == ports - 1) & moves)
-    return port, left
+    return port, transfer(t, descriptor, moves)
 
 
 def select(bits: int, ports: int, token_bits: int) -> Theorem:
