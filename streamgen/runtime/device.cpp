@@ -6,6 +6,10 @@
 #include "Vdesign.h"
 #include "design.h"
 #include "memory.h"
+#include "probe.h"
+#if VM_TRACE_FST
+#include "verilated_fst_c.h"
+#endif
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -111,9 +115,23 @@ struct Device {
     ControlPins control;
     uint64_t cycles = 0;
     std::string error;
+    std::vector<Probe> probes;
+    bool watching = false, differs = false;  // differs: a token that was not expected stops the run
+    struct {
+        bool found = false;
+        uint64_t probe = 0, cycle = 0;
+    } difference;               // stays until the next watch
+    std::vector<uint8_t> seen;  // the token that differs
+#if VM_TRACE_FST
+    std::unique_ptr<VerilatedFstC> waves;
+    uint64_t waves_zero = 0, waves_first = 0, waves_last = 0;
+#endif
 
     Device() : channels(CHANNEL_COUNT) {
         Verilated::threadContextp(&context);
+#if VM_TRACE_FST
+        context.traceEverOn(true);
+#endif
         top = std::make_unique<Vdesign>(&context, "");
         const std::string problems = connect(*top, control) + connect(*top, channels);
         if (!problems.empty()) error = "the design does not have the pins of the manifest:" + problems;
@@ -122,23 +140,52 @@ struct Device {
     // Verilator's scopes leave the context that is the thread's, whichever device used it last.
     ~Device() {
         Verilated::threadContextp(&context);
+#if VM_TRACE_FST
+        waves.reset();
+#endif
         top.reset();
     }
 
     void cycle() {
         top->ap_clk = 0;
         top->eval();
+        dump(0);
+        if (watching) compare();
         for (auto& channel : channels) channel.step();
         top->ap_clk = 1;
         top->eval();
+        dump(500);
         for (auto& channel : channels) channel.drive();
         ++cycles;
     }
 
-    // Run; false when a master broke a law.
+    // Probes are in topological order, so the first of a cycle is the first to blame.
+    void compare() {
+        for (auto& probe : probes)
+            if (!probe.step()) {
+                difference = {true, uint64_t(&probe - probes.data()), cycles};
+                probe.read(seen.data());
+                differs = true, watching = false;
+                return;
+            }
+    }
+
+    // Write the waves of this half of a cycle, in picoseconds, when a window is open: a cycle is a nanosecond.
+    void dump([[maybe_unused]] unsigned picoseconds) {
+#if VM_TRACE_FST
+        if (waves && cycles >= waves_first && cycles <= waves_last)
+            waves->dump((cycles - waves_zero) * 1000 + picoseconds);
+#endif
+    }
+
+    // Run; false when a master broke a law or a token differs.
     bool run(uint64_t count) {
         while (count--) {
             cycle();
+            if (differs) {
+                error = "a token differs from the expected one";
+                return false;
+            }
             for (unsigned i = 0; i < channels.size(); ++i)
                 if (!channels[i].error.empty()) {
                     error = std::string(NAMES[i]) + " " + channels[i].error;
@@ -150,6 +197,7 @@ struct Device {
 
     void reset() {
         error.clear();
+        watching = differs = false;
         top->ap_rst_n = 0;
         *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
         for (auto& channel : channels) channel.error.clear(), channel.reset();
@@ -266,3 +314,47 @@ EXPORT void device_traffic(Device* device, unsigned channel, uint64_t* beats_rea
     *beats_read = device->channels[channel].beats_read;
     *beats_written = device->channels[channel].beats_written;
 }
+
+// A probe at side "i" or "o" of the FIFO in this scope; false when the library was built without it.
+EXPORT bool device_probe(Device* device, const char* scope, const char* side) {
+    return device->probes.emplace_back().connect(device->context, scope, side);
+}
+
+// What the probe shall see from now on; the tokens stay in place until it is told others.
+EXPORT void device_expect(Device* device, uint64_t probe, const uint8_t* tokens, uint64_t count, uint64_t bytes) {
+    device->probes[probe].expect(tokens, count, bytes);
+    if (device->seen.size() < bytes) device->seen.resize(bytes);
+}
+
+EXPORT void device_watch(Device* device, bool on) {
+    device->watching = on;
+    if (on) device->difference = {};
+}
+
+EXPORT uint64_t device_passed(Device* device, uint64_t probe) { return device->probes[probe].passed; }
+
+// The token that differed, or nothing.
+EXPORT const uint8_t* device_difference(Device* device, uint64_t* probe, uint64_t* cycle) {
+    if (!device->difference.found) return nullptr;
+    *probe = device->difference.probe, *cycle = device->difference.cycle;
+    return device->seen.data();
+}
+
+#if VM_TRACE_FST
+// Waves of the cycles `first` to `last`, numbered from `zero`; false when the file cannot be written.
+EXPORT bool device_waves(Device* device, const char* path, uint64_t zero, uint64_t first, uint64_t last) {
+    Verilated::threadContextp(&device->context);
+    device->waves = std::make_unique<VerilatedFstC>();
+    device->waves->set_time_unit("1ns");
+    device->waves->set_time_resolution("1ps");
+    device->top->trace(device->waves.get(), 99);
+    device->waves->open(path);
+    device->waves_zero = zero, device->waves_first = first, device->waves_last = last;
+    return device->waves->isOpen();
+}
+
+EXPORT void device_waves_end(Device* device) {
+    Verilated::threadContextp(&device->context);
+    device->waves.reset();
+}
+#endif

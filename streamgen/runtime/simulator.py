@@ -2,17 +2,22 @@
 
 import ctypes
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+
+import numpy as np
 
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
 from streamgen.runtime.verilator import Progress, build, load
 
-__all__ = ["SimulatedDevice", "simulated"]
+__all__ = ["SimulatedDevice", "Watched", "simulated"]
 
 CONTROL, START, DONE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 4
 POLL_CYCLES = 64
@@ -21,30 +26,59 @@ STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have en
 PAGE = 4096
 
 
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What the watched FIFOs did in a run, in cycles from its start.
+
+    passed: tokens that went into and out of each of them. difference: of a token that was not the expected
+    one the place of its FIFO among the instruments' streams, "i" or "o" (into or out of it), cycle, bytes.
+    """
+
+    passed: tuple[tuple[int, int], ...]
+    difference: tuple[int, str, int, bytes] | None
+
+
 def simulated(
-    folder: Path, manifest: Manifest, memory: MemoryModel | None = None, progress: Progress | None = None
+    folder: Path,
+    manifest: Manifest,
+    memory: MemoryModel | None = None,
+    progress: Progress | None = None,
+    instruments: Instruments | None = None,
 ) -> "SimulatedDevice":
     """Build (or find in the cache) the simulator of the Verilog in `folder`, and reset the design.
 
-    `memory` is by default that of the manifest. Raises what `streamgen.runtime.verilator.build` raises, and
-    DeviceError when the top does not have the pins that the manifest names.
+    `memory` is by default that of the manifest, and there are no `instruments`. Raises what
+    `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have the pins that the
+    manifest names.
     """
     timing = manifest.memory
     default = MemoryModel(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency)
     sources = [Path(folder, name) for name in manifest.verilog_files]
-    library = build(sources, manifest.top, [port.name for port in manifest.ports], progress)
-    return SimulatedDevice(library, manifest, memory or default)
+    instruments = instruments or Instruments()
+    library = build(sources, manifest.top, [port.name for port in manifest.ports], progress, instruments)
+    return SimulatedDevice(library, manifest, memory or default, instruments)
 
 
 class SimulatedDevice(Device):
     """One instance of a simulator; any number may live at a time."""
 
-    def __init__(self, library: Path, manifest: Manifest, memory: MemoryModel) -> None:
+    def __init__(
+        self, library: Path, manifest: Manifest, memory: MemoryModel, instruments: Instruments
+    ) -> None:
         super().__init__(manifest)
         self._handle = None
-        self.memory = memory
-        self._library = _declare(load(library))
+        self.memory, self.instruments = memory, instruments
+        self._library = _declare(load(library), instruments)
         self._handle = self._library.device_create()
+        self._expected: list[np.ndarray] = []
+        self._zero = 0
+        self._window: tuple[Path, int, int] | None = None
+        for stream in instruments.streams:
+            for side in "io":
+                if not self._library.device_probe(
+                    self._handle, f"{manifest.top}.{stream}".encode(), side.encode()
+                ):
+                    raise DeviceError(f"the simulator does not show the pins of FIFO {stream!r}")
         self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
         self._free = {port.channel: port.channel * CHANNEL_BYTES for port in manifest.ports}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
@@ -79,6 +113,41 @@ class SimulatedDevice(Device):
         address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
         self._library.device_inject(self._handle, buffer.index, address, on)
 
+    def watch(self, tokens: Sequence[np.ndarray]) -> None:
+        """Hold the next tokens of each of the instruments' streams against these: uint8 (count, bytes).
+
+        The next `start` begins cycle 0. A run stops with DeviceError when a token is not the expected one.
+        """
+        self._expected = [np.ascontiguousarray(array, np.uint8) for array in tokens]
+        for k, array in enumerate(self._expected):
+            place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+            for side in range(2):
+                self._library.device_expect(self._handle, 2 * k + side, place, *array.shape)
+        self._library.device_watch(self._handle, True)
+
+    def watched(self) -> Watched:
+        """What has been seen since `watch`; a reset ends the watch but keeps the numbers of tokens."""
+        counts = [self._library.device_passed(self._handle, k) for k in range(2 * len(self._expected))]
+        probe, cycle = ctypes.c_uint64(), ctypes.c_uint64()
+        seen = self._library.device_difference(self._handle, probe, cycle)
+        difference = None
+        if seen:
+            stream, side = divmod(probe.value, 2)
+            content = ctypes.string_at(seen, self._expected[stream].shape[1])
+            difference = stream, "io"[side], cycle.value - self._zero, content
+        return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
+
+    def record(self, path: Path, first: int, last: int) -> None:
+        """Write the waves of these cycles of the next run to an FST file, a nanosecond a cycle; OSError
+        when it cannot be written."""
+        path.write_bytes(b"")
+        self._window = path, first, last
+
+    def end_record(self) -> None:
+        """Finish the file."""
+        self._window = None
+        self._library.device_waves_end(self._handle)
+
     def read_register(self, offset: int) -> int:
         """Read a register of s_axi_control."""
         value = ctypes.c_uint32()
@@ -94,6 +163,13 @@ class SimulatedDevice(Device):
         self._check(self._library.device_run(self._handle, cycles))
 
     def start(self) -> None:
+        self._zero = zero = self.cycles
+        if self._window is not None:
+            path, first, last = self._window
+            self._window = None
+            name = str(path).encode()
+            if not self._library.device_waves(self._handle, name, zero, zero + first, zero + last):
+                raise OSError(f"{path} cannot be written")
         self.write_register(CONTROL, START)
 
     def wait(self, timeout: float = 600.0) -> None:
@@ -184,7 +260,7 @@ class _Model(ctypes.Structure):
     ]
 
 
-def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+def _declare(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
     """Tell ctypes the types of the functions of device.cpp."""
     handle, u32, u64, number = (
         ctypes.c_void_p,
@@ -192,6 +268,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ctypes.c_uint64,
         ctypes.POINTER(ctypes.c_uint64),
     )
+    traced = (("waves", ctypes.c_bool, (ctypes.c_char_p, u64, u64, u64)), ("waves_end", None, ()))
     for name, result, arguments in (
         ("create", handle, ()),
         ("destroy", None, ()),
@@ -208,6 +285,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("inject", None, (u32, u64, ctypes.c_bool)),
         ("idle", ctypes.c_bool, ()),
         ("traffic", None, (u32, number, number)),
+        ("probe", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p)),
+        ("expect", None, (u64, ctypes.POINTER(ctypes.c_uint8), u64, u64)),
+        ("watch", None, (ctypes.c_bool,)),
+        ("passed", u64, (u64,)),
+        ("difference", handle, (number, number)),
+        *(traced if instruments.waves else ()),
     ):
         function = getattr(library, f"device_{name}")
         function.restype = result

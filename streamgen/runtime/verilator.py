@@ -26,6 +26,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
 
 __all__ = ["Progress", "build", "cache_folder", "load", "package_folder"]
@@ -33,15 +34,16 @@ __all__ = ["Progress", "build", "cache_folder", "load", "package_folder"]
 Progress = Callable[[str], None]
 
 HERE = Path(__file__).parent
-DRIVER = ("device.cpp", "memory.h", "sharing.py")
+DRIVER = ("device.cpp", "memory.h", "probe.h", "instruments.py", "sharing.py")
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
     "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",
 )  # fmt: skip
 COMMON = (
     "-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-DVERILATOR=1", "-DVM_COVERAGE=0",
-    "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
+    "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 )  # fmt: skip
+TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-DVM_TRACE_FST=1")}
 # Vectors are slower: they are stored in parts and loaded as a whole.
 FAST = ("-O2", "-fno-tree-vectorize")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
@@ -57,7 +59,11 @@ def cache_folder() -> Path:
 
 
 def build(
-    sources: Sequence[Path], top: str, masters: Sequence[str], progress: Progress | None = None
+    sources: Sequence[Path],
+    top: str,
+    masters: Sequence[str],
+    progress: Progress | None = None,
+    instruments: Instruments | None = None,
 ) -> Path:
     """A shared library that simulates module `top` of the Verilog `sources` with the AXI masters named.
 
@@ -65,20 +71,24 @@ def build(
     terminal. Raises MissingToolError without a C++ compiler or the package verilator, StreamgenError with
     the first error of Verilator or of the compiler, or when the disk is full.
     """
+    instruments = instruments or Instruments()
     toolchain = _toolchain()
     digest = hashlib.sha256()
     files = [*sorted(sources), *(HERE / name for name in DRIVER)]
     for file in files:
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     digest.update(
-        repr((top, tuple(masters), VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, toolchain[1])).encode()
+        repr(
+            (top, tuple(masters), instruments, VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, toolchain[1])
+        ).encode()
     )
     name = digest.hexdigest()[:32] + ".so"
     folder = _usable(cache_folder())
     with _lock(folder / f"{name}.lock"):
         library = folder / name
         if not _intact(library):
-            _build(toolchain, list(sources), top, masters, library, progress or _default_progress())
+            tell = progress or _default_progress()
+            _build(toolchain, list(sources), top, masters, library, tell, instruments)
             _prune(folder)
         os.utime(library)
     return library
@@ -106,6 +116,7 @@ def _build(
     masters: Sequence[str],
     library: Path,
     progress: Progress,
+    instruments: Instruments,
 ) -> None:
     started = time.monotonic()
     compiler = toolchain[0]
@@ -116,11 +127,15 @@ def _build(
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
             rules = folder / "sharing.vlt"
-            rules.write_text(sharing("\n".join(file.read_text() for file in sources), top))
+            verilog = "\n".join(file.read_text() for file in sources)
+            pins = "".join(f"{rule}\n" for rule in instruments.rules(verilog, top))
+            rules.write_text(sharing(verilog, top) + pins)
             files = [str(file.resolve()) for file in (rules, *sources)]
-            _run(_verilator(), *VERILATOR_FLAGS, "--top-module", top, "--Mdir", place, *files)
-            objects = _compile(compiler, _units(folder), folder, progress)
-            objects += _verilated(*toolchain, folder, library.parent)
+            flags = (*VERILATOR_FLAGS, *instruments.flags)
+            _run(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
+            traced = TRACED[instruments.waves]
+            objects = _compile(compiler, _units(folder), folder, progress, traced)
+            objects += _verilated(*toolchain, folder, library.parent, traced)
             _run(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
             _keep(folder / "library", library)
         except OSError as error:
@@ -145,30 +160,47 @@ def _units(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
     return units
 
 
-def _verilated(compiler: str, version: str, folder: Path, cache: Path) -> list[Path]:
+def _verilated(compiler: str, version: str, folder: Path, cache: Path, traced: tuple[str, ...]) -> list[Path]:
     """The objects of Verilator's own library, which all designs share."""
     include = package_folder() / "include"
-    key = hashlib.sha256(repr((version, COMMON, _fast())).encode()).hexdigest()[:32]
-    objects = [cache / f"{key}-{name}.o" for name in ("verilated", "verilated_threads")]
+    names = ["verilated", "verilated_threads", *(["verilated_fst_c"] if traced == TRACED[True] else [])]
+    key = hashlib.sha256(repr((version, COMMON, traced, _fast())).encode()).hexdigest()[:32]
+    objects = [cache / f"{key}-{name}.o" for name in names]
     if not all(map(_intact, objects)):
-        files = [(include / f"{name}.cpp", _fast()) for name in ("verilated", "verilated_threads")]
-        for made, kept in zip(_compile(compiler, files, folder, lambda _: None), objects, strict=True):
+        files = [(include / f"{name}.cpp", _fast()) for name in names]
+        made_now = _compile(compiler, files, folder, lambda _: None, traced)
+        for made, kept in zip(made_now, objects, strict=True):
             _keep(made, kept)
     return objects
 
 
 def _compile(
-    compiler: str, files: Sequence[tuple[Path, tuple[str, ...]]], folder: Path, progress: Progress
+    compiler: str,
+    files: Sequence[tuple[Path, tuple[str, ...]]],
+    folder: Path,
+    progress: Progress,
+    traced: tuple[str, ...],
 ) -> list[Path]:
     """Compile files, each with its flags, several at a time; the largest first."""
     include = package_folder() / "include"
-    places = (f"-I{folder}", f"-I{HERE}", "-isystem", f"{include}", "-isystem", f"{include / 'vltstd'}")
+    stored = ("-isystem", f"{HERE / 'stored'}")
+    places = (
+        f"-I{folder}",
+        f"-I{HERE}",
+        *stored,
+        "-isystem",
+        f"{include}",
+        "-isystem",
+        f"{include / 'vltstd'}",
+    )
     done = 0
 
     def compile_one(job: tuple[Path, tuple[str, ...]]) -> None:
         nonlocal done
         file, flags = job
-        _run(compiler, *COMMON, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o"))
+        _run(
+            compiler, *COMMON, *traced, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o")
+        )
         done += 1
         progress(f"compiled {done} of {len(files)} files")
 
