@@ -68,7 +68,7 @@ def test_known_circuits():
     # the LUT that adds two bits, then the carry chain
     assert (total.resources.ff, total.levels, total.cells["CARRY4"]) == (97, 2, 9)
     assert 32 <= total.resources.lut <= 33
-    assert (product.resources.dsp, product.levels) == (1, 0)
+    assert (product.resources.dsp, product.levels) == (1, 5)
     assert (lut_memory.resources.lut, lut_memory.cells["RAM32M16"], lut_memory.levels) == (8, 1, 1)
     assert (block_memory.resources.bram, block_memory.resources.lut) == (2, 0)
     assert (ultra_memory.resources.uram, ultra_memory.resources.lut) == (1, 0)
