@@ -163,7 +163,7 @@ def test_a_loop_and_an_unknown_cell_are_errors() -> None:
     n = Netlist()
     n.cell("LUT2", "x", I0="a", I1="y")
     n.cell("LUT1", "y", I0="x")
-    with pytest.raises(ValueError, match=r"^net y is part of a combinational loop$"):
+    with pytest.raises(ValueError, match=r"^net x is part of a combinational loop$"):
         n.deepest("y")
     n = Netlist()
     n.cell("RAMB36E1", "x", I="a")
