@@ -1,12 +1,12 @@
 """Run a graph in numpy: every kernel by its own golden model, tensor by tensor, bit-exact."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from streamgen.graph import Graph, Port
 
-__all__ = ["run"]
+__all__ = ["run", "steps"]
 
 
 def run(
@@ -17,6 +17,16 @@ def run(
     `inputs` gives each input tensor in the padded shape of its node's ITensor.
     ValueError names a missing, unknown or misshapen input.
     """
+    values = {port: array for _, port, array in steps(graph, inputs)}
+    sinks = {t.node: t.name for t in graph.tensors if t.role == "output"}
+    outputs = {
+        sinks[edge.target.node]: values[edge.source] for edge in graph.edges if edge.target.node in sinks
+    }
+    return outputs, values
+
+
+def steps(graph: Graph, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[int, Port, np.ndarray]]:
+    """Phase by phase, node by node, each output port and its tensor; arguments and errors of `run`."""
     sources = {t.node: t for t in graph.tensors if t.role != "output"}
     wanted = {t.name for t in sources.values() if t.role == "input"}
     if wanted != set(inputs):
@@ -36,13 +46,10 @@ def run(
                     raise ValueError(
                         f"tensor {tensor.name!r} has shape {data.shape}; {itensor.shape} is needed"
                     )
-                values[Port(node.name, port)] = data
-                continue
-            operands = {e.target.name: values[e.source] for e in graph.inputs_of(node.name)}
-            for name, value in node.params.golden(bounds, operands).items():
+                results = {port: data}
+            else:
+                operands = {e.target.name: values[e.source] for e in graph.inputs_of(node.name)}
+                results = dict(node.params.golden(bounds, operands))
+            for name, value in results.items():
                 values[Port(node.name, name)] = value
-    sinks = {t.node: t.name for t in graph.tensors if t.role == "output"}
-    outputs = {
-        sinks[edge.target.node]: values[edge.source] for edge in graph.edges if edge.target.node in sinks
-    }
-    return outputs, values
+                yield phase, Port(node.name, name), value

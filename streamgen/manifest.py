@@ -315,7 +315,7 @@ class Manifest:
     top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
     in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
-    Verilog each edge is, in the order of the graph.
+    Verilog each edge is, in topological order.
     """
 
     top: str

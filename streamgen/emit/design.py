@@ -10,7 +10,7 @@ from streamgen.emit.images import boundary_buffer, constant_images, weights_name
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import TopParams, channel_name, fifo_name
-from streamgen.graph import Program
+from streamgen.graph import Graph, Program
 from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream
 from streamgen.packing import BEAT_BYTES
 from streamgen.platform.dma import StoreParams
@@ -96,7 +96,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         program=encoding.table,
         counters=tuple(counters),
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
-        streams=tuple(Stream(name=e.name, instance=fifo_name(k)) for k, e in enumerate(graph.edges)),
+        streams=_streams(graph),
     )
     hardware = [(node.name, node.params, encoding.constants[node.name]) for node in graph.nodes]
     identity = f"{manifest.identity()}{hardware!r}"
@@ -113,3 +113,9 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         images={f"{weights_name(c)}.bin": image for c, image in images.items()},
         resources=resources,
     )
+
+
+def _streams(graph: Graph) -> tuple[Stream, ...]:
+    place = {node.name: i for i, node in enumerate(graph.nodes)}
+    order = sorted(range(len(graph.edges)), key=lambda k: place[graph.edges[k].source.node])
+    return tuple(Stream(name=graph.edges[k].name, instance=fifo_name(k)) for k in order)
