@@ -23,7 +23,7 @@ from amaranth.sim import Simulator
 
 from sim.ports import Port, Sink, Source, Spy, Stalls
 
-__all__ = ["BenchError", "Result", "Stalls", "StuckError", "random_tokens", "run"]
+__all__ = ["BenchError", "Result", "Stalls", "StuckError", "random_tokens", "run", "stream_ports"]
 
 
 class BenchError(AssertionError):
@@ -125,16 +125,21 @@ def run(
     )
 
 
+def stream_ports(component: wiring.Component, flow: wiring.Flow) -> list[str]:
+    """Names of the streams that go into (wiring.In) or out of (wiring.Out) a component."""
+    return [
+        name
+        for name, member in component.signature.members.items()
+        if member.flow == flow and member.is_signature and isinstance(member.signature, stream.Signature)
+    ]
+
+
 def _check_ports(
     component: wiring.Component, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, int]
 ) -> None:
     for flow, given, word in ((wiring.In, inputs, "input"), (wiring.Out, outputs, "output")):
-        ports = {
-            name
-            for name, member in component.signature.members.items()
-            if member.flow == flow and member.is_signature and isinstance(member.signature, stream.Signature)
-        }
-        if ports != set(given):
+        ports = stream_ports(component, flow)
+        if set(ports) != set(given):
             kind = type(component).__name__
             raise ValueError(f"the {word}s of {kind} are {sorted(ports)}, not {sorted(given)}")
 

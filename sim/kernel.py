@@ -4,12 +4,14 @@ check_golden(params, [(bounds, {"i_x": array}), ...], Stalls(seed=1, sources=0.3
 check_promises(params, bounds, {"i_x": array})
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from amaranth.lib.wiring import In
 
-from sim.bench import Result, Stalls, run
+from sim.bench import Result, Stalls, run, stream_ports
+from sim.stream_simulator import StreamSimulator
 from streamgen import formats
 from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
@@ -34,9 +36,20 @@ def encode_port(itensor: ITensor, array: np.ndarray) -> list[int]:
     return formats.encode_ints(itensor.dtype, itensor.to_tokens(array))
 
 
-def check_golden(params: KernelParams, cases: Sequence[Case], stalls: Stalls | None = None) -> Result:
-    """Run the cases back to back on one component; every output token must equal golden, bit for bit."""
-    result, expected = _run(params, cases, stalls)
+def check_golden(
+    params: KernelParams,
+    cases: Sequence[Case],
+    stalls: Stalls | None = None,
+    *,
+    simulator: StreamSimulator | None = None,
+    reset_at: int | None = None,
+) -> Result:
+    """Run the cases back to back on one component; every output token must equal golden, bit for bit.
+
+    It runs in Amaranth's simulator, or in the one given, which was built of `params.build()`. reset_at: the
+    cycle in which everything is reset, to start again from the first token.
+    """
+    result, expected = _run(params, cases, stalls, simulator, reset_at)
     for port, tokens in expected.items():
         actual = result.tokens[port]
         if actual != [token for part in tokens for token in part]:
@@ -44,7 +57,13 @@ def check_golden(params: KernelParams, cases: Sequence[Case], stalls: Stalls | N
     return result
 
 
-def check_promises(params: KernelParams, bounds: Bounds, inputs: Mapping[str, np.ndarray]) -> None:
+def check_promises(
+    params: KernelParams,
+    bounds: Bounds,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    simulator: StreamSimulator | None = None,
+) -> None:
     """With every port ready: cost and curves equal what is measured, and the next descriptor comes in time.
 
     The case runs twice in a row. Of the first execution every port's Curve, `cost.cycles` and
@@ -52,7 +71,7 @@ def check_promises(params: KernelParams, bounds: Bounds, inputs: Mapping[str, np
     most tokens (to 1 %, or one cycle over the whole run). The second descriptor must be taken at
     most 4 cycles after the last input token of the first execution, and both outputs equal golden.
     """
-    result = check_golden(params, [(bounds, inputs), (bounds, inputs)])
+    result = check_golden(params, [(bounds, inputs), (bounds, inputs)], simulator=simulator)
     start, second = result.cycles["i_descriptor"]
     itensors = {**params.inputs(bounds), **params.outputs(bounds)}
     measured = {
@@ -96,7 +115,11 @@ def check_promises(params: KernelParams, bounds: Bounds, inputs: Mapping[str, np
 
 
 def _run(
-    params: KernelParams, cases: Sequence[Case], stalls: Stalls | None
+    params: KernelParams,
+    cases: Sequence[Case],
+    stalls: Stalls | None,
+    simulator: StreamSimulator | None,
+    reset_at: int | None,
 ) -> tuple[Result, dict[str, list[list[int]]]]:
     streams: dict[str, list[int]] = {"i_descriptor": []}
     expected: dict[str, list[list[int]]] = {}
@@ -108,11 +131,16 @@ def _run(
         for port, itensor in params.outputs(bounds).items():
             expected.setdefault(port, []).append(encode_port(itensor, golden[port]))
     counts = {port: sum(map(len, parts)) for port, parts in expected.items()}
-    component = params.build()
-    for name, member in component.signature.members.items():
-        if name.startswith("i_") and member.flow == In and member.is_signature:
-            streams.setdefault(name, [])  # a port that none of the cases uses stays idle
-    return run(component, streams, counts, stalls=stalls), expected
+    longest = max(params.cost(bounds).cycles for bounds, _ in cases)
+    simulate: Callable[..., Result]
+    if simulator is None:
+        component = params.build()
+        simulate, names = partial(run, component), stream_ports(component, In)
+    else:
+        simulate, names = simulator.run, simulator.inputs
+    for name in names:
+        streams.setdefault(name, [])  # a port that none of the cases uses stays idle
+    return simulate(streams, counts, stalls=stalls, watchdog=2000 + longest, reset_at=reset_at), expected
 
 
 def _difference(

