@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamgen.compiler import Accelerator, assemble, compile, load
     from streamgen.config import CompileConfig
+    from streamgen.waves import Waves
 
-__all__ = ["Accelerator", "CompileConfig", "assemble", "compile", "load"]
+__all__ = ["Accelerator", "CompileConfig", "Waves", "assemble", "compile", "load"]
 
 _HOMES = {
     "Accelerator": "streamgen.compiler",
     "CompileConfig": "streamgen.config",
+    "Waves": "streamgen.waves",
     "assemble": "streamgen.compiler",
     "compile": "streamgen.compiler",
     "load": "streamgen.compiler",

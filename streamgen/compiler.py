@@ -17,6 +17,7 @@ import numpy as np
 from streamgen import golden
 from streamgen.config import CompileConfig
 from streamgen.converters import PingPongParams
+from streamgen.debugging import Debugging
 from streamgen.emit import Design, emit
 from streamgen.explore import explore, predict
 from streamgen.graph import Graph, Program
@@ -26,9 +27,13 @@ from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
+from streamgen.probe import ProbeReport
 from streamgen.report import FifoReport, KernelReport, Notes, Report, ResourceReport
 from streamgen.runtime.execution import Execution
+from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.verilator import Progress
+from streamgen.waves import Waves
 
 if TYPE_CHECKING:
     import torch
@@ -106,7 +111,9 @@ class Accelerator:
     ) -> None:
         self._design, self._program, self._notes, self._folder = design, program, notes, folder
         self._execution: Execution | None = None
-        self._memory: MemoryModel | None = None
+        self._opened: tuple[MemoryModel | None, tuple[Instruments, ...]] | None = None
+        self.probed: ProbeReport | None = None
+        """What the last call of `run` has compared with golden; None when it was not asked to."""
 
     @property
     def graph(self) -> Graph:
@@ -146,20 +153,40 @@ class Accelerator:
         self._folder = target
         return target
 
-    def run(self, *inputs: Any, memory: MemoryModel | None = None, timeout: float = 600.0) -> Any:
+    def run(
+        self,
+        *inputs: Any,
+        memory: MemoryModel | None = None,
+        timeout: float = 600.0,
+        probe: bool | Sequence[str] = False,
+        waves: Waves | None = None,
+        progress: Progress | None = None,
+    ) -> Any:
         """What the written RTL with the written weights computes, in a cycle-accurate simulation.
 
         inputs: arrays (or torch tensors) [..., features]; leading dimensions are tokens, more than
         `max_tokens` of them are several passes. Returns an array for one output, a tuple for several.
         memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
+        probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
+        `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
+        long; by default that goes to standard error when it is a terminal.
 
         Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler,
-        DeviceError and DeviceTimeoutError when the run fails; the next run starts from a reset.
+        DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
+        starts from a reset.
         """
-        if memory != self._memory:
-            self._close()
-            self._memory = memory
-        outputs = self._running().run(*map(_array, inputs), timeout=timeout)
+        debugging = Debugging(probe, waves, [self.manifest])
+        execution = self._running()
+        if (memory, debugging.instruments) != self._opened:
+            execution.close()
+            self._opened = memory, debugging.instruments
+        execution.open_device = debugging.opener(memory, progress)
+        execution.observer = debugging.observer(self._program, execution.manifest)
+        try:
+            outputs = execution.run(*map(_array, inputs), timeout=timeout)
+            debugging.check()
+        finally:
+            self.probed = debugging.report
         return outputs[0] if len(outputs) == 1 else outputs
 
     def golden(self, *inputs: Any) -> Any:
@@ -252,7 +279,7 @@ class Accelerator:
             self.write(place)
         assert self._folder is not None
         if self._execution is None:
-            self._execution = Execution(self._folder, memory=self._memory)
+            self._execution = Execution(self._folder)
         return self._execution
 
     def _close(self) -> None:

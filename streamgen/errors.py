@@ -11,6 +11,7 @@ __all__ = [
     "DeviceTimeoutError",
     "GraphError",
     "MissingToolError",
+    "ProbeError",
     "StreamgenError",
     "UnsupportedOperationError",
 ]
@@ -46,3 +47,7 @@ class DeviceError(StreamgenError):
 
 class DeviceTimeoutError(DeviceError):
     """A run made no progress for the length of the watchdog; says which streams wait for whom."""
+
+
+class ProbeError(StreamgenError):
+    """A token in the hardware is not the one that golden has there; names edge, token, element and cycle."""

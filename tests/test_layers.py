@@ -19,7 +19,7 @@ FLOORS: list[list[set[str]]] = [
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
-    [{"compiler", "report", "cli"}],
+    [{"compiler", "debugging", "difference", "probe", "report", "waves", "cli"}],
 ]
 APART = "runtime"
 

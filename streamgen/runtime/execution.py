@@ -7,6 +7,7 @@ Verilog in the folder change, the next run uses what they hold then.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,10 +21,11 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
 
-__all__ = ["Execution"]
+__all__ = ["Execution", "Observer"]
 
 Stamp = tuple[int, int, int]
 Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+Observer = Callable[[Device, Mapping[str, bytes], int], AbstractContextManager[None]]
 
 
 class Execution:
@@ -40,9 +42,13 @@ class Execution:
         memory: MemoryModel | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._open = open_device or (lambda place, manifest: simulated(place, manifest, memory))
+        self.open_device = open_device or (lambda place, manifest: simulated(place, manifest, memory))
+        """How `device` is opened."""
         self._device: Device | None = None
         self._stamps: dict[str, Stamp] = {}
+        self.observer: Observer = lambda device, images, tiles: nullcontext()
+        """Called with the device, the images of the inputs and the token tiles of each run of the hardware,
+        which happens inside the context that it returns."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
         self._read_manifest()
@@ -55,7 +61,7 @@ class Execution:
         if self._device is None or any(self._stamps.get(name) != stamp for name, stamp in stamps.items()):
             self.close()
             self._read_manifest()
-            self._device = self._open(self.folder, self.manifest)
+            self._device = self.open_device(self.folder, self.manifest)
             self._stamps = stamps
         return self._device
 
@@ -106,7 +112,8 @@ class Execution:
         self._load(device)
         for info in self.buffers("input"):
             device.allocate(info.name).write(images[info.name])
-        self.statuses.append(self._start(device, tiles, timeout))
+        with self.observer(device, images, tiles):
+            self.statuses.append(self._start(device, tiles, timeout))
         return {
             info.name: device.allocate(info.name).read(image_bytes(info, tiles))
             for info in self.buffers("output")

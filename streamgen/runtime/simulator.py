@@ -71,7 +71,7 @@ class SimulatedDevice(Device):
         self._library = _declare(load(library), instruments)
         self._handle = self._library.device_create()
         self._expected: list[np.ndarray] = []
-        self._zero = 0
+        self._zero: int | None = None
         self._window: tuple[Path, int, int] | None = None
         for stream in instruments.streams:
             for side in "io":
@@ -118,6 +118,7 @@ class SimulatedDevice(Device):
 
         The next `start` begins cycle 0. A run stops with DeviceError when a token is not the expected one.
         """
+        self._zero = None
         self._expected = [np.ascontiguousarray(array, np.uint8) for array in tokens]
         for k, array in enumerate(self._expected):
             place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
@@ -134,7 +135,7 @@ class SimulatedDevice(Device):
         if seen:
             stream, side = divmod(probe.value, 2)
             content = ctypes.string_at(seen, self._expected[stream].shape[1])
-            difference = stream, "io"[side], cycle.value - self._zero, content
+            difference = stream, "io"[side], cycle.value - (self._zero or 0), content
         return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
 
     def record(self, path: Path, first: int, last: int) -> None:
@@ -142,11 +143,13 @@ class SimulatedDevice(Device):
         when it cannot be written."""
         path.write_bytes(b"")
         self._window = path, first, last
+        self._zero = None
 
-    def end_record(self) -> None:
-        """Finish the file."""
+    def end_record(self) -> int:
+        """Finish the file; returns the cycles since the start of the run."""
         self._window = None
         self._library.device_waves_end(self._handle)
+        return self.cycles - (self._zero or self.cycles)
 
     def read_register(self, offset: int) -> int:
         """Read a register of s_axi_control."""
@@ -163,7 +166,7 @@ class SimulatedDevice(Device):
         self._check(self._library.device_run(self._handle, cycles))
 
     def start(self) -> None:
-        self._zero = zero = self.cycles
+        zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
             path, first, last = self._window
             self._window = None

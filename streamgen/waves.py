@@ -1,0 +1,65 @@
+"""Waves of a window of cycles: every signal of the written Verilog in an FST file, by its name there.
+
+In the file a cycle is a nanosecond: cycle c begins at c ns, where all signals have settled for it, and its
+clock edge is at c + 0.5 ns. GTKWave and Surfer read the file.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamgen.runtime.device import Device
+from streamgen.runtime.simulator import SimulatedDevice
+
+__all__ = ["Recorder", "Waves"]
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Cycles `first` to `last` of a run of the hardware, counted from its start, go to the file `path`.
+
+    run: which one of a call, the first is 1; a pass over the tokens is one, or one for each group.
+    """
+
+    path: str | Path
+    first: int
+    last: int
+    run: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first <= self.last:
+            raise ValueError(f"waves of cycles {self.first} to {self.last}; 0 <= first <= last is needed")
+        if self.run < 1:
+            raise ValueError(f"waves of run {self.run}; runs are counted from 1")
+
+
+class Recorder:
+    """Writes the waves of one call of `Accelerator.run`."""
+
+    def __init__(self, waves: Waves) -> None:
+        self._waves = waves
+        self._runs = 0
+
+    @contextmanager
+    def observe(self, device: Device, images: Mapping[str, bytes], tiles: int) -> Iterator[None]:
+        """An observer of `streamgen.runtime.execution`."""
+        self._runs += 1
+        if self._runs != self._waves.run:
+            yield
+            return
+        assert isinstance(device, SimulatedDevice)
+        path = Path(self._waves.path)
+        device.record(path, self._waves.first, self._waves.last)
+        try:
+            yield
+        finally:
+            cycles = device.end_record()
+        if cycles <= self._waves.first:
+            path.unlink()
+            raise ValueError(f"run {self._runs} took {cycles} cycles; the waves begin at {self._waves.first}")
+
+    def check(self) -> None:
+        """ValueError when the run to record has not come."""
+        if self._runs < self._waves.run:
+            raise ValueError(f"waves of run {self._waves.run}; there were only {self._runs}")
