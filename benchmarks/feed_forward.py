@@ -22,7 +22,7 @@ from streamgen import golden
 from streamgen.explore import explore
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph.ops import LogicalGraph
-from streamgen.lower import linear_shapes, lower_network, quantise_weights
+from streamgen.lower import layer_shapes, lower_network, quantise_weights
 
 TOKENS = (1, 16)
 CONFIG = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
@@ -114,7 +114,7 @@ def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:
 def golden_outputs(network: LogicalGraph, config: streamgen.CompileConfig, x: np.ndarray) -> np.ndarray:
     """What the hardware of that configuration computes, without building it."""
     weights = quantise_weights(network, config)
-    plan = explore(linear_shapes(network, weights), config, rate=1.0)
+    plan = explore(layer_shapes(network, weights), config, rate=1.0)
     graph = lower_network(network, weights, plan, config, 1.0, config.max_tokens // plan.token_lanes)
     (name,) = (value.name for value in network.inputs)
     (outputs, _) = golden.run(graph, {name: x})

@@ -24,7 +24,7 @@ from streamgen.graph import Graph, Program
 from streamgen.graph.storage import load_program, save_program
 from streamgen.itensor import infer_converter
 from streamgen.kernels.matmul import ColumnParams
-from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
@@ -62,7 +62,7 @@ def compile(
     network = import_module(module, example_inputs)
     weights = quantise_weights(network, config)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
-    plan = explore(linear_shapes(network, weights), config, rate)
+    plan = explore(layer_shapes(network, weights), config, rate)
     largest = -(-config.max_tokens // plan.token_lanes)
 
     def build(tiles: int) -> Graph:

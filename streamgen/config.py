@@ -1,6 +1,7 @@
 """What a user chooses for a compilation; everything has a default that needs no thought."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 __all__ = ["CompileConfig"]
@@ -23,6 +24,10 @@ class CompileConfig:
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
     minimum: keep an integer minimum beside each group scale (asymmetric groups).
     token_lanes: tokens that one weight meets in a cycle; None lets the explorer choose.
+    fixed: factors that the explorer must take, by layer (path of the module, or name of the operation in the
+        report): of a matmul `columns`, `n_lanes` (output rows a column computes side by side),
+        `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
+        elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
     prefetch_beats: depth of each weight stream's prefetch FIFO, in 512-bit beats.
     clock_mhz: kernel clock that memory rates and reports are computed for.
     sizing: FIFO sizing strategy, "conservative" or "normal".
@@ -38,6 +43,7 @@ class CompileConfig:
     scale_bits: int = 8
     minimum: bool = True
     token_lanes: int | None = None
+    fixed: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     prefetch_beats: int = 512
     clock_mhz: float = 300.0
     sizing: Literal["conservative", "normal"] = "conservative"
@@ -59,6 +65,9 @@ class CompileConfig:
         ):
             if not holds:
                 raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
+        _check_fixed(self.fixed)
+        # a copy: what the caller does to its own mapping later changes nothing here
+        object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
@@ -66,3 +75,20 @@ class CompileConfig:
 
 def _power_of_two_or_none(value: int | None) -> bool:
     return value is None or (value >= 1 and value & (value - 1) == 0)
+
+
+def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
+    """TypeError or ValueError unless every factor of every layer is a positive integer."""
+    if not isinstance(fixed, Mapping):
+        raise TypeError(f"CompileConfig.fixed is {fixed!r}; a mapping from layers to factors is needed")
+    for layer, factors in fixed.items():
+        if not isinstance(layer, str) or not isinstance(factors, Mapping):
+            raise TypeError(
+                f"CompileConfig.fixed[{layer!r}] is {factors!r}; a mapping like {{'columns': 2}} is needed"
+            )
+        for factor, value in factors.items():
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"CompileConfig.fixed[{layer!r}][{factor!r}] is {value!r}; "
+                    "allowed is an integer of at least 1"
+                )

@@ -1,176 +1,120 @@
-"""Unroll factors of all matmuls, found greedily: always raise the slowest.
+"""All factors of an accelerator that the user has not fixed.
 
-A matmul has C columns (one memory channel each when there are enough), n_lanes output rows a column,
-and the token lanes that all matmuls of the accelerator share: C * n_lanes * token_lanes * 32
-multipliers. Its time for T tokens is the larger of what memory and multipliers need,
-
-    max(bytes of one column / channel rate, n-tiles * t-tiles * max(K / 32, token_lanes * n_lanes)),
-
-matmuls of one level of the graph run side by side, levels one after the other. For every number of
-token lanes, a max-heap on time takes the slowest matmul and doubles its columns or its lanes, whichever
-gains most (and those of its twins, equal matmuls of its level, which would hold it up), until a budget
-ends or nothing gains. The lanes with the least time for one token plus the
-largest number of tokens win: decode and prefill count alike.
+* Tiles are powers of two, so that up to 32 rows pad no more than the groups of the next matmul do; a value
+  is padded for those that make and read it, not for the largest tile of the graph.
+* The unroll of the matmuls (`growth`) is found for every number of token lanes; the lanes with the least
+  cycles for one token plus the largest number of tokens win.
+* Widths of everything between the matmuls follow (`widths`).
+* Each matmul sums over K inside a tile of t_lanes x n_lanes sums: the reduction stays outside what runs in
+  parallel, and there is nothing to permute.
 """
 
-import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
+from streamgen.explore.estimate import Estimate
+from streamgen.explore.fixed import Fixed, fixed_factors
+from streamgen.explore.growth import grow, least_multipliers
+from streamgen.explore.widths import Widths, choose_widths
 from streamgen.formats import MX_GROUP
-from streamgen.graph.plan import LinearPlan, LinearShape, Plan
-from streamgen.packing import MemoryLayout
+from streamgen.graph.plan import LinearPlan, LinearShape, Plan, Shape
 
 __all__ = ["explore"]
 
-_MAX_COLUMNS = 16  # (1, C) tokens of 32-bit words fill one 512-bit beat
-_MAX_TOKEN_LANES = 8
+_TOKEN_LANES = (1, 2, 4, 8)
 
 
-def explore(shapes: Sequence[LinearShape], config: CompileConfig, rate: float) -> Plan:
+def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: Fixed | None = None) -> Plan:
     """Choose all factors. rate: 512-bit beats a cycle that one channel gives.
 
-    BudgetError when not even one lane a matmul fits.
+    fixed: `config.fixed` by operation, when `shapes` are a part of the layers it names.
+
+    BudgetError when not even the least fits, ValueError for fixed factors that cannot be.
     """
-    least = MX_GROUP * len(shapes) * (config.token_lanes or 1)
-    if least > config.multipliers:
-        raise BudgetError(
-            f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of "
-            f"{config.token_lanes or 1} token lanes), the budget is {config.multipliers}: "
-            f"{least - config.multipliers} too few. Raise CompileConfig.multipliers"
-            + (" or lower token_lanes" if (config.token_lanes or 1) > 1 else "")
-            + ", or split the module"
-        )
+    fixed = fixed_factors(shapes, config) if fixed is None else fixed
+    linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
     if config.token_lanes is not None:
         choices = [config.token_lanes]
     else:
+        choices = [lanes for lanes in _TOKEN_LANES if lanes < 2 * config.max_tokens]
+        least = choices[0]
         choices = [
-            lanes for lanes in (1, 2, 4, 8) if lanes <= min(_MAX_TOKEN_LANES, _ceil_power(config.max_tokens))
+            n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.multipliers
         ]
-    found: list[tuple[float, int, dict[str, LinearPlan], str]] = []
+    found = []
     for lanes in choices:
-        if MX_GROUP * len(shapes) * lanes > config.multipliers:
-            continue
-        linears, stop = _grow(shapes, config, rate, lanes)
-        times = [_total(shapes, linears, config, rate, lanes, t) for t in (1, config.max_tokens)]
-        found.append((sum(times), lanes, linears, stop))
-    best, lanes, linears, stop = min(found, key=lambda f: (f[0], f[1]))
-    placed, io_channel, used = _place(shapes, linears, config.channels)
-    reasons = [
-        f"{lanes} token lane{'s' if lanes > 1 else ''}: least cycles for 1 plus {config.max_tokens} tokens "
-        f"({best:.0f}) among " + ", ".join(f"{f[1]} ({f[0]:.0f})" for f in found)
-    ]
-    for shape in shapes:
-        plan = placed[shape.name]
-        memory, compute = _times(shape, plan, config, rate, lanes, 1)
-        reasons.append(
-            f"{shape.name}: {plan.columns} columns x {plan.n_lanes} rows x {lanes} tokens x {MX_GROUP}; "
-            f"at one token memory needs {memory:.0f} cycles, multipliers {compute}; "
-            f"channels {', '.join(map(str, plan.channels))}"
+        estimate = Estimate(shapes, config, rate, lanes)
+        growth = grow(estimate, config, fixed)
+        found.append((estimate.total(growth.linears), lanes, estimate, growth))
+    best, lanes, estimate, growth = min(found, key=lambda f: f[:2])
+    widths = choose_widths(estimate, growth.linears, fixed, rate)
+    placed, io_channel, used = estimate.place(growth.linears)
+    if config.token_lanes is not None:
+        first = f"{_count(lanes, 'token lane')}: fixed by the user"
+    else:
+        first = (
+            f"{_count(lanes, 'token lane')}: least cycles for 1 plus {config.max_tokens} tokens "
+            f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in found)
         )
-    reasons.append(f"growth ended: {stop}")
-    pad = max([MX_GROUP, *(s.group or 0 for s in shapes), *(plan.tile for plan in placed.values())])
     return Plan(
         token_lanes=lanes,
-        feature_pad=pad,
         linears=placed,
+        widths=widths.tokens,
+        quantisers=widths.quantisers,
+        pads=estimate.pads(growth.linears, widths.tokens),
+        classes=estimate.classes,
         io_channel=io_channel,
         channels=used,
-        reasons=tuple(reasons),
+        reasons=(first, *_lines(shapes, estimate, placed, widths, fixed), f"growth ended: {growth.ended}"),
     )
 
 
-def _grow(
-    shapes: Sequence[LinearShape], config: CompileConfig, rate: float, lanes: int
-) -> tuple[dict[str, LinearPlan], str]:
-    linears = {shape.name: LinearPlan() for shape in shapes}
-    twins: dict[tuple[int, ...], list[LinearShape]] = {}  # one of them alone gains nothing
+def _lines(
+    shapes: Sequence[Shape],
+    estimate: Estimate,
+    placed: dict[str, LinearPlan],
+    widths: Widths,
+    fixed: Fixed,
+) -> list[str]:
+    """A line for each layer: its factors, its cycles and what takes them, who has chosen."""
+    passes = {tokens: estimate.times(placed, tokens) for tokens in dict.fromkeys(estimate.tokens)}
+    pads = estimate.pads(placed, widths.tokens)
+    lines = []
     for shape in shapes:
-        twins.setdefault((shape.level, shape.k, shape.n, shape.group or 0), []).append(shape)
-    groups = list(twins.values())
-
-    def time(shape: LinearShape, plan: LinearPlan) -> float:
-        return sum(max(_times(shape, plan, config, rate, lanes, t)) for t in (1, config.max_tokens))
-
-    # ties go to the first matmul
-    heap = [(-time(group[0], linears[group[0].name]), index) for index, group in enumerate(groups)]
-    heapq.heapify(heap)
-    short = False  # of multipliers that some matmul would have gained from
-    while heap:
-        now, index = heapq.heappop(heap)
-        group = groups[index]
-        shape = group[0]
-        plan = linears[shape.name]
-        columns = sum(p.columns for p in linears.values())
-        steps = []
-        # one channel is left for inputs and outputs
-        if plan.columns < _MAX_COLUMNS and columns + plan.columns * len(group) < config.channels:
-            steps.append(replace(plan, columns=plan.columns * 2))
-        if plan.n_lanes * MX_GROUP * (4 if shape.group else 8) < 512:  # a step takes one beat at most
-            steps.append(replace(plan, n_lanes=plan.n_lanes * 2))
-        gains = sorted((spent, s.columns, s) for s in steps if (spent := time(shape, s)) < -now)
-        if gains and plan.tile * len(group) * lanes * MX_GROUP > _free(linears, config, lanes):
-            short = True
-        elif gains:
-            linears |= {twin.name: gains[0][2] for twin in group}
-            heapq.heappush(heap, (-gains[0][0], index))
-    if short:
-        return linears, f"{_free(linears, config, lanes)} of {config.multipliers} multipliers left"
-    return linears, "no matmul gains from another doubling"
+        held = fixed.get(shape.name, {})
+        chosen = f"fixed: {', '.join(held)}" if held else "by default"
+        if isinstance(shape, LinearShape):
+            plan = placed[shape.name]
+            cycles = ", ".join(
+                f"{_count(tokens, 'token')} {times[shape.name].cycles:.0f} cycles ({times[shape.name].bound})"
+                for tokens, times in passes.items()
+            )
+            lines.append(
+                f"{shape.name}: {_count(plan.columns, 'column')} x {_count(plan.n_lanes, 'row')} x "
+                f"{_count(estimate.lanes, 'token')} x {MX_GROUP}, "
+                f"quantised {widths.quantisers[shape.reads]} a cycle, "
+                f"channels {', '.join(map(str, dict.fromkeys(plan.channels)))}; {cycles}; {chosen}"
+            )
+            continue
+        width = widths.tokens[shape.name]
+        extent = -(-shape.features // pads[shape.name]) * pads[shape.name]
+        leader = widths.leaders[shape.name]
+        lines.append(
+            f"{shape.name}: {_count(width, 'lane')}; "
+            + ", ".join(
+                f"{_count(tokens, 'token')} {tokens * extent // width} cycles "
+                + _vector_bound(tokens * extent / width, None if leader is None else times[leader].cycles)
+                for tokens, times in passes.items()
+            )
+            + (f", behind {leader}" if leader is not None else ", from memory")
+            + f"; {chosen}"
+        )
+    return lines
 
 
-def _free(linears: Mapping[str, LinearPlan], config: CompileConfig, lanes: int) -> int:
-    return config.multipliers - sum(plan.tile for plan in linears.values()) * lanes * MX_GROUP
+def _vector_bound(cycles: float, source: float | None) -> str:
+    return "(memory)" if source is None else "(vector lanes)" if cycles > source else "(its source)"
 
 
-def _times(
-    shape: LinearShape, plan: LinearPlan, config: CompileConfig, rate: float, lanes: int, tokens: int
-) -> tuple[float, int]:
-    """Cycles that memory and multipliers need for a pass of `tokens` tokens."""
-    k_steps = -(-shape.k // MX_GROUP)
-    n_tiles = -(-shape.n // plan.tile)
-    t_tiles = -(-tokens // lanes)
-    if shape.group:
-        scales = MemoryLayout(f"i{config.scale_bits}", (plan.n_lanes, 1, 1 + config.minimum))
-        bits = plan.n_lanes * MX_GROUP * 4 * k_steps
-        bits += scales.token_slot * -(-shape.k // shape.group)
-    else:
-        bits = plan.n_lanes * MX_GROUP * 8 * k_steps
-    bits = (bits + plan.n_lanes * 32) * n_tiles
-    return bits / 512 / rate, n_tiles * t_tiles * max(k_steps, lanes * plan.n_lanes)
-
-
-def _total(
-    shapes: Sequence[LinearShape],
-    linears: Mapping[str, LinearPlan],
-    config: CompileConfig,
-    rate: float,
-    lanes: int,
-    tokens: int,
-) -> float:
-    levels: dict[int, float] = {}
-    for shape in shapes:
-        time = max(_times(shape, linears[shape.name], config, rate, lanes, tokens))
-        levels[shape.level] = max(levels.get(shape.level, 0.0), time)
-    return sum(levels.values())
-
-
-def _place(
-    shapes: Sequence[LinearShape], linears: Mapping[str, LinearPlan], budget: int
-) -> tuple[dict[str, LinearPlan], int, int]:
-    """Give each column its own channel while there are any, then share in turn; inputs, outputs last."""
-    placed: dict[str, LinearPlan] = {}
-    following = 0
-    for shape in shapes:
-        plan = linears[shape.name]
-        channels = tuple((following + c) % budget for c in range(plan.columns))
-        placed[shape.name] = replace(plan, channels=channels)
-        following += plan.columns
-    io_channel = min(following, budget - 1)
-    return placed, io_channel, max([io_channel, *(c for p in placed.values() for c in p.channels)]) + 1
-
-
-def _ceil_power(value: int) -> int:
-    return 1 << (value - 1).bit_length()
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,22 +1,47 @@
-"""What the explorer is asked and what it answers: unroll factors of every matmul."""
+"""What the explorer is asked and what it answers: unroll of matmuls, widths of vector kernels, padding."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
 
 from streamgen.formats import MX_GROUP
 
-__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan"]
+__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "VectorShape", "agree"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearShape:
-    """What the explorer knows of a matmul: y[T, n] = x[T, k] W^T; level = matmuls before it on a path."""
+    """What the explorer knows of a matmul: name[T, n] = reads[T, k] W^T; level = matmuls before it on a path.
+
+    group: weights that share a scale (4-bit codes); None: 8-bit codes, one scale a row. path: of the module.
+    bias: whether an addition follows.
+    """
 
     name: str
     k: int
     n: int
     level: int
-    group: int | None  # weights that share a scale (4-bit codes); None: 8-bit codes, one scale a row
+    group: int | None
+    reads: str = "x"
+    path: str = ""
+    bias: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorShape:
+    """An elementwise operation. operands: values, without constants; the result comes in the order of the
+    first. function: what each element goes through.
+    """
+
+    name: str
+    features: int
+    level: int
+    operands: tuple[str, ...]
+    function: str
+    path: str = ""
+
+
+Shape = LinearShape | VectorShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +60,19 @@ class LinearPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The choice: factors by matmul, the feature padding they imply, and why, in words."""
+    """The choice, and why, in words.
+
+    linears: by matmul. widths: elements of a token, by input, by elementwise operation and, for its bias, by
+    matmul. quantisers: elements that a quantiser takes in a cycle, by the value that it reads. pads: by
+    value, what its features are padded to a multiple of; the values of one of the `classes` have the same.
+    """
 
     token_lanes: int
-    feature_pad: int
     linears: Mapping[str, LinearPlan]
+    widths: Mapping[str, int]
+    quantisers: Mapping[str, int]
+    pads: Mapping[str, int]
+    classes: tuple[frozenset[str], ...]
     io_channel: int
     channels: int
     reasons: tuple[str, ...]
@@ -48,6 +81,27 @@ class Plan:
     def multipliers(self) -> int:
         """Multipliers of all matmuls."""
         return sum(p.tile for p in self.linears.values()) * self.token_lanes * MX_GROUP
+
+    def extent(self, value: str, features: int) -> int:
+        """Features of a value with its padding."""
+        return -(-features // self.pads[value]) * self.pads[value]
+
+
+def agree(plans: Sequence[Plan]) -> list[Plan]:
+    """The same plans, with one padding for every value that several of them know."""
+    classes: list[set[str]] = []
+    for found in (members for plan in plans for members in plan.classes):
+        joined = set(found)
+        for other in [c for c in classes if c & joined]:
+            joined |= other
+            classes.remove(other)
+        classes.append(joined)
+    pads = {
+        value: lcm(*(plan.pads[v] for plan in plans for v in members if v in plan.pads))
+        for members in classes
+        for value in members
+    }
+    return [replace(plan, pads={value: pads[value] for value in plan.pads}) for plan in plans]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
 
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.network import linear_shapes, lower_network, quantise_weights, tensor_names
+from streamgen.lower.network import layer_shapes, lower_network, quantise_weights, tensor_names
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
 from streamgen.lower.split import sub_network
@@ -11,7 +11,7 @@ __all__ = [
     "finish",
     "insert_converters",
     "insert_forks",
-    "linear_shapes",
+    "layer_shapes",
     "lower_network",
     "place_constants",
     "quantise_weights",

@@ -1,6 +1,6 @@
 """Feed-forward networks as graphs of kernels: one kernel a logical operation, matmuls as columns.
 
-A value of F features is padded to a multiple of the plan's feature pad, tokens to the token lanes;
+A value of F features is padded to a multiple of its own pad in the plan, tokens to the token lanes;
 padding holds zeros in memory, and kernels that reduce take the logical extent. Nodes and tensors have the
 names of their operations and values, with a number behind those that are taken. A linear becomes
 
@@ -9,12 +9,14 @@ names of their operations and values, with a number behind those that are taken.
       -> concat, one (1, C) token of neighbouring rows a cycle
       -> add, where there is a bias
 
-Everything else works on the tiles in whatever order they come.
+Everything else works on the tiles in the order in which its first operand comes (`leading`: of two the one
+that comes from a matmul), in tokens as wide as the plan says.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from math import prod
 
 import numpy as np
 
@@ -22,8 +24,8 @@ from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
 from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
-from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary
-from streamgen.graph.plan import Boundary, LinearShape, Plan
+from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary, Value
+from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -34,11 +36,11 @@ from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
-__all__ = ["linear_shapes", "lower_network", "quantise_weights", "tensor_names"]
+__all__ = ["layer_shapes", "lower_network", "quantise_weights", "tensor_names"]
 
 KERNELS = {"add": "add", "mul": "multiply"}
 THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
-WORD_LANES = 16  # 32-bit words of a beat: tokens of values that come from memory
+WORD_LANES = 16  # 32-bit words of a beat: tokens of values that lie row after row
 
 
 def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, QuantisedWeight]:
@@ -67,19 +69,54 @@ def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, 
     return weights
 
 
-def linear_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) -> list[LinearShape]:
-    """What the explorer needs of each linear, in order."""
+def layer_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) -> list[Shape]:
+    """What the explorer needs of each linear and each elementwise operation, in order."""
     level: dict[str, int] = {value.name: 0 for value in network.inputs}
-    shapes = []
+    by_rows = {value.name for value in network.inputs}  # what comes in the order of memory
+    shapes: list[Shape] = []
     for operation in network.operations:
-        at = max((level[name] for name in operation.inputs), default=0)
-        if isinstance(operation.op, Linear):
-            n, k = operation.op.weight.shape
-            group = weights[operation.name].group
-            shapes.append(LinearShape(name=operation.name, k=k, n=n, level=at, group=group))
+        op, name, path = operation.op, operation.name, operation.where.partition(" (")[0]
+        operands = leading([value for value in operation.inputs if value in level], by_rows)
+        if not operands:
+            continue  # constants, known before anything runs
+        at = max(level[value] for value in operands)
+        if isinstance(op, Linear):
+            n, k = op.weight.shape
+            shapes.append(
+                LinearShape(
+                    name=name,
+                    k=k,
+                    n=n,
+                    level=at,
+                    group=weights[name].group,
+                    reads=operands[0],
+                    path=path,
+                    bias=op.bias is not None,
+                )
+            )
             at += 1
-        level[operation.name] = at
+        elif isinstance(op, Unary | Binary):
+            function = op.function if isinstance(op, Unary) else KERNELS[op.operation]
+            shapes.append(
+                VectorShape(
+                    name=name,
+                    features=operation.features,
+                    level=at,
+                    operands=tuple(operands),
+                    function=function,
+                    path=path,
+                )
+            )
+            if operands[0] in by_rows:
+                by_rows.add(name)
+        level[name] = at
     return shapes
+
+
+def leading(operands: Sequence[str], by_rows: Collection[str]) -> list[str]:
+    """The operands of an elementwise operation, first the one whose order the result has: the first that does
+    not come row after row from memory, if there is one. What waits for a matmul leads, as it comes last."""
+    return sorted(operands, key=lambda value: value in by_rows)
 
 
 def lower_network(
@@ -111,8 +148,9 @@ def tensor_names(network: LogicalGraph, config: CompileConfig) -> dict[str, str]
 
 @dataclass(frozen=True)
 class _Value:
-    """A tensor on its way: where it comes out, its logical features. Constants have no port yet."""
+    """A tensor on its way: its name, its logical features, where it comes out. Constants have no port yet."""
 
+    name: str
     features: int
     port: Port | None = None
     constant: np.ndarray | None = None
@@ -135,6 +173,7 @@ class _Lowering:
         self._largest = -(-config.max_tokens // plan.token_lanes) * plan.token_lanes
         self._builder = GraphBuilder(config.name, rate=rate)
         self._values: dict[str, _Value] = {}
+        self._by_rows = {value.name for value in network.inputs}
         self._quantised: dict[str, Mapping[str, Port]] = {}
         inputs, outputs = [value.name for value in network.inputs], network.outputs
         self._tensors = {name: boundary.tensors[name] for name in (*inputs, *outputs)}
@@ -144,15 +183,16 @@ class _Lowering:
         self._taken |= set(self._tensors.values())
 
     def graph(self) -> Graph:
+        widths = self._plan.widths
         for value in self._network.inputs:
             port = self._builder.load(
                 self._tensors[value.name],
-                self._rows(value.features, self._tokens),
+                self._rows(value, self._tokens, widths[value.name]),
                 shape=(self._tokens, value.features),
                 channel=self._channel(value.name),
-                largest=self._rows(value.features, self._largest),
+                largest=self._rows(value, self._largest, widths[value.name]),
             )
-            self._values[value.name] = _Value(value.features, port)
+            self._values[value.name] = _Value(value.name, value.features, port)
         for operation in self._network.operations:
             self._values[operation.name] = self._lower(operation)
         for name in self._network.outputs:
@@ -162,7 +202,7 @@ class _Lowering:
             itensor = self._builder.itensor(result.port)
             largest = self._scaled(itensor)
             if name in self._boundary.by_rows:
-                itensor, largest = (self._rows(result.features, t) for t in (self._tokens, self._largest))
+                itensor, largest = (self._rows(result, t) for t in (self._tokens, self._largest))
             self._builder.store(
                 self._tensors[name],
                 result.port,
@@ -174,49 +214,57 @@ class _Lowering:
         return self._builder.build()
 
     def _lower(self, operation: Operation) -> _Value:
-        op, name = operation.op, self._nodes[operation.name]
-        operands = [self._values[name] for name in operation.inputs]
+        op, name = operation.op, operation.name
         if isinstance(op, Constant):
-            return _Value(operation.features, constant=round_f24(op.value)[None])
+            return _Value(name, operation.features, constant=round_f24(op.value)[None])
         if isinstance(op, Linear):
-            return _Value(operation.features, self._linear(operation, op, name))
+            return _Value(name, operation.features, self._linear(operation, op, self._nodes[name]))
+        if not isinstance(op, Unary | Binary):
+            raise GraphError(f"operation {name!r} is a {type(op).__name__}; no kernel computes it")
+        operands = [self._values[value] for value in operation.inputs]
+        if all(operand.constant is not None for operand in operands):
+            self._port(operands[0], name)
+        order = leading([o.name for o in operands if o.constant is None], self._by_rows)
+        if order[0] in self._by_rows:
+            self._by_rows.add(name)
         if isinstance(op, Unary):
-            return _Value(operation.features, self._unary(name, op.function, operands[0]))
-        if isinstance(op, Binary):
-            return _Value(operation.features, self._binary(name, KERNELS[op.operation], *operands))
-        raise GraphError(f"operation {operation.name!r} is a {type(op).__name__}; no kernel computes it")
+            port = self._unary(name, op.function, operands[0])
+        else:
+            # both operations commute
+            operands.sort(key=lambda operand: operand.constant is not None or operand.name != order[0])
+            a, b = operands
+            port = self._binary(self._nodes[name], KERNELS[op.operation], a, b, self._plan.widths[name])
+        return _Value(name, operation.features, port)
 
-    def _unary(self, name: str, function: str, operand: _Value) -> Port:
-        port = self._port(operand, name)
-        itensor = self._builder.itensor(port)
+    def _unary(self, operation: str, function: str, operand: _Value) -> Port:
+        node = self._nodes[operation]
+        port = self._port(operand, operation)
+        itensor = _in_tokens_of(self._builder.itensor(port), self._plan.widths[operation])
         params = UnaryParams(
             function=function, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
         )
-        return self._builder.kernel(name, params, {"itensor": itensor}, i=port)["o"]
+        return self._builder.kernel(node, params, {"itensor": itensor}, i=port)["o"]
 
-    def _binary(self, name: str, operation: str, a: _Value, b: _Value) -> Port:
-        if a.constant is not None:
-            a, b = b, a  # both operations commute
-        first = self._port(a, name)
-        itensor = self._builder.itensor(first)
+    def _binary(self, node: str, operation: str, a: _Value, b: _Value, lanes: int) -> Port:
+        """Tiles in the order of a, which is no constant."""
+        first = self._port(a, node)
+        itensor = _in_tokens_of(self._builder.itensor(first), lanes)
         bounds: dict[str, ITensor] = {"itensor": itensor}
         if b.constant is not None:
             bounds["b"] = _broadcast(itensor)
-            second = self._constant(f"{name}_constant", b.constant, bounds["b"], self._plan.io_channel)
+            second = self._constant(f"{node}_constant", b.constant, bounds["b"], self._plan.io_channel)
         else:
-            second = self._port(b, name)
-            if _elements(self._builder.itensor(second)) < _elements(itensor):
-                bounds["itensor"] = itensor = self._builder.itensor(second)
+            second = self._port(b, node)
         params = BinaryParams(
             operation=operation, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
         )
-        return self._builder.kernel(name, params, bounds, i_a=first, i_b=second)["o"]
+        return self._builder.kernel(node, params, bounds, i_a=first, i_b=second)["o"]
 
     def _linear(self, operation: Operation, op: Linear, node: str) -> Port:
         b, plan = self._builder, self._plan.linears[operation.name]
         weight = self._weights[operation.name]
         n, k = op.weight.shape
-        rows, width = self._padded(n), self._padded(k)
+        rows, width = self._extent(operation.name, n), self._extent(operation.inputs[0], k)
         quantised = self._quantise(operation.inputs[0], node)
         grouped = weight.scale is not None
         params = ColumnParams(
@@ -263,14 +311,16 @@ class _Lowering:
             joined = b.kernel(self._free(f"{node}_concat"), concat, {"itensor": out}, **outputs)["o"]
         if op.bias is None:
             return joined
-        bias = _Value(n, constant=round_f24(op.bias)[None])
-        return self._binary(self._free(f"{node}_bias"), "add", _Value(n, joined), bias)
+        bias = _Value("", n, constant=round_f24(op.bias)[None])
+        lanes = self._plan.widths[operation.name]
+        return self._binary(self._free(f"{node}_bias"), "add", _Value("", n, joined), bias, lanes)
 
     def _quantise(self, source: str, reader: str) -> Mapping[str, Port]:
         if source not in self._quantised:
             value = self._values[source]
-            params = QuantiseParams(lanes=WORD_LANES, max_k=self._padded(value.features), sums=True)
-            bounds = {"t": self._tokens, "k": self._padded(value.features), "valid_k": value.features}
+            width = self._extent(source, value.features)
+            params = QuantiseParams(lanes=self._plan.quantisers[source], max_k=width, sums=True)
+            bounds = {"t": self._tokens, "k": width, "valid_k": value.features}
             self._quantised[source] = self._builder.kernel(
                 self._free(f"quantise_{source}"), params, bounds, i=self._port(value, reader)
             )
@@ -310,11 +360,11 @@ class _Lowering:
         """Where an input or output lies."""
         return self._boundary.channels.get(name, self._plan.io_channel)
 
-    def _rows(self, features: int, tokens: int) -> ITensor:
-        """Row-major (1, 16) tiles of a value that comes from memory."""
+    def _rows(self, value: Value | _Value, tokens: int, width: int = WORD_LANES) -> ITensor:
+        """Row-major tiles of a value that lies so in memory."""
         lanes = self._plan.token_lanes
-        trips = (tokens // lanes, lanes, self._padded(features) // WORD_LANES)
-        return ITensor((1, WORD_LANES), "f24", trips, (lanes, 1, WORD_LANES), ((0, 1), (2,)))
+        trips = (tokens // lanes, lanes, self._extent(value.name, value.features) // width)
+        return ITensor((1, width), "f24", trips, (lanes, 1, width), ((0, 1), (2,)))
 
     def _scaled(self, itensor: ITensor) -> ITensor:
         """The itensor of the largest run: the outermost loop over dimension 0 (token tiles) runs longer."""
@@ -325,9 +375,8 @@ class _Lowering:
             itensor.element_shape, itensor.dtype, tuple(trips), itensor.steps, itensor.iter_map, itensor.base
         )
 
-    def _padded(self, features: int) -> int:
-        pad = self._plan.feature_pad
-        return -(-features // pad) * pad
+    def _extent(self, value: str, features: int) -> int:
+        return self._plan.extent(value, features)
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -355,6 +404,18 @@ def _column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str,
 
 def _elements(itensor: ITensor) -> int:
     return int(np.prod(itensor.element_shape))
+
+
+def _in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
+    """The same order in tokens of `lanes` elements of a row: each cut in parts, or neighbours joined."""
+    present = _elements(itensor)
+    trips, steps, (rows, inner) = list(itensor.tripcounts), list(itensor.steps), itensor.iter_map
+    if lanes < present:
+        trips, steps, inner = [*trips, present // lanes], [*steps, lanes], (*inner, len(trips))
+    elif lanes > present:
+        trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
+    assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
+    return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)
 
 
 def _without_reuse(itensor: ITensor) -> ITensor:

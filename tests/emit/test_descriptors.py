@@ -13,7 +13,7 @@ from streamgen.errors import GraphError
 from streamgen.explore import explore
 from streamgen.graph import Graph, Node, Program
 from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Value
-from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
 
 Describe = Callable[[int], int]
 
@@ -112,7 +112,7 @@ def _accelerator(config: CompileConfig) -> Program:
         ("y", "up"),
     )
     weights = quantise_weights(network, config)
-    plan = explore(linear_shapes(network, weights), config, 0.6927)
+    plan = explore(layer_shapes(network, weights), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     program, _ = finish(
         lambda t: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles

@@ -15,7 +15,7 @@ from streamgen.explore import explore
 from streamgen.graph import Program
 from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Unary, Value
 from streamgen.itensor import ITensor
-from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
 from streamgen.manifest import Manifest
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 from streamgen.rtl import Library
@@ -43,7 +43,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
         ("y", "hidden"),
     )
     weights = quantise_weights(network, config)
-    plan = explore(linear_shapes(network, weights), config, 0.6927)
+    plan = explore(layer_shapes(network, weights), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     return finish(
         lambda t: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles

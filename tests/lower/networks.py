@@ -6,6 +6,7 @@ those of `streamgen.arith`, which has its own tests.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -19,8 +20,7 @@ from streamgen.fifo.sizing import Schedule
 from streamgen.formats import encode, round_f24
 from streamgen.graph import Graph, Program
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Op, Operation, Unary, Value
-from streamgen.graph.plan import LinearPlan, Plan
-from streamgen.lower import finish, linear_shapes, lower_network, quantise_weights
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
 from streamgen.quantisation import QuantisedWeight
 
 __all__ = [
@@ -103,7 +103,7 @@ def random_inputs(graph: LogicalGraph, tokens: int, rng: np.random.Generator) ->
 class Compiled:
     """A network through quantise, explore, lower and finish.
 
-    factors: (columns, n_lanes) of each linear in the place of what the explorer chooses.
+    factors: (columns, n_lanes) of each linear, fixed.
     """
 
     def __init__(
@@ -112,23 +112,12 @@ class Compiled:
         config: CompileConfig,
         factors: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
+        if factors is not None:
+            fixed = {name: {"columns": c, "n_lanes": n} for name, (c, n) in factors.items()}
+            config = replace(config, fixed=fixed, multipliers=1 << 20)
         self.graph, self.config = graph, config
         self.weights = quantise_weights(graph, config)
-        self.plan = explore(linear_shapes(graph, self.weights), config, RATE)
-        if factors is not None:
-            linears = {
-                name: LinearPlan(columns=c, n_lanes=n, channels=tuple(i % config.channels for i in range(c)))
-                for name, (c, n) in factors.items()
-            }
-            groups = [weight.group or 32 for weight in self.weights.values()]
-            self.plan = Plan(
-                token_lanes=self.plan.token_lanes,
-                feature_pad=max([32, *groups, *(plan.tile for plan in linears.values())]),
-                linears=linears,
-                io_channel=0,
-                channels=config.channels,
-                reasons=(),
-            )
+        self.plan = explore(layer_shapes(graph, self.weights), config, RATE)
         self.lanes = self.plan.token_lanes
         self.program: Program
         self.schedules: list[Schedule]

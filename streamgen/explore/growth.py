@@ -1,0 +1,139 @@
+"""Unroll of all matmuls for given token lanes: always raise the slowest.
+
+A max-heap on latency takes the slowest matmul and doubles its columns or the rows of each column, whichever
+gains most, and those of its twins (equal matmuls of its level, which would hold it up) with it, until a
+budget ends or nothing gains. The latency is that of one token plus that of the most tokens: decode and
+prefill count alike.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamgen.config import CompileConfig
+from streamgen.errors import BudgetError
+from streamgen.explore.estimate import Estimate
+from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
+from streamgen.formats import MX_GROUP
+from streamgen.graph.plan import LinearPlan, LinearShape
+
+__all__ = ["Growth", "grow", "least_multipliers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The unroll of every matmul, and what ended the growth."""
+
+    linears: dict[str, LinearPlan]
+    ended: str
+
+
+def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -> int:
+    """Multipliers without any growth."""
+    return sum(_first(fixed, shape).tile for shape in shapes) * lanes * MX_GROUP
+
+
+def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
+    """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
+    shapes = estimate.linears
+    linears = {shape.name: _first(fixed, shape) for shape in shapes}
+    if (least := estimate.multipliers(linears)) > config.multipliers:
+        raise BudgetError(_too_few(shapes, config, fixed, estimate.lanes, least))
+    groups = list(_twins(shapes, fixed).values())
+
+    def latency(group: Sequence[LinearShape], choice: dict[str, LinearPlan]) -> float:
+        passes = [estimate.times(choice, tokens) for tokens in estimate.tokens]
+        return max(sum(times[shape.name].cycles for times in passes) for shape in group)
+
+    # ties go to the first matmul
+    heap = [(-latency(group, linears), index) for index, group in enumerate(groups)]
+    heapq.heapify(heap)
+    short: set[str] = set()
+    while heap:
+        known, index = heapq.heappop(heap)
+        group = groups[index]
+        now = latency(group, linears)
+        if now != -known:  # others have moved its channels
+            heapq.heappush(heap, (-now, index))
+            continue
+        total = estimate.total(linears)
+        gains = []
+        for step in _steps(group[0], linears[group[0].name], fixed):
+            choice = linears | {twin.name: step for twin in group}
+            spent = latency(group, choice), estimate.total(choice)
+            if spent[0] < now and spent[1] <= total:
+                gains.append((*spent, step.columns, choice))
+        gains.sort(key=lambda gain: gain[:3])
+        fitting = [gain for gain in gains if not (over := _over(estimate, config, gain[3]))]
+        short |= {over for gain in gains if (over := _over(estimate, config, gain[3]))}
+        if fitting:
+            linears = fitting[0][3]
+            heapq.heappush(heap, (-fitting[0][0], index))
+    left = config.multipliers - estimate.multipliers(linears)
+    if not short:
+        return Growth(linears=linears, ended="no matmul gains from another doubling")
+    reasons = {
+        "multipliers": f"{left} of {config.multipliers} multipliers left",
+        "converters": f"converters hold {estimate.converter_bits(linears)} "
+        f"of {estimate.converter_budget} bits",
+    }
+    return Growth(linears=linears, ended=", ".join(reasons[over] for over in reasons if over in short))
+
+
+def _first(fixed: Fixed, shape: LinearShape) -> LinearPlan:
+    factors = fixed.get(shape.name, {})
+    return LinearPlan(columns=factors.get("columns", 1), n_lanes=factors.get("n_lanes", 1))
+
+
+def _twins(shapes: Sequence[LinearShape], fixed: Fixed) -> dict[tuple[object, ...], list[LinearShape]]:
+    """Matmuls that are alike; one of them alone gains nothing."""
+    twins: dict[tuple[object, ...], list[LinearShape]] = {}
+    for shape in shapes:
+        factors = fixed.get(shape.name, {})
+        own = shape.level, shape.k, shape.n, shape.group, factors.get("columns"), factors.get("n_lanes")
+        twins.setdefault(own, []).append(shape)
+    return twins
+
+
+def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPlan]:
+    factors = fixed.get(shape.name, {})
+    steps = []
+    if "columns" not in factors and plan.columns < MAX_COLUMNS:
+        steps.append(replace(plan, columns=2 * plan.columns))
+    if "n_lanes" not in factors and plan.n_lanes < MAX_ROWS:
+        steps.append(replace(plan, n_lanes=2 * plan.n_lanes))
+    return steps
+
+
+def _over(estimate: Estimate, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
+    """The budget that a choice breaks, or nothing."""
+    if estimate.multipliers(linears) > config.multipliers:
+        return "multipliers"
+    return "converters" if estimate.converter_bits(linears) > estimate.converter_budget else ""
+
+
+def _too_few(
+    shapes: Sequence[LinearShape], config: CompileConfig, fixed: Fixed, lanes: int, least: int
+) -> str:
+    held = {
+        shape.name: {factor: value for factor, value in fixed[shape.name].items() if factor in _UNROLL}
+        for shape in shapes
+        if shape.name in fixed
+    }
+    words = ", ".join(
+        f"{name} has {' and '.join(f'{factor} {value}' for factor, value in factors.items())}"
+        for name, factors in held.items()
+        if factors
+    )
+    return (
+        f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of {lanes} token lanes"
+        + (f" and each row of a tile; fixed: {words}" if words else "")
+        + f"), the budget is {config.multipliers}: {least - config.multipliers} too few. "
+        "Raise CompileConfig.multipliers"
+        + (" or lower token_lanes" if lanes > 1 else "")
+        + (", lower the fixed factors" if words else "")
+        + ", or split the module"
+    )
+
+
+_UNROLL = ("columns", "n_lanes")
