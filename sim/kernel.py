@@ -16,7 +16,7 @@ from streamgen import formats
 from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
 
-__all__ = ["check_golden", "check_promises", "descriptor_word", "encode_port"]
+__all__ = ["Case", "check_golden", "check_promises", "descriptor_word", "encode_port"]
 
 Case = tuple[Bounds, Mapping[str, np.ndarray]]
 

@@ -58,9 +58,7 @@ class StreamSimulator:
             (name, name in self.inputs, len(Value.cast(getattr(component, name).payload)))
             for name in (*self.inputs, *self.outputs)
         ]
-        library = Library()
-        self.verilog = to_verilog(component, "top", library)
-        self.sources = library.sources
+        self.verilog, self.sources = self.translate(component)
         folder = tempfile.TemporaryDirectory(prefix="streams-")
         weakref.finalize(self, folder.cleanup)
         place = Path(folder.name)
@@ -68,6 +66,12 @@ class StreamSimulator:
         for name, text in files.items():
             (place / name).write_text(text)
         self._library = _build(place, list(files), self._ports)
+
+    @staticmethod
+    def translate(component: wiring.Component) -> tuple[str, dict[str, str]]:
+        """Verilog of a component, its module called `top`, and the files that it needs."""
+        library = Library()
+        return to_verilog(component, "top", library), library.sources
 
     def run(
         self,
