@@ -8,6 +8,7 @@ are right and the memory is not, the last kernel has stored them wrong.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -26,15 +27,15 @@ __all__ = ["Difference", "Expectation"]
 class Difference:
     """The first token that is not golden's.
 
-    place: the edge, or the output in memory. node, kind: the kernel that made it. run: which run of the
-    hardware, the first is 1. cycle: from the start of that run; None where nothing happened. token, tokens:
-    its number on the edge, of so many. element: its index in the tensor; None for a token that is missing or
-    one too many. verdict: who is at fault.
+    kind, place: an edge, or an output in memory; its name. node: the kernel at fault, None for the FIFO of
+    the edge. run: which run of the hardware, the first is 1. cycle: from the start of that run; None where
+    nothing happened. token, tokens: its number, of so many. element: its index in the tensor; None for a
+    token that is missing or one too many. verdict: why it is this kernel.
     """
 
+    kind: Literal["edge", "output"]
     place: str
-    node: str
-    kind: str
+    node: str | None
     run: int
     cycle: int | None
     token: int
@@ -49,7 +50,8 @@ class Difference:
         when = f"run {self.run}" if self.cycle is None else f"cycle {self.cycle} of run {self.run}"
         what = "" if self.element is None else f"element {list(self.element)} of {self.dtype}: "
         return (
-            f"{self.place} differs from golden first, at token {self.token} (of {self.tokens}), {when}\n"
+            f"{self.kind} {self.place} differs from golden first, at token {self.token} (of {self.tokens}), "
+            f"{when}\n"
             f"  {what}expected {self.expected}, seen {self.seen}\n"
             f"  {self.verdict}"
         )
@@ -74,15 +76,16 @@ class Expectation:
             return None
         k, side, cycle, content = seen.difference
         edge, token = self.edges[k], seen.passed[k]["io".index(side)]
-        maker = f"made by {self._kind(edge.source.node)}"
-        verdict = (
-            maker if side == "i" else "it went right into the FIFO of this edge, which lost or changed it"
+        node, verdict = (
+            (edge.source.node, f"made by {self._kind(edge.source.node)}")
+            if side == "i"
+            else (None, "it went right into the FIFO of this edge")
         )
         if token == len(self.expected[k]):
-            return self._difference(edge, token, cycle, None, "no token", "one too many", verdict)
+            return self._difference(edge, node, cycle, token, None, "no token", "one too many", verdict)
         itensor, number = self._itensor(edge, token)
-        where = _compare(itensor, number, self.expected[k][token], np.frombuffer(content, np.uint8))
-        return self._difference(edge, token, cycle, *where, verdict)
+        what = _compare(itensor, number, self.expected[k][token], np.frombuffer(content, np.uint8))
+        return self._difference(edge, node, cycle, token, *what, verdict)
 
     def owed(self, seen: Watched) -> Difference | None:
         """The token that the first node owes which waits neither for an input nor for room at an output."""
@@ -104,19 +107,20 @@ class Expectation:
             for edge, into, _, total in outputs:
                 if into < total:
                     verdict = f"{self._kind(node.name)} has its inputs and room for it"
-                    return self._never(edge, into, "goes into", verdict)
+                    return self._never(edge, node.name, into, "goes into", verdict)
             for edge, _, out, total in inputs:
                 if out < total:
                     verdict = f"{self._kind(node.name)} does not take it, or the FIFO has lost it"
-                    return self._never(edge, out, "comes out of", verdict)
+                    return self._never(edge, node.name, out, "comes out of", verdict)
         return None
 
     def absent(self, seen: Watched) -> Difference | None:
         """The first token that did not come, where it cannot be said who owes it."""
         for edge, expected, (into, out) in zip(self.edges, self.expected, seen.passed, strict=True):
             if out < len(expected):
-                what = "goes into" if into < len(expected) else "comes out of"
-                return self._never(edge, min(into, out), what, f"made by {self._kind(edge.source.node)}")
+                node = edge.source.node if into < len(expected) else edge.target.node
+                verb = "goes into" if into < len(expected) else "comes out of"
+                return self._never(edge, node, into if into < len(expected) else out, verb, self._kind(node))
         return None
 
     def stored(self, info: Buffer, tiles: int, expected: bytes, seen: bytes) -> Difference:
@@ -130,39 +134,36 @@ class Expectation:
         inside = token < stream.token_count and number < prod(stream.element_shape)
         node = next(tensor.node for tensor in self.graph.tensors if tensor.name == info.name)
         return Difference(
-            place=f"output {info.name} in memory", node=node, kind=self._name(node), run=self.number,
-            cycle=None, token=token, tokens=stream.token_count, dtype=stream.dtype,
+            kind="output", place=info.name, node=node, run=self.number, cycle=None, token=token,
+            tokens=stream.token_count, dtype=stream.dtype,
             element=_place(stream, token, number) if inside else None,
             expected=_word(one, byte, stream.dtype), seen=_word(two, byte, stream.dtype),
             verdict=f"all edges are right; written by {self._kind(node)}",
         )  # fmt: skip
 
-    def _never(self, edge: Edge, token: int, verb: str, verdict: str) -> Difference:
-        return self._difference(edge, token, None, None, "a token", f"none that {verb} the FIFO", verdict)
+    def _never(self, edge: Edge, node: str, token: int, verb: str, verdict: str) -> Difference:
+        seen = f"none that {verb} the FIFO"
+        return self._difference(edge, node, None, token, None, "a token", seen, verdict)
 
     def _difference(
         self,
         edge: Edge,
-        token: int,
+        node: str | None,
         cycle: int | None,
+        token: int,
         element: tuple[int, ...] | None,
         expected: str,
         seen: str,
         verdict: str,
     ) -> Difference:
-        node = edge.source.node
         return Difference(
-            place=f"edge {edge.name}", node=node, kind=self._name(node), run=self.number, cycle=cycle,
-            token=token, tokens=len(self.expected[self.edges.index(edge)]),
-            dtype=self._itensor(edge, 0)[0].dtype, element=element, expected=expected, seen=seen,
-            verdict=verdict,
+            kind="edge", place=edge.name, node=node, run=self.number, cycle=cycle, token=token,
+            tokens=len(self.expected[self.edges.index(edge)]), dtype=self._itensor(edge, 0)[0].dtype,
+            element=element, expected=expected, seen=seen, verdict=verdict,
         )  # fmt: skip
 
-    def _name(self, node: str) -> str:
-        return type(self.graph.node(node).params).__name__.removesuffix("Params")
-
     def _kind(self, node: str) -> str:
-        return f"{node} ({self._name(node)})"
+        return f"{node} ({type(self.graph.node(node).params).__name__.removesuffix('Params')})"
 
     def _itensor(self, edge: Edge, token: int) -> tuple[ITensor, int]:
         """The itensor of the phase in which a token passes, and the number that it has there."""
