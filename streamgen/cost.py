@@ -49,7 +49,7 @@ class Resources:
 class Cost:
     """The promise of one block for given bounds. There are no defaults: nothing is free by neglect.
 
-    resources: upper estimate of what synthesis uses.
+    resources: what synthesis finds, within a fifth.
     ii: cycles between tokens on the busiest port in steady state (1.0 = a token each cycle).
     latency: cycles from the first input token taken to the first output token offered.
     cycles: cycles from cycle 0 through the last output transfer, all ports always ready

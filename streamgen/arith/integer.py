@@ -75,10 +75,10 @@ class IntToFloatParams:
 
     @property
     def resources(self) -> Resources:
-        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        """Estimate of what synthesis finds, fitted to formats of 8 to 32 bits."""
         p, e = self.form.precision, self.form.exponent_bits
         width = max(self.width, p + 2)
-        return Resources(lut=5 * width + 20, ff=3 * width + 2 * p + e + 16)
+        return Resources(lut=5 * self.width + 20, ff=3 * width + 2 * p + e + 16)
 
     def golden(self, values: ndarray) -> ndarray:
         """float64 array of the converted int64 values."""

@@ -29,7 +29,7 @@ class ReluParams:
 
     @property
     def resources(self) -> Resources:
-        """Upper estimate of what synthesis uses."""
+        """Estimate of what synthesis finds."""
         return Resources(lut=self.form.bits + 1, ff=self.form.bits - 1)
 
     def golden(self, x: ndarray) -> ndarray:

@@ -56,7 +56,7 @@ class ScaleAccumulatorParams:
 
     @property
     def resources(self) -> Resources:
-        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        """Estimate of what synthesis finds, fitted to formats of 8 to 32 bits."""
         p = self.form.precision
         width = max(self.width, p + 2)
         return Resources(

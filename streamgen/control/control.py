@@ -74,9 +74,8 @@ class ControlParams:
 
     @property
     def resources(self) -> Resources:
-        words = 4 + 2 * len(self.pointers)
-        registers = Resources(lut=50 * words + 200, ff=32 * words + 220)
-        return self.sequencer.resources + self.status.resources + registers + Resources(lut=220, ff=200)
+        parts = self.registers.resources + self.sequencer.resources + self.status.resources
+        return parts + Resources(lut=165, ff=150)
 
     def build(self) -> "Control":
         return Control(self)

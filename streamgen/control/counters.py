@@ -45,7 +45,14 @@ class CountersParams:
 
     @property
     def resources(self) -> Resources:
-        return Resources(lut=40 * self.words, ff=33 * self.words + sum(map(bits_for, self.depths)))
+        counted = 2 * self.nodes
+        levels = [bits_for(depth) for depth in self.depths]
+        # What is shifted through a level's word is as wide as the widest that follows.
+        shifted = sum(2 * max(levels[k:]) for k in range(len(levels)))
+        last = 0 if levels else 28  # the last word takes in zeros
+        return Resources(
+            lut=32 * counted + shifted + 1.4 * sum(levels) - last, ff=33 * counted + shifted + sum(levels)
+        )
 
     def build(self) -> "Counters":
         return Counters(self)

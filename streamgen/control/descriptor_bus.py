@@ -10,6 +10,8 @@ varying fields is sent one word, whose value does not matter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 from amaranth import Cat, Const, Module, Signal, unsigned
@@ -64,8 +66,11 @@ class Target:
 
     @property
     def resources(self) -> Resources:
-        varying = sum(field.bits for field in self.varying[:-1])
-        return self.queue.resources + Resources(lut=4 + len(self.varying), ff=varying + len(self.varying))
+        if not self.varying:
+            return Resources(lut=10, ff=5)  # a queue without payload
+        held = sum(field.bits for field in self.varying[:-1])
+        words = len(self.varying)
+        return self.queue.resources + Resources(lut=2 * words + 1, ff=held + words - 1)
 
     def build(self) -> "DescriptorCollector":
         return DescriptorCollector(self)
@@ -127,11 +132,14 @@ class DescriptorBusParams:
 
     @property
     def resources(self) -> Resources:
-        total = Resources(lut=0, ff=0)
-        for target in self.targets:
-            total += target.resources
-        stages = sum(-(-len(self.targets) >> _WAYS_BITS * level) for level in range(1, self.levels + 1))
-        return total + Resources(lut=30, ff=BusWord.size + 8) * max(1, stages)
+        total = reduce(add, (target.resources for target in self.targets))
+        ways = len(self.targets)
+        for level in range(self.levels):  # a stage holds a word, the end of its target and a bit a way
+            stages = -(-ways // (1 << _WAYS_BITS))
+            word = BusWord.size - TARGET_BITS + _WAYS_BITS * level
+            total += Resources(lut=1.4 * ways, ff=stages * word + ways)
+            ways = stages
+        return total
 
     def build(self) -> "DescriptorBus":
         return DescriptorBus(self)

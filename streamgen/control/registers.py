@@ -19,6 +19,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 
+from streamgen.cost import Resources
 from streamgen.manifest import SCALARS, argument_map
 
 __all__ = ["ADDRESS_BITS", "AxiLiteSignature", "ControlRegisters", "ControlRegistersParams"]
@@ -72,6 +73,11 @@ class ControlRegistersParams:
         """Byte offset of the error register."""
         last = argument_map(self.pointers)[-1]
         return last.offset + last.bytes
+
+    @property
+    def resources(self) -> Resources:
+        words = len(SCALARS) + 2 * len(self.pointers)
+        return Resources(lut=50 * words + 45, ff=32 * words + 102)
 
     def build(self) -> "ControlRegisters":
         return ControlRegisters(self)

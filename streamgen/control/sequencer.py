@@ -64,7 +64,7 @@ class SequencerParams:
 
     @property
     def resources(self) -> Resources:
-        return Resources(lut=2000, ff=3100, dsp=10)
+        return Resources(lut=1615, ff=3013, dsp=7)
 
     def build(self) -> "Sequencer":
         return Sequencer(self)

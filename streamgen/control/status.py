@@ -42,7 +42,7 @@ class StatusWriterParams:
 
     @property
     def resources(self) -> Resources:
-        return GatherParams(bits=32, slots=_BEAT_WORDS).resources + Resources(lut=180, ff=100)
+        return GatherParams(bits=32, slots=_BEAT_WORDS).resources + Resources(lut=100, ff=42)
 
     def build(self) -> "StatusWriter":
         return StatusWriter(self)

@@ -22,7 +22,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
+from amaranth.utils import bits_for, ceil_log2
 
 from streamgen.cost import Resources
 from streamgen.stream.register_slice import add_skid, skid_resources
@@ -82,7 +82,7 @@ class QueueParams:
             return "register"
         if self.depth <= _LUTRAM_DEPTH or self.depth * self.bits <= _LUTRAM_BITS:
             return "lutram"
-        if self._bram / _BRAM_OF_CARD <= self._uram / _URAM_OF_CARD:
+        if self._bram[0] / _BRAM_OF_CARD <= self._uram / _URAM_OF_CARD:
             return "bram"
         return "uram"
 
@@ -93,31 +93,44 @@ class QueueParams:
 
     @property
     def resources(self) -> Resources:
-        count = bits_for(self.depth)
         if self.kind == "register":
             if self.depth == 1:
-                return Resources(lut=3, ff=self.bits + 1)
+                return Resources(lut=2, ff=self.bits + 1)
             return skid_resources(self.bits, 1)
-        pointers = Resources(lut=10 * count + 8, ff=4 * count + 6)
+        count, address = bits_for(self.depth), ceil_log2(self.depth)
+        folds = 1 << address != self.depth  # a pointer that turns round before its width does
         if self.kind == "lutram":
-            # 8 LUTs hold 32 rows of 14 bits or 64 rows of 7 bits; a LUT chooses among up to 4 banks
-            slices = -(-self.bits // 14) if self.depth <= 32 else -(-self.bits // 7) * -(-self.depth // 64)
+            # 8 LUTs hold 32 rows of 14 bits or 64 rows of 7 bits; a LUT chooses among 4 banks
             banks = -(-self.depth // 64)
-            return pointers + Resources(lut=8 * slices + self.bits * (banks // 2) + banks, ff=0)
-        blocks = {"bram": self._bram} if self.kind == "bram" else {"uram": self._uram}
-        banks = -(-self.depth // (_BRAM_SHAPES[-1][0] if self.kind == "bram" else _URAM_ROWS))
-        return pointers + Resources(lut=4 + self.bits * -(-(banks - 1) // 3), ff=self.bits, **blocks)
+            slices = -(-self.bits // 14) if self.depth <= 32 else -(-self.bits // 7) * banks
+            choice = self.bits * -(-banks // 4) + banks if banks > 1 else 0
+            pointers = 4 * address + 3 if folds else 3 * address + 6
+            return Resources(lut=pointers + 8 * slices + choice, ff=2 * address + count + 2)
+        if self.kind == "bram":
+            blocks, rows = self._bram
+            found = {"bram": blocks}
+        else:
+            rows = _URAM_ROWS
+            found = {"uram": self._uram}
+        pointers = (5 if folds else 4) * address + 10
+        choice = self.bits * -(-(-(-self.depth // rows) - 1) // 3)
+        return Resources(lut=pointers + choice, ff=self.bits + 2 * address + 2 * count + 4, **found)
 
     @property
-    def _bram(self) -> float:
-        return min(
-            -(-self.depth // rows) * -(-self.bits // columns) * blocks
+    def _bram(self) -> tuple[float, int]:
+        """Blocks, and the rows of the shape that needs the fewest, the deepest of several."""
+        blocks, rows = min(
+            (-(-self.depth // rows) * -(-self.bits // columns) * blocks, -rows)
             for rows, columns, blocks in _BRAM_SHAPES
         )
+        return blocks, -rows
 
     @property
-    def _uram(self) -> float:
-        return -(-self.depth // _URAM_ROWS) * -(-self.bits // _URAM_COLUMNS)
+    def _uram(self) -> int:
+        """Blocks; a narrow rest of the columns lies several times beside itself in one block."""
+        whole, rest = divmod(self.bits, _URAM_COLUMNS)
+        blocks = whole * -(-self.depth // _URAM_ROWS)
+        return blocks + (-(-self.depth // (_URAM_ROWS * (_URAM_COLUMNS // rest))) if rest else 0)
 
     def build(self) -> "Queue":
         return Queue(self)

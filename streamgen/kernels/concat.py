@@ -82,7 +82,7 @@ class ConcatParams:
 
     def cost(self, bounds: Bounds) -> Cost:
         count = CountdownParams(bits=self.max_tokens.bit_length()).resources
-        join = Resources(lut=self.ways + 2, ff=0)
+        join = Resources(lut=self.ways // 4 + 3, ff=0)
         return Cost(
             resources=count + join + skid_resources(self.ways * self.rows * self.element_bits, 1),
             ii=1.0,

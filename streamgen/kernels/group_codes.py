@@ -21,6 +21,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from streamgen.arith.pipeline import Pipeline
+from streamgen.cost import Resources
 from streamgen.formats import MX_GROUP
 
 __all__ = ["REAL", "SUM_BITS", "GroupCodes", "GroupCodesParams"]
@@ -51,6 +52,17 @@ class GroupCodesParams:
     def latency(self) -> int:
         """Cycles from the last token of a group to its codes."""
         return self.tokens + 4 + self.tree_stages * (2 if self.sums else 1)
+
+    @property
+    def resources(self) -> Resources:
+        gathered = 8 * MX_GROUP - 8 * self.lanes if self.tokens > 1 else 0
+        total = Resources(lut=40 + 69.5 * self.lanes, ff=58 + 47 * self.lanes + gathered)
+        if not self.sums:
+            return total
+        adders = Resources(lut=5 + 8.5 * self.lanes, ff=13 + 3.3 * self.lanes)
+        if self.tree_stages > 2:  # the codes wait in LUTs as shift registers
+            return total + adders + Resources(lut=8 * self.lanes, ff=0)
+        return total + adders + Resources(lut=0, ff=8 * self.lanes * self.tree_stages)
 
     def build(self) -> "GroupCodes":
         return GroupCodes(self)

@@ -124,11 +124,10 @@ class QuantiseParams:
         }
 
     def _resources(self) -> Resources:
-        """Fitted to synthesis: a part for the control and the group, one for each lane, the ring."""
+        """Fitted to synthesis: the codes, the control, the masks of the lanes, the ring."""
         group_bits = 8 * MX_GROUP + 8 + (SUM_BITS if self.sums else 0)
-        logic = Resources(lut=560, ff=770) + self.lanes * (
-            Resources(lut=110, ff=57) if self.sums else Resources(lut=100, ff=40)
-        )
+        control = Resources(lut=470 + 25 * self.lanes, ff=23 + 11 * self.max_k.bit_length() + group_bits)
+        logic = self.codes.resources + control
         if self.ring_depth <= 64:  # LUT memory, eight LUTs for 14 bits of 32 words or 7 of 64
             return logic + Resources(lut=8 * -(-group_bits * self.ring_depth // (14 * 32)), ff=group_bits)
         return logic + Resources(lut=0, ff=0, bram=-(-group_bits * max(self.ring_depth, 512) // 18432) / 2)

@@ -12,7 +12,7 @@ curves hold to one latency + 1 %; the curve of a Load with room ahead is the mem
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any, ClassVar
@@ -130,11 +130,19 @@ class _DmaParams:
         scatter = self._scatter()
         return GatherParams(bits=scatter.bits, slots=scatter.slots, token_bits=scatter.token_bits)
 
-    def _control(self, width: ScatterParams | GatherParams) -> Resources:
-        """What a DMA has beside its client."""
-        whole = self.layout.tokens_per_beat == self.layout.beats_per_token  # beats are tokens
-        parts = Resources(lut=0, ff=0) if whole else width.resources
-        return parts + self.counts.resources + Resources(lut=100, ff=110)
+    def _promise(self, client: Resources, width: ScatterParams | GatherParams) -> Resources:
+        """The client, the command before it, and what makes beats of tokens or tokens of beats."""
+        total = client + Resources(lut=self._token_count_bits, ff=65 + self._token_count_bits)
+        if self.layout.tokens_per_beat > 1:
+            total += self.counts.resources + Resources(lut=15, ff=0)
+        if self.layout.tokens_per_beat != self.layout.beats_per_token:
+            total += replace(width, bits=self._used_bits).resources
+        return total
+
+    @property
+    def _used_bits(self) -> int:
+        """Bits of a slot, or of a beat of a token, that are not padding: only those become registers."""
+        return -(-self.token_bits // self.layout.beats_per_token)
 
     @property
     def _token_count_bits(self) -> int:
@@ -192,8 +200,10 @@ class LoadParams(_DmaParams):
 
     @property
     def _resources(self) -> Resources:
-        slots = self.layout.tokens_per_beat > 1
-        return self.client.resources + self._control(self._scatter() if slots else self._gather())
+        slots, queue = self.layout.tokens_per_beat, self.client.queue
+        padding = BEAT_BITS - self._used_bits * slots if queue.kind != "lutram" else 0  # not read out
+        client = self.client.resources + Resources(lut=0, ff=-padding)
+        return self._promise(client, self._scatter() if slots > 1 else self._gather())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +258,12 @@ class StoreParams(_DmaParams):
 
     @property
     def _resources(self) -> Resources:
-        slots = self.layout.tokens_per_beat > 1
-        return self.client.resources + self._control(self._gather() if slots else self._scatter())
+        client = self.client.resources
+        if self.layout.tokens_per_beat > 1:
+            return self._promise(client, self._gather())
+        queue = self.client.queue
+        stored = replace(queue, bits=queue.bits - BEAT_BITS + self._used_bits, memory=queue.kind)
+        return self._promise(client + -1 * queue.resources + stored.resources, self._scatter())
 
 
 class Load(wiring.Component):

@@ -55,7 +55,8 @@ class ReadClientParams:
 
     @property
     def resources(self) -> Resources:
-        return self.queue.resources + Resources(lut=220, ff=190)
+        burst, room = bits_for(self.burst), bits_for(self.depth)
+        return self.queue.resources + Resources(lut=137 + 5 * burst + 1.5 * room, ff=163 + 2 * burst + room)
 
     def build(self) -> "ReadClient":
         return ReadClient(self)

@@ -13,6 +13,7 @@ from typing import Any
 from amaranth import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
@@ -42,8 +43,10 @@ class WriteClientParams:
 
     @property
     def resources(self) -> Resources:
-        small = QueueParams(bits=Burst.size, depth=_ADDRESSES).resources
-        return self.queue.resources + small + Resources(lut=180, ff=200)
+        bursts = QueueParams(bits=Burst.size, depth=_ADDRESSES).resources
+        finals = QueueParams(bits=1, depth=_OUTSTANDING).resources
+        burst = ceil_log2(self.burst)
+        return self.queue.resources + bursts + finals + Resources(lut=140 + 3 * burst, ff=99 + 2 * burst)
 
     def build(self) -> "WriteClient":
         return WriteClient(self)

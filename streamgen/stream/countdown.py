@@ -32,7 +32,7 @@ class CountdownParams:
 
     @property
     def resources(self) -> Resources:
-        return Resources(lut=4 * self.bits + 4, ff=self.bits + 2)
+        return Resources(lut=3.6 * self.bits + 3, ff=self.bits + 2)
 
     def build(self) -> "Countdown":
         return Countdown(self)

@@ -51,8 +51,10 @@ class GatherParams:
 
     @property
     def resources(self) -> Resources:
-        word = Resources(lut=self.bits * self.slots + 2 * self.slots + 4, ff=(self.bits + 1) * self.slots + 1)
-        return word + CountdownParams(bits=self.token_bits).resources if self.token_bits else word
+        word = Resources(lut=self.bits * (self.slots - 1), ff=(self.bits + 1) * self.slots + 1)
+        if not self.token_bits:
+            return word + Resources(lut=2 * self.slots + 2, ff=0)
+        return word + Resources(lut=self.slots + 2, ff=0) + CountdownParams(bits=self.token_bits).resources
 
     def build(self) -> "Gather":
         return Gather(self)

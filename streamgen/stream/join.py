@@ -35,7 +35,7 @@ class JoinParams:
 
     @property
     def resources(self) -> Resources:
-        return Resources(lut=len(self.bits) + 1, ff=0)
+        return Resources(lut=-(-len(self.bits) // 4) + 3, ff=0)
 
     def build(self) -> "Join":
         return Join(self)

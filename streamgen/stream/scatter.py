@@ -47,7 +47,7 @@ class ScatterParams:
 
     @property
     def resources(self) -> Resources:
-        word = Resources(lut=self.bits * self.slots + 2 * self.slots + 4, ff=(self.bits + 1) * self.slots + 1)
+        word = Resources(lut=self.bits * (self.slots - 1) + 5, ff=(self.bits + 1) * self.slots + 1)
         return word + CountdownParams(bits=self.token_bits).resources if self.token_bits else word
 
     def build(self) -> "Scatter":

@@ -57,7 +57,7 @@ class SelectParams(_SwitchParams):
 
     @property
     def resources(self) -> Resources:
-        return self._control + Resources(lut=self.bits * -(-self.ports // 2), ff=0)
+        return self._control + Resources(lut=self.bits * -(-(2 * self.ports - 1) // 5), ff=0)
 
     def build(self) -> "Select":
         return Select(self)

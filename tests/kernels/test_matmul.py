@@ -10,7 +10,6 @@ from matmul_cases import bounds_of, column, operands, random_bounds
 from sim.bench import Stalls, run
 from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
 from sim.lint import lint
-from sim.synthesis import synthesise
 from streamgen import formats
 from streamgen.kernels.matmul import accumulate
 from streamgen.rtl import block_name, to_verilog
@@ -253,22 +252,6 @@ def test_bad_activations(code, shift, message):
     x["code"], x["shift"] = code, shift
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         accumulate(x, np.zeros((2, 32), np.int8), None)
-
-
-@pytest.mark.slow
-def test_resources_cover_synthesis():
-    small = column(n_lanes=1)
-    parts = [
-        small,
-        *(part for p in (column(minimum=True), MIXED) for part in (p.issue, p.operands, p.results)),
-    ]
-    parts += [BUILDS["w4-minimum"].lane(2), MIXED.lane(2)]
-    for params, found in zip(parts, synthesise(*(part.build() for part in parts)), strict=True):
-        promised = params.resources
-        assert found.levels <= 8, (params, found.path)
-        assert found.resources.dsp == promised.dsp
-        assert found.resources.lut <= promised.lut <= 1.4 * found.resources.lut, params
-        assert found.resources.ff <= promised.ff <= 1.4 * found.resources.ff, params
 
 
 @pytest.mark.slow

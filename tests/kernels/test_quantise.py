@@ -5,7 +5,6 @@ import pytest
 
 from sim.bench import Result, Stalls, run
 from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
-from sim.synthesis import synthesise
 from streamgen import formats
 from streamgen.formats import E_NOT_FINITE, MX_GROUP, round_f24
 from streamgen.kernels.quantise import QuantiseParams
@@ -223,18 +222,3 @@ def test_bad_bounds(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         params.describe({"t": 2, "k": 64, "valid_k": 64} | change)
     assert str(caught.value) == message
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("lanes", "max_k", "sums"), [(1, 1536, True), (4, 256, True), (16, 1024, True), (32, 1536, False)]
-)
-def test_cost_covers_synthesis(lanes: int, max_k: int, sums: bool) -> None:
-    """Resources are upper estimates within a third, and no path is deeper than 8 LUT levels."""
-    params = QuantiseParams(lanes=lanes, max_k=max_k, sums=sums)
-    (found,) = synthesise(params.build())
-    promised = params.cost({"t": 1, "k": 32, "valid_k": 32}).resources
-    assert found.resources.lut <= promised.lut <= 1.34 * found.resources.lut
-    assert found.resources.ff <= promised.ff <= 1.34 * found.resources.ff
-    assert found.resources.bram == promised.bram
-    assert found.levels <= 8, found.path

@@ -1,0 +1,282 @@
+"""Every kind of block that a design is built of, each over a sweep of its parameters.
+
+    sweep()     kind -> [(params, bounds)]; bounds are None for blocks that promise by `resources`
+
+What is checked over it: resources against synthesis, and the depth of paths (`sim.synthesis`).
+"""
+
+from itertools import product
+from typing import Any
+
+from streamgen.arith import (
+    BFLOAT16,
+    F24,
+    FLOAT16,
+    FLOAT32,
+    AddParams,
+    IntToFloatParams,
+    MultiplyParams,
+    ReluParams,
+    ScaleAccumulatorParams,
+    SigmoidParams,
+)
+from streamgen.contract import Bounds, Field
+from streamgen.control.control import ControlParams
+from streamgen.control.counters import CountersParams
+from streamgen.control.descriptor_bus import DescriptorBusParams, Target
+from streamgen.control.registers import ControlRegistersParams
+from streamgen.control.sequencer import SequencerParams
+from streamgen.control.status import StatusWriterParams
+from streamgen.fifo.queue import Kind, QueueParams
+from streamgen.itensor import ITensor
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
+from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.group_codes import GroupCodesParams
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.quantise import QuantiseParams
+from streamgen.packing import MemoryLayout
+from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.platform.master import ChannelMasterParams
+from streamgen.platform.read_client import ReadClientParams
+from streamgen.platform.write_client import WriteClientParams
+from streamgen.stream import (
+    CountdownParams,
+    GatherParams,
+    JoinParams,
+    RegisterSliceParams,
+    RouteParams,
+    ScatterParams,
+    SelectParams,
+)
+from streamgen.stream import ForkParams as TreeParams
+
+__all__ = ["Case", "sweep"]
+
+Case = tuple[Any, Bounds | None]
+
+
+def sweep() -> dict[str, list[Case]]:
+    """All cases by kind; kinds are sorted by what they belong to."""
+    return {
+        "stream": _plain(_streams()),
+        "queue": _plain(_queues()),
+        "arith": _plain(_units()),
+        "client": _plain(_clients()),
+        "master": _plain(ChannelMasterParams(readers=r, writers=w) for r, w in _MASTERS),
+        "dma": _dmas(),
+        "control": _plain(_control()),
+        "elementwise": _elementwise(),
+        "fork": [(params, {"itensor": _bits(params.token_bits)}) for params in _forks()],
+        "concat": _concats(),
+        "group codes": _plain(
+            GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
+        ),
+        "quantise": _quantisers(),
+        "column": [(params, _column_bounds(params)) for params in _columns()],
+    }
+
+
+_LANES = (1, 2, 4, 8, 16, 32)
+_MASTERS = ((1, 0), (0, 1), (1, 1), (3, 0), (4, 2), (6, 3), (12, 1), (16, 16))
+
+
+def _plain(params: Any) -> list[Case]:
+    return [(p, None) for p in params]
+
+
+def _bits(bits: int) -> ITensor:
+    return ITensor((1,), f"u{bits}", (4,), (1,), ((0,),)) if bits <= 32 else _wide(bits)
+
+
+def _wide(bits: int) -> ITensor:
+    """A stream of tokens of so many bits: of elements of 8."""
+    return ITensor((bits // 8,), "u8", (4,), (bits // 8,), ((0,),))
+
+
+def _streams() -> list[Any]:
+    return [
+        *(RegisterSliceParams(bits=b, stages=s) for b, s in ((1, 1), (24, 1), (32, 2), (512, 1), (280, 3))),
+        *(TreeParams(bits=b, branches=n) for b, n in ((8, 1), (280, 2), (32, 9), (16, 30), (24, 70))),
+        *(JoinParams(bits=(8,) * n) for n in (2, 5, 20, 64)),
+        *(CountdownParams(bits=b) for b in (1, 4, 8, 13, 20, 32)),
+        *(SelectParams(bits=b, ports=n, token_bits=t) for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 3, 16))),
+        *(RouteParams(bits=b, ports=n, token_bits=t) for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 16, 16))),
+        *(kind(bits=b, slots=s) for kind in (GatherParams, ScatterParams) for b, s in _SLOTS),
+        *(kind(bits=b, slots=s, token_bits=16) for kind in (GatherParams, ScatterParams) for b, s in _SLOTS),
+    ]
+
+
+_SLOTS = ((1, 512), (32, 16), (256, 2), (512, 3), (8, 3))
+
+
+def _queues() -> list[QueueParams]:
+    shapes: list[tuple[int, int, Kind | None]] = [
+        *((bits, depth, None) for bits, depth in product((1, 8, 24, 280), (1, 2, 3, 8))),
+        *((bits, depth, "lutram") for bits, depth in product((1, 7, 24, 100), (16, 32, 33, 64, 100))),
+        *((8, 200, None), (1, 2000, None), (4, 500, None), (280, 64, None), (512, 30, None)),
+        *((bits, depth, "bram") for bits, depth in product((8, 72, 280), (8, 100, 512, 513, 1500, 5000))),
+        *((bits, depth, "uram") for bits, depth in product((24, 144, 512), (64, 4096, 5000, 20000))),
+    ]
+    return [QueueParams(bits=bits, depth=depth, memory=memory) for bits, depth, memory in shapes]
+
+
+def _units() -> list[Any]:
+    forms = (F24, FLOAT32, BFLOAT16, FLOAT16)
+    return [
+        *(kind(form=form) for kind in (AddParams, MultiplyParams, ReluParams) for form in forms),
+        *(IntToFloatParams(width=width, form=form) for width, form in product((16, 48, 64), forms[:3])),
+        *(ScaleAccumulatorParams(width=width, form=F24, exponent_bits=16) for width in (24, 48, 64)),
+        *(ScaleAccumulatorParams(width=48, form=form, exponent_bits=10) for form in forms[1:3]),
+        *(SigmoidParams(form=form, times_x=x) for form, x in product(forms, (False, True))),
+    ]
+
+
+def _clients() -> list[Any]:
+    return [
+        *(
+            ReadClientParams(depth=d, burst=b)
+            for d, b in ((16, 1), (64, 16), (64, 64), (512, 64), (4096, 64))
+        ),
+        *(WriteClientParams(depth=d, burst=b) for d, b in ((16, 8), (64, 64), (128, 64), (512, 16))),
+    ]
+
+
+def _dmas() -> list[Case]:
+    cases: list[Case] = []
+    for dtype, shape in (
+        ("f24", (1, 1)),
+        ("f24", (1, 3)),
+        ("f24", (1, 16)),
+        ("i4", (4, 32)),
+        ("i4", (16, 32)),
+        ("i8", (4, 1, 2)),
+        ("i8", (8, 32)),
+        ("f24", (2, 16)),
+    ):
+        layout = MemoryLayout(dtype, shape)
+        bounds = {"itensor": ITensor(shape, dtype, (4,), (1,), ((0,), *[()] * (len(shape) - 1))), "offset": 0}
+        for tokens in (20, 9000):
+            cases += [(LoadParams(layout=layout, max_tokens=tokens), bounds)]
+            cases += [(StoreParams(layout=layout, max_tokens=tokens), bounds)]
+    layout = MemoryLayout("f24", (1, 4))
+    bounds = {"itensor": ITensor((1, 4), "f24", (4,), (1,), ((0,), ())), "offset": 0}
+    cases += [(LoadParams(layout=layout, max_tokens=1 << 20, prefetch=n), bounds) for n in (64, 2048)]
+    cases += [(StoreParams(layout=layout, max_tokens=1 << 20, depth=n, burst=16), bounds) for n in (32, 512)]
+    return cases
+
+
+def _control() -> list[Any]:
+    fields = (Field("offset", 32), Field("tokens", 16), Field("k", 10))
+    targets = (
+        Target(fields=fields),
+        Target(fields=fields, constants=(("k", 5),)),
+        Target(fields=fields, constants=(("offset", 0), ("tokens", 3), ("k", 5))),
+        Target(fields=fields[:1]),
+    )
+    names = ("table", "status", "x", "y", *(f"weights_{k}" for k in range(28)))
+    return [
+        *targets,
+        *(DescriptorBusParams(targets=(targets * 40)[:n]) for n in (1, 3, 10, 40, 70)),
+        *(CountersParams(nodes=n, depths=d) for n, d in ((1, ()), (6, (1, 16, 500)), (40, (2, 64) * 25))),
+        *(ControlRegistersParams(pointers=names[:n]) for n in (2, 6, 16, 32)),
+        *(SequencerParams(targets=n, stores=s) for n, s in ((3, 1), (40, 2), (200, 8))),
+        *(StatusWriterParams(counters=n, design_hash=0x0123_4567_89AB_CDEF) for n in (0, 30, 400)),
+        *(
+            ControlParams(
+                pointers=names[:pointers],
+                targets=targets,
+                stores=stores,
+                counters=counters,
+                channels=channels,
+                design_hash=0x0123_4567_89AB_CDEF,
+            )
+            for pointers, targets, stores, counters, channels in ((4, 5, 1, 12, 1), (12, 60, 3, 250, 9))
+        ),
+    ]
+
+
+def _elementwise() -> list[Case]:
+    cases: list[Case] = []
+    for lanes, tokens in ((1, 1), (1, 5000), (4, 100)):
+        bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ()))}
+        cases += [(UnaryParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in UNARY_FUNCTIONS]
+        cases += [
+            (BinaryParams(operation=o, lanes=lanes, max_tokens=tokens), bounds) for o in BINARY_OPERATIONS
+        ]
+    wide = {"lanes": 16, "max_tokens": 1 << 20}
+    bounds = {"itensor": ITensor((1, 16), "f24", (1,), (1,), ((0,), ()))}
+    cases.append((UnaryParams(function="relu", **wide), bounds))
+    cases.append((BinaryParams(operation="multiply", **wide), bounds))
+    return cases
+
+
+def _forks() -> list[ForkParams]:
+    return [
+        ForkParams(token_bits=bits, ways=ways, max_tokens=tokens)
+        for bits, ways, tokens in ((8, 2, 4), (24, 3, 1000), (280, 2, 60000), (280, 8, 1000), (512, 20, 100))
+    ]
+
+
+def _concats() -> list[Case]:
+    cases: list[Case] = []
+    for ways, dtype, shape, tokens in (
+        (2, "f24", (1, 1), 10),
+        (4, "f24", (1, 1), 5000),
+        (16, "f24", (1, 1), 1 << 16),
+        (3, "i8", (4, 1), 300),
+        (8, "f24", (4, 1), 1000),
+    ):
+        params = ConcatParams(ways=ways, dtype=dtype, element_shape=shape, max_tokens=tokens)
+        cases.append((params, {"itensor": ITensor(shape, dtype, (4,), (1,), ((0,), ()))}))
+    return cases
+
+
+def _quantisers() -> list[Case]:
+    shapes = [*((lanes, 576, sums) for lanes, sums in product(_LANES, (True, False)))]
+    shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
+    bounds = {"t": 1, "k": 32, "valid_k": 32}
+    return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+def _columns() -> list[ColumnParams]:
+    columns = [
+        (1, 1, ("w4",), 32, 8, True, 576),
+        (1, 2, ("w4",), 32, 8, True, 1536),
+        (1, 4, ("w4",), 64, 8, False, 576),
+        (2, 2, ("w4",), 32, 12, True, 1024),
+        (1, 3, ("w4",), 128, 16, True, 4096),
+        (1, 1, ("w4",), 32, 0, False, 576),
+        (1, 2, ("w8",), 32, 0, False, 576),
+        (1, 1, ("w8",), 32, 0, False, 12288),
+        (4, 1, ("w8",), 32, 0, False, 1024),
+        (1, 2, ("w8",), 32, 8, False, 576),
+        (1, 2, ("w8",), 64, 16, True, 2048),
+        (1, 2, ("w4", "w8"), 32, 8, True, 1536),
+        (2, 1, ("w4", "w8"), 64, 10, False, 576),
+        (1, 4, ("w4", "w8"), 32, 0, False, 576),
+    ]
+    return [
+        ColumnParams(
+            t_lanes=t,
+            n_lanes=n,
+            formats=formats,
+            group=group,
+            scale_bits=scale_bits,
+            minimum=minimum,
+            max_k=k,
+            max_n=96 * n,
+            max_t=16 * t,
+        )
+        for t, n, formats, group, scale_bits, minimum, k in columns
+    ]
+
+
+def _column_bounds(params: ColumnParams) -> Bounds:
+    return {
+        "t": params.t_lanes,
+        "k": params.group,
+        "n": params.n_lanes,
+        "format": params.formats[0],
+        "grouped": params.scale_bits > 0,
+    }
