@@ -28,11 +28,11 @@ from streamgen.lower import finish, layer_shapes, lower_network, quantise_weight
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
+from streamgen.progress import Progress
 from streamgen.report import FifoReport, KernelReport, Notes, Report, ResourceReport
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.verilator import Progress
 from streamgen.waves import Waves
 
 if TYPE_CHECKING:
@@ -175,12 +175,12 @@ class Accelerator:
         DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
         starts from a reset.
         """
-        debugging = Debugging(probe, waves, [self.manifest])
+        debugging = Debugging(probe, waves, [self.manifest], progress)
         execution = self._running()
         if (memory, debugging.instruments) != self._opened:
             execution.close()
             self._opened = memory, debugging.instruments
-        execution.open_device = debugging.opener(memory, progress)
+        execution.open_device = debugging.opener(memory)
         execution.observer = debugging.observer(self._program, execution.manifest)
         try:
             outputs = execution.run(*map(_array, inputs), timeout=timeout)

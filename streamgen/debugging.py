@@ -7,12 +7,12 @@ from pathlib import Path
 from streamgen.graph import Program
 from streamgen.manifest import Manifest
 from streamgen.probe import Probe, ProbeReport
+from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Observer
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import simulated
-from streamgen.runtime.verilator import Progress
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.waves import Recorder, Waves
 
 __all__ = ["Debugging"]
@@ -25,9 +25,14 @@ class Debugging:
     """
 
     def __init__(
-        self, probe: bool | Sequence[str], waves: Waves | None, manifests: Sequence[Manifest]
+        self,
+        probe: bool | Sequence[str],
+        waves: Waves | None,
+        manifests: Sequence[Manifest],
+        progress: Progress | None = None,
     ) -> None:
         self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
+        self._progress = progress or terminal_progress()
         self._recorder = None if waves is None else Recorder(waves)
         self.instruments = tuple(self._instruments(manifest) for manifest in manifests)
         """What the simulator of each design is built with."""
@@ -37,13 +42,11 @@ class Debugging:
         """What the probes have seen; None without any."""
         return None if self._probe is None else self._probe.report
 
-    def opener(
-        self, memory: MemoryModel | None, progress: Progress | None
-    ) -> Callable[[Path, Manifest], Device]:
+    def opener(self, memory: MemoryModel | None) -> Callable[[Path, Manifest], Device]:
         """How an `Execution` opens its device."""
 
         def open_device(folder: Path, manifest: Manifest) -> Device:
-            return simulated(folder, manifest, memory, progress, self._instruments(manifest))
+            return simulated(folder, manifest, memory, self._progress, self._instruments(manifest))
 
         return open_device
 
@@ -53,6 +56,8 @@ class Debugging:
 
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], tiles: int) -> Iterator[None]:
+            assert isinstance(device, SimulatedDevice)
+            device.progress = self._progress
             with ExitStack() as stack:
                 if self._recorder is not None:
                     stack.enter_context(self._recorder.observe(device, images, tiles))

@@ -50,11 +50,13 @@ class Recorder:
             return
         assert isinstance(device, SimulatedDevice)
         path = Path(self._waves.path)
-        device.record(path, self._waves.first, self._waves.last)
+        partial = path.with_name(f".{path.name}.part")
+        device.record(partial, self._waves.first, self._waves.last)
         try:
             yield
         finally:
             cycles = device.end_record()
+            partial.replace(path)
         if cycles <= self._waves.first:
             path.unlink()
             raise ValueError(f"run {self._runs} took {cycles} cycles; the waves begin at {self._waves.first}")

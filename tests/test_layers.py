@@ -13,7 +13,20 @@ PACKAGE = Path(streamgen.__file__).parent
 
 # The floors of the house. Modules that share an entry are one block and may import one another.
 FLOORS: list[list[set[str]]] = [
-    [{"errors", "formats", "packing", "config", "cost", "contract", "manifest", "itensor", "quantisation"}],
+    [
+        {
+            "errors",
+            "formats",
+            "packing",
+            "config",
+            "cost",
+            "contract",
+            "manifest",
+            "itensor",
+            "progress",
+            "quantisation",
+        }
+    ],
     [{"rtl"}],
     [{"arith"}, {"stream"}, {"graph"}],
     [{"fifo"}, {"golden"}],

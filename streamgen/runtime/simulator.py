@@ -12,10 +12,11 @@ import numpy as np
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
 from streamgen.manifest import Buffer as BufferInfo
+from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
-from streamgen.runtime.verilator import Progress, build, load
+from streamgen.runtime.verilator import build, load
 
 __all__ = ["SimulatedDevice", "Watched", "simulated"]
 
@@ -68,6 +69,8 @@ class SimulatedDevice(Device):
         super().__init__(manifest)
         self._handle = None
         self.memory, self.instruments = memory, instruments
+        self.progress = terminal_progress()
+        """Told the cycles of a long run."""
         self._library = _declare(load(library), instruments)
         self._handle = self._library.device_create()
         self._expected: list[np.ndarray] = []
@@ -187,9 +190,11 @@ class SimulatedDevice(Device):
                 raise DeviceTimeoutError(
                     f"not done, and no memory access for {self.cycles - moved_at} cycles"
                 )
+            self.progress(f"simulated {self.cycles - (self._zero or 0):,} cycles")
             if time.monotonic() > deadline:
                 raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
         self._check(state > 0)
+        self.progress("")
         self.write_register(CONTROL, CONTINUE)
 
     def error_word(self) -> int | None:

@@ -12,11 +12,10 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -26,12 +25,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
 
-__all__ = ["Progress", "build", "cache_folder", "load", "package_folder"]
-
-Progress = Callable[[str], None]
+__all__ = ["build", "cache_folder", "load", "package_folder"]
 
 HERE = Path(__file__).parent
 DRIVER = ("device.cpp", "memory.h", "probe.h", "instruments.py", "sharing.py")
@@ -87,7 +85,7 @@ def build(
     with _lock(folder / f"{name}.lock"):
         library = folder / name
         if not _intact(library):
-            tell = progress or _default_progress()
+            tell = progress or terminal_progress()
             _build(toolchain, list(sources), top, masters, library, tell, instruments)
             _prune(folder)
         os.utime(library)
@@ -123,7 +121,7 @@ def _build(
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as place:
         folder = Path(place)
         try:
-            progress(f"translating {', '.join(file.name for file in sources)}")
+            progress(f"simulator: translating {', '.join(file.name for file in sources)}")
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
             rules = folder / "sharing.vlt"
@@ -140,7 +138,7 @@ def _build(
             _keep(folder / "library", library)
         except OSError as error:
             raise StreamgenError(f"cannot build a simulator in {library.parent}: {error}") from error
-    progress(f"built the simulator in {time.monotonic() - started:.1f} s")
+    progress(f"simulator: built in {time.monotonic() - started:.1f} s")
 
 
 def _units(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
@@ -202,7 +200,7 @@ def _compile(
             compiler, *COMMON, *traced, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o")
         )
         done += 1
-        progress(f"compiled {done} of {len(files)} files")
+        progress(f"simulator: compiled {done} of {len(files)} files")
 
     with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 8)) as pool:
         list(pool.map(compile_one, sorted(files, key=lambda job: -job[0].stat().st_size)))
@@ -307,12 +305,3 @@ def _prune(folder: Path) -> None:
     for place in folder.glob("build-*"):
         if time.time() - place.stat().st_mtime > 24 * 3600:
             shutil.rmtree(place, ignore_errors=True)
-
-
-def _default_progress() -> Progress:
-    def tell(message: str) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if message.startswith("built") else ""
-            print(f"\r\033[Ksimulator: {message}", end=end, file=sys.stderr, flush=True)
-
-    return tell

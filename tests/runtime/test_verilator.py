@@ -60,7 +60,7 @@ def test_damaged_library_is_built_again(kernel):
     library, _ = build(kernel())
     library.write_bytes(library.read_bytes()[:-1000])
     _, told = build(kernel())
-    assert told[-1].startswith("built the simulator in ")
+    assert told[-1].startswith("simulator: built in ")
     with simulated(kernel(), manifest()) as device:
         device.run(1)
 
