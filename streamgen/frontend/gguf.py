@@ -36,6 +36,10 @@ class FeedForward(torch.nn.Module):
         self.act = torch.nn.SiLU()
         self.down = down
 
+    def example_inputs(self, tokens: int) -> torch.Tensor:
+        """Zeros of the shape that the block takes."""
+        return torch.zeros(tokens, self.gate.in_features)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.act(self.gate(x)) * self.up(x))
 

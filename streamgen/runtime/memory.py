@@ -24,6 +24,8 @@ follow the same laws and give equal cycles on one trace:
 from dataclasses import dataclass
 from fractions import Fraction
 
+from streamgen.manifest import MemoryTiming
+
 __all__ = ["BEAT_BYTES", "CHANNEL_BYTES", "MemoryModel"]
 
 BEAT_BYTES = 64
@@ -49,6 +51,11 @@ class MemoryModel:
             value = getattr(self, name)
             if not low <= value < 2**31:
                 raise ValueError(f"{name} is {value}; {low} to 2147483647 are allowed")
+
+    @classmethod
+    def of(cls, timing: MemoryTiming, **choices: int) -> "MemoryModel":
+        """The channel that a manifest describes."""
+        return cls(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency, **choices)
 
     @classmethod
     def for_clock(cls, hertz: int, bytes_per_second: int = 13_300_000_000, **choices: int) -> "MemoryModel":

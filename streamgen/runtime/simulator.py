@@ -4,7 +4,6 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +51,10 @@ def simulated(
     `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have the pins that the
     manifest names.
     """
-    timing = manifest.memory
-    default = MemoryModel(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency)
     sources = [Path(folder, name) for name in manifest.verilog_files]
     instruments = instruments or Instruments()
     library = build(sources, manifest.top, [port.name for port in manifest.ports], progress, instruments)
-    return SimulatedDevice(library, manifest, memory or default, instruments)
+    return SimulatedDevice(library, manifest, memory or MemoryModel.of(manifest.memory), instruments)
 
 
 class SimulatedDevice(Device):
