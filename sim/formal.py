@@ -134,15 +134,18 @@ def _hex(value: int | None) -> str:
 class Theorem(Elaboratable):
     """Free inputs, assumptions and properties around a component.
 
-    component: what it is about; its inputs are free. m: the module for what the properties need to
-    remember; its registers are reset as the component's are.
+    component: what it is about; its inputs are free. inside: its module, for theorems that look at the
+    pins of its parts, `inside.submodules.NAME`. m: the module for what the properties need to remember;
+    its registers are reset as the component's are.
     """
 
     def __init__(self, name: str, component: wiring.Component) -> None:
         self.name = name
         self.component = component
         self.m = Module()
-        self.m.submodules.dut = component
+        self.inside: Module = component.elaborate(None)
+        component._MustUse__used = True
+        self.m.submodules.dut = self.inside
         self.texts: list[str] = []
         self.goals: list[str] = []
         self._inputs: dict[str, Signal] = {}
