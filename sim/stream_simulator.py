@@ -177,7 +177,7 @@ def _error(outcome: _Outcome, ports: Sequence[_Stream], seen: Any, remark: str) 
     ]
     for p, state in zip(ports, seen, strict=True):
         left = f"{p.count - state.moved} of {p.count}"
-        remark = "" if p.inward or not state.waits else "  the sink waits for valid before it raises ready"
+        remark = "" if p.inward or not state.waits else "  the sink waits for valid: valid must not wait for ready"
         lines.append(f"{p.name:{width}}  {state.valid:5d} {state.ready:5d}  {left}{remark}")
     return StuckError("\n".join(lines))
 
