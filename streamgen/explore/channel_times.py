@@ -147,7 +147,10 @@ class _Channel:
             if served <= min(read_grant, write_grant):
                 if served == NEVER:
                     return
-                self._serve(served)
+                if self._writes:
+                    self._serve(served)
+                else:
+                    self._serve_burst(served, min(read_grant, write_grant))
             elif read_grant <= write_grant:
                 accept = read_grant + ADDRESS
                 if read_count >= OUTSTANDING:
@@ -207,6 +210,30 @@ class _Channel:
                     self._write_beat(cycle)
                 else:
                     self._read_beat(cycle)
+
+    def _serve_burst(self, cycle: int, until: int) -> None:
+        """Serve the first read burst from this cycle on, as far as it goes `until` then; there are no writes.
+
+        With credit c left behind the first beat, beat j follows when j * cycles - c has come in.
+        """
+        client, _, left = burst = self._reads[0]
+        credit = min(self._credit + self._beats * (cycle - self._now), self._beats + self._cycles)
+        credit -= self._cycles
+        arrived = self._readers[client].arrived
+        served, last = 0, cycle
+        while served < left:
+            now = cycle + max(served, -((credit - served * self._cycles) // self._beats))
+            if now > until and served:
+                break
+            last = now
+            arrived.append(now + DATA)
+            served += 1
+        spent = credit + self._beats * (last - cycle) - (served - 1) * self._cycles
+        self._credit, self._now, self._last_read, self._turn = spent, last, last, 1
+        burst[2] -= served
+        if not burst[2]:
+            self._reads.popleft()
+            self._read_ends.append(last)
 
     def _read_beat(self, cycle: int) -> None:
         burst = self._reads[0]

@@ -86,10 +86,27 @@ class _Pass:
 
     def cycles(self) -> int:
         """Memory and nodes in turns until nothing changes."""
-        self._serve(self._control, [])
+        while self._serve(self._control, []):
+            pass  # the rest of the table is asked for when its first chunk is there
+        self._serve_alone()
+        self._settle()
         while any([self._serve(channel, nodes) for channel, nodes in self._channels.items()]):
             self._settle()
         return max(self._done.values()) + _END
+
+    def _serve_alone(self) -> None:
+        """A first guess of all beats: every load as if it had its channel for itself.
+
+        Memory can only be slower, and streams that are read together come in step from the first round on.
+        """
+        for node in self._graph.nodes:
+            (bounds,) = node.bounds
+            if isinstance(node.params, LoadParams):
+                assert bounds is not None
+                count = node.params.layout.beats(bounds["itensor"].token_count)
+                first = self._starts[node.name] + self._memory.latency
+                beats = np.arange(count, dtype=np.int64)
+                self._beats[node.name] = first + beats * self._memory.cycles // self._memory.beats
 
     def _settle(self) -> None:
         """Times of all nodes for the beats that the memory gives.
