@@ -1,5 +1,12 @@
-"""What all tests share: the crossing of stalls that every stream test runs through."""
+"""What all tests share: the crossing of stalls that every stream test runs through, and the seed.
 
+A test without the fixture `seed` draws from seeds of its own. `pytest --seed N` mixes N into all of them.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from sim.bench import Stalls
@@ -14,6 +21,18 @@ STALLS = {
 
 
 @pytest.fixture(params=STALLS.values(), ids=STALLS.keys())
-def stalls(request: pytest.FixtureRequest) -> Stalls | None:
+def stalls(request: pytest.FixtureRequest, seed: int) -> Stalls | None:
     """Stalls in x stalls out: none, either, both, nearly always."""
-    return request.param
+    return request.param and replace(request.param, seed=request.param.seed + 100 * seed)
+
+
+@pytest.fixture(autouse=True)
+def _other_numbers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mixes --seed into the seeds that tests and the kit give to numpy."""
+    if seed:
+        plain = np.random.default_rng
+
+        def mixed(given: Any) -> np.random.Generator:
+            return plain([seed, *np.atleast_1d(given)])
+
+        monkeypatch.setattr(np.random, "default_rng", mixed)
