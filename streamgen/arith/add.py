@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from streamgen.arith.format import Float
 from streamgen.arith.multiply import round_stages
-from streamgen.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
+from streamgen.arith.pipeline import Pipeline, align, normalise_step, operand, resize_signed, signed_width
 from streamgen.cost import Resources
 
 __all__ = ["Add", "AddParams"]
@@ -83,7 +83,7 @@ class Add(wiring.Component):
             nan=big.nan | small.nan | (big.infinite & small.infinite & subtract),
         )
 
-        aligned = _align(pipe, Cat(Const(0, 3), s.small), s.distance, s.far)
+        aligned = align(pipe, Cat(Const(0, 3), s.small), s.distance, s.far)
         kept = ("exponent", "sign", "zero", "infinite", "nan")
         s = pipe.stage(
             big=s.big, small=aligned, subtract=s.subtract, **{name: getattr(s, name) for name in kept}
@@ -114,16 +114,3 @@ class Add(wiring.Component):
         )
         m.d.comb += self.o.eq(bits)
         return m
-
-
-def _align(pipe: Pipeline, value: Value, distance: Value, far: Value) -> Value:
-    """`value` shifted right by `distance`, all the bits shifted out collected in the lowest one."""
-    width = len(value)
-    shifted: Value = value
-    lost: Value = Const(0, 1)
-    for bit in reversed(range(len(distance))):
-        amount = min(1 << bit, width)
-        lost = pipe.wire(Mux(distance[bit], lost | shifted[:amount].any(), lost))
-        shifted = pipe.wire(Mux(distance[bit], shifted >> amount, shifted)[:width])
-    sticky = Mux(far, value.any(), lost | shifted[0])
-    return Cat(sticky, Mux(far, 0, shifted[1:width]))

@@ -13,7 +13,16 @@ from amaranth.hdl import ValueLike
 
 from streamgen.arith.format import Float
 
-__all__ = ["Pipeline", "normalise_step", "operand", "pack", "resize_signed", "round_up", "signed_width"]
+__all__ = [
+    "Pipeline",
+    "align",
+    "normalise_step",
+    "operand",
+    "pack",
+    "resize_signed",
+    "round_up",
+    "signed_width",
+]
 
 
 class Pipeline:
@@ -58,6 +67,19 @@ def operand(form: Float, bits: Value) -> SimpleNamespace:
         infinite=special & ~fraction.any(),
         nan=special & fraction.any(),
     )
+
+
+def align(pipe: Pipeline, value: Value, distance: Value, far: Value) -> Value:
+    """`value` shifted right by `distance`, all the bits shifted out collected in the lowest one."""
+    width = len(value)
+    shifted: Value = value
+    lost: Value = Const(0, 1)
+    for bit in reversed(range(len(distance))):
+        amount = min(1 << bit, width)
+        lost = pipe.wire(Mux(distance[bit], lost | shifted[:amount].any(), lost))
+        shifted = pipe.wire(Mux(distance[bit], shifted >> amount, shifted)[:width])
+    sticky = Mux(far, value.any(), lost | shifted[0])
+    return Cat(sticky, Mux(far, 0, shifted[1:width]))
 
 
 def normalise_step(pipe: Pipeline, value: Value, step: int) -> tuple[Value, Value]:

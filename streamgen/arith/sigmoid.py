@@ -2,7 +2,7 @@
 
     sigmoid(x) = 1 / (1 + e) for x >= 0, e / (1 + e) for x < 0,   e = exp(-|x|);   silu(x) = x · sigmoid(x)
 
-1. t = |x|·log2(e) as an integer in units of 2^-20, cut; -t = -n + g with n whole, 0 <= g < 1.
+1. t = -|x|·log2(e) = -n + g with n whole and 0 <= g < 1 in units of 2^-20 (streamgen.arith.exp).
 2. e = 2^-n · 2^g; 2^g by table, in units of 2^-16. The reciprocal 1 / (1 + e) by table, in units of 2^-22.
 3. s = (2^g or 1) · reciprocal, cut to units of 2^-24: sigmoid = s·2^-n or s, 1/2 <= s < 2.
 4. Rounded (sigmoid), or multiplied by the significand of x and then rounded (silu), once, and tested
@@ -23,6 +23,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
+from streamgen.arith.exp import LOG2_E, split, split_stages
 from streamgen.arith.format import Float, round_magnitude
 from streamgen.arith.multiply import round_stages
 from streamgen.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
@@ -31,8 +32,6 @@ from streamgen.cost import Resources
 
 __all__ = ["Sigmoid", "SigmoidParams"]
 
-_LOG2_E_BITS = 25
-_LOG2_E = round(float(np.log2(np.e)) * 2**_LOG2_E_BITS)
 _S_BITS = 24
 
 
@@ -63,17 +62,12 @@ class SigmoidParams:
         x = np.asarray(x, np.float64)
         negative = np.signbit(x) & (x != 0)
         significand, exponent = form.decompose(x)
-        whole = form.exponent_bits
-        product = (significand * _LOG2_E) >> (form.precision + 6 - whole)
-        distance = whole - 2 - (exponent + form.fraction_bits)
-        t = np.where(significand == 0, 0, product >> np.clip(distance, 0, 63))
-        t = np.where((distance < 0) & (significand != 0) | np.isinf(x), (1 << (whole + TABLE_BITS)) - 1, t)
-        n, g = -(-t >> TABLE_BITS), -t & ((1 << TABLE_BITS) - 1)
+        n, g = split(form, -np.abs(x), LOG2_E)
         power = EXP2.golden(g)
-        e = np.minimum((power << (TABLE_BITS - EXP2_BITS)) >> np.minimum(n, 63), (1 << TABLE_BITS) - 1)
+        e = np.minimum((power << (TABLE_BITS - EXP2_BITS)) >> np.minimum(-n, 63), (1 << TABLE_BITS) - 1)
         factor = np.where(negative, power, 1 << EXP2_BITS)
         s = (factor * RECIPROCAL.golden(e)) >> (EXP2_BITS + RECIPROCAL_BITS - _S_BITS)
-        scale = np.where(negative, -n, 0) - _S_BITS
+        scale = np.where(negative, n, 0) - _S_BITS
         if not self.times_x:
             rounded, raised = round_magnitude(s.astype(np.uint64), form.precision)
             return np.where(
@@ -126,28 +120,8 @@ class Sigmoid(wiring.Component):
 
 def _logistic(m: Module, pipe: Pipeline, form: Float, bits: Value) -> SimpleNamespace:
     """Twelve stages: s, the exponent `scale` of its unit (-n or 0), and x."""
-    whole = form.exponent_bits
-    x = operand(form, bits)
-    distance = (Const(whole - 2 + form.bias) - x.exponent)[: whole + 1]
-    s = pipe.stage(
-        significand=x.significand,
-        distance=distance[:5],
-        far=(distance[5:whole].any() if whole > 5 else Const(0, 1)) | x.zero,
-        large=distance[-1],
-        x=bits,
-    )
-    product = s.significand * Const(_LOG2_E, _LOG2_E_BITS + 1)
-    product = product[form.precision + 6 - whole : form.precision + _LOG2_E_BITS + 1]
-    s = pipe.stage(t=product, distance=s.distance, far=s.far & ~s.large, large=s.large, x=s.x)
-
-    t = Mux(s.far, 0, s.t >> (s.distance & 0b11100))
-    s = pipe.stage(t=t, distance=s.distance[:2], large=s.large, x=s.x)
-
-    t = (s.t >> s.distance) | s.large.replicate(len(s.t))
-    s = pipe.stage(minus_t=-t, x=s.x)  # one bit wider than t
-
-    minus_n = s.minus_t[TABLE_BITS:].as_signed()
-    s = EXP2.stages(m, pipe, "exp2", s.minus_t[:TABLE_BITS], minus_n=minus_n, x=s.x)
+    s = split_stages(pipe, form, bits, LOG2_E, negative=Const(1, 1))
+    s = EXP2.stages(m, pipe, "exp2", s.g, minus_n=s.n, x=s.x)
     places = (~s.minus_n)[:-1]  # n - 1, for n > 0
     power = s.value << (TABLE_BITS - EXP2_BITS - 1)
     far = places[5:].any() if len(places) > 5 else Const(0, 1)
