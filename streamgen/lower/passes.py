@@ -1,12 +1,12 @@
 """Passes over graphs of kernels; each returns a new graph."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from streamgen.converters import PingPongParams
 from streamgen.errors import GraphError
 from streamgen.fifo.queue import QueueParams
-from streamgen.fifo.sizing import Schedule, Strategy, Stream, schedule
+from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import same_stream
@@ -15,6 +15,7 @@ from streamgen.packing import MemoryLayout
 
 __all__ = ["insert_converters", "insert_forks", "place_constants", "size_fifos"]
 
+UNLIMITED = 1 << 30
 LINK_DEPTH = 2  # of a stream whose depth no schedule decides
 
 
@@ -113,39 +114,26 @@ def place_constants(graph: Graph) -> Graph:
 
 
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
-    """The first graph with the depth of every FIFO, the largest over all phases of the corner graphs.
+    """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
+    schedules. Also these, phase by phase of each corner.
 
-    Also the schedules, phase by phase of each corner. Constants run ahead into the prefetch FIFOs of their
-    loads, whose depth is a choice of the user; the links behind them have the least depth. A deep FIFO is
-    slower than a shallow one, which can only make FIFOs deeper: runs are scheduled again until all of them
-    count with the FIFOs that will be built.
+    Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
+    links behind them have the least depth. Back edges keep the depth that they have.
     """
-    depths = {(edge.source, edge.target): LINK_DEPTH for edge in corners[0].edges}
     names = [node.name for node in corners[0].nodes]
-    runs = [_links(graph, phase) for graph in corners for phase in range(graph.phases)]
-    schedules: dict[int, Schedule] = {}
-    counted: dict[int, list[int]] = {}
-    while stale := [i for i, links in enumerate(runs) if counted.get(i) != _latencies(links, depths)]:
-        for i in stale:
-            counted[i] = _latencies(runs[i], depths)
-            streams = [replace(link.stream, latency=n) for link, n in zip(runs[i], counted[i], strict=True)]
-            schedules[i] = schedule(names, streams, strategy)
-            for link, depth in zip(runs[i], schedules[i].depths, strict=True):
-                if not link.ahead:
-                    depths[link.ends] = max(depths[link.ends], depth)
-    return verify(corners[0].with_depths(depths)), [schedules[i] for i in range(len(runs))]
+    runs = [_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
+    sizing = size(names, runs, strategy)
+    ahead = _running_ahead(corners[0])
+    depths = {
+        (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
+        for edge, depth in zip(corners[0].edges, sizing.depths, strict=True)
+        if not edge.back
+    }
+    return verify(corners[0].with_depths(depths)), list(sizing.schedules)
 
 
-@dataclass(frozen=True)
-class _Link:
-    """What passes through a FIFO in a phase; ahead: constants, which no schedule decides about."""
-
-    ends: tuple[Port, Port]
-    stream: Stream
-    ahead: bool
-
-
-def _links(graph: Graph, phase: int) -> list[_Link]:
+def _streams(graph: Graph, phase: int) -> list[Stream | None]:
+    """What passes through each FIFO in a phase."""
     ahead = _running_ahead(graph)
     curves = {
         Port(node.name, name): curve.cycles()
@@ -153,25 +141,27 @@ def _links(graph: Graph, phase: int) -> list[_Link]:
         if node.bounds[phase] is not None
         for name, curve in curves_of(node, phase).items()
     }
-    return [
-        _Link(
-            (edge.source, edge.target),
+    streams: list[Stream | None] = []
+    for edge in graph.edges:
+        itensor = graph.itensor(edge, phase)
+        if itensor is None or graph.read_in(edge, phase) != phase:
+            streams.append(None)
+            continue
+        depth, latency = edge.depth if edge.back else None, None
+        if edge.source.node in ahead:
+            depth, latency = UNLIMITED, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
+        streams.append(
             Stream(
                 edge.source.node,
                 edge.target.node,
                 itensor.token_bits,
                 curves[edge.source],
                 curves[edge.target],
-            ),
-            edge.source.node in ahead,
+                depth,
+                latency,
+            )
         )
-        for edge in graph.edges
-        if (itensor := graph.itensor(edge, phase)) is not None
-    ]
-
-
-def _latencies(links: Sequence[_Link], depths: Mapping[tuple[Port, Port], int]) -> list[int]:
-    return [QueueParams(bits=link.stream.bits, depth=depths[link.ends]).latency for link in links]
+    return streams
 
 
 def _running_ahead(graph: Graph) -> set[str]:

@@ -1,8 +1,9 @@
 """A run of a graph without stalls of memory, only handshakes: when does it end with the FIFOs it has?
 
 Every node has one clock, which stands while a token is missing at an input or a place behind an output;
-in the cycles of that clock its ports move as its curves say. Real kernels are less strict (their ports do
-not all wait for one another), so they end no later. FIFOs behind loads of constants have no limit here,
+in the cycles of that clock its ports move as its curves say, but that no output waits for another, as
+valid must not wait for ready. Real kernels are less strict (their ports do not all wait for one another),
+so they end no later. FIFOs behind loads of constants have no limit here,
 as the loads read ahead into their own.
 """
 
@@ -62,11 +63,16 @@ def finish(graph: Graph, limit: int) -> int | None:
                 continue
             waiting.discard(name)
             ports, own, order = clocks[name]
-            late = np.concatenate([earliest(*port) for port in ports])[order] - own[order]
-            late = np.maximum.accumulate(late)
-            late = late[np.searchsorted(own[order], own[order], side="right") - 1]  # one cycle, one time
-            real = np.empty_like(own)
-            real[order] = own[order] + late
+            can = np.concatenate([earliest(*port) for port in ports])
+            inward = np.concatenate([np.full(len(times[port]), port[1] == "in") for port in ports])
+            late = np.maximum.accumulate((can - own)[order])
+            behind = np.append(0, late)  # of the cycles before each
+            real = own + late[np.searchsorted(own[order], own, side="right") - 1]
+            base = own + behind[np.searchsorted(own[order], own, side="left")]
+            cycles, group = np.unique(own, return_inverse=True)
+            ready = np.zeros(len(cycles), own.dtype)
+            np.maximum.at(ready, group[inward], can[inward])
+            real[~inward] = np.maximum(np.maximum(base, ready[group]), can)[~inward]
             if real.max() >= limit:
                 return None
             for (i, side), new in zip(

@@ -1,0 +1,228 @@
+/* Relaxation of the equations in events.py. Plain C, called with arrays that numpy owns.
+ *
+ * A group is a cycle of a node's clock in which something is due; groups of a node are neighbours. Events
+ * of a group are inputs first; event = 2 * stream + (is output), token = index over all streams. `times`
+ * holds the production of every token, then the consumption, then the lateness of every group.
+ */
+#include <stdint.h>
+
+typedef int32_t number;
+
+struct run {
+    number nodes, streams, tokens, groups;
+    const number *node_group;   /* nodes + 1: first group of each node */
+    const number *cycle;        /* groups */
+    const number *group_event;  /* groups + 1 */
+    const number *event;
+    const number *event_token;
+    const number *stream_token; /* streams + 1: first token of each stream */
+    const number *source, *target;        /* streams: node, or -1 */
+    const number *sent_group, *taken_group; /* tokens */
+    const number *latency;
+    number *depth;              /* streams; 0: no limit */
+    number *times;              /* 2 * tokens + groups */
+    number *latest;             /* 2 * tokens: production, consumption */
+    number *needed;             /* tokens: when they must be ready for the reader */
+    number *base;               /* groups: latest begin */
+    number *queued;            /* nodes: whether there is */
+    number *first, *last;       /* nodes: groups to look at again */
+    number *log, *old;          /* 2 * tokens + groups: what a trial changed */
+    number *stamp;
+    number logged;
+    number trial;
+    number waiting, place, step;
+};
+
+static void touch(struct run *r, number node, number from, number to)
+{
+    if (!r->queued[node]) {
+        r->queued[node] = 1;
+        r->waiting++;
+        r->first[node] = from;
+        r->last[node] = to;
+        return;
+    }
+    if (from < r->first[node])
+        r->first[node] = from;
+    if (to > r->last[node])
+        r->last[node] = to;
+}
+
+/* The touched nodes in the order of their numbers, up and down again: what is changed spreads along streams. */
+static number next(struct run *r)
+{
+    while (!r->queued[r->place]) {
+        if (r->place + r->step < 0 || r->place + r->step == r->nodes)
+            r->step = -r->step;
+        else
+            r->place += r->step;
+    }
+    r->waiting--;
+    r->queued[r->place] = 0;
+    return r->place;
+}
+
+static void clear(struct run *r)
+{
+    while (r->waiting)
+        next(r);
+}
+
+void run_touch(struct run *r, number node)
+{
+    if (r->node_group[node] < r->node_group[node + 1])
+        touch(r, node, r->node_group[node], r->node_group[node + 1] - 1);
+}
+
+static void change(struct run *r, number index, number value)
+{
+    if (r->stamp[index] != r->trial) {
+        r->stamp[index] = r->trial;
+        r->log[r->logged] = index;
+        r->old[r->logged++] = r->times[index];
+    }
+    r->times[index] = value;
+}
+
+void run_revert(struct run *r)
+{
+    while (r->logged) {
+        r->logged--;
+        r->times[r->log[r->logged]] = r->old[r->logged];
+    }
+    clear(r);
+}
+
+/* Delay what must wait in the touched nodes and in all that follows from it. 0: some token would move after
+ * its latest time, or any at `limit` or later; then nothing is changed. */
+int run_settle(struct run *r, number limit)
+{
+    number *sent = r->times, *taken = sent + r->tokens, *late = taken + r->tokens;
+    const number *latest_sent = r->latest, *latest_taken = latest_sent + r->tokens;
+    r->logged = 0;
+    r->trial++;
+    while (r->waiting) {
+        number node = next(r);
+        number g = r->first[node], last = r->last[node], end = r->node_group[node + 1];
+        number behind = g > r->node_group[node] ? late[g - 1] : 0;
+        for (; g < end; g++) {
+            number begin = r->cycle[g] + behind, e = r->group_event[g], stop = r->group_event[g + 1], done;
+            for (number i = e; i < stop && !(r->event[i] & 1); i++) {
+                number k = r->event[i] >> 1;
+                number ready = sent[r->event_token[i]] + r->latency[k];
+                if (r->source[k] >= 0 && ready > begin)
+                    begin = ready;
+            }
+            done = begin;
+            for (number i = stop - 1; i >= e && (r->event[i] & 1); i--) {
+                number k = r->event[i] >> 1;
+                number token = r->event_token[i], before = token - r->depth[k], time = begin;
+                if (r->depth[k] && r->target[k] >= 0 && before >= r->stream_token[k]) {
+                    number room = taken[before] + (r->depth[k] > 1);
+                    if (room > time)
+                        time = room;
+                }
+                if (time > done)
+                    done = time;
+                if (time != sent[token]) {
+                    if (time > latest_sent[token])
+                        goto fail;
+                    change(r, token, time);
+                    if (r->target[k] >= 0)
+                        touch(r, r->target[k], r->taken_group[token], r->taken_group[token]);
+                }
+            }
+            if (done >= limit)
+                goto fail;
+            for (number i = e; i < stop && !(r->event[i] & 1); i++) {
+                number k = r->event[i] >> 1;
+                number token = r->event_token[i], after = token + r->depth[k];
+                if (done != taken[token]) {
+                    if (done > latest_taken[token])
+                        goto fail;
+                    change(r, r->tokens + token, done);
+                    if (r->source[k] >= 0 && r->depth[k] && after < r->stream_token[k + 1])
+                        touch(r, r->source[k], r->sent_group[after], r->sent_group[after]);
+                }
+            }
+            behind = done - r->cycle[g];
+            if (behind != late[g])
+                change(r, 2 * r->tokens + g, behind);
+            else if (g >= last)
+                break;
+        }
+    }
+    return 1;
+fail:
+    run_revert(r);
+    return 0;
+}
+
+/* Bring forward the latest times of the touched nodes, and of all that follows from it. */
+void run_postpone(struct run *r, number finish)
+{
+    number *latest_sent = r->latest, *latest_taken = latest_sent + r->tokens;
+    while (r->waiting) {
+        number node = next(r);
+        number g = r->last[node], first = r->first[node], begin = r->node_group[node];
+        number end = r->node_group[node + 1];
+        for (; g >= begin; g--) {
+            number e = r->group_event[g], stop = r->group_event[g + 1], done = finish - 1, base;
+            if (g + 1 < end && r->base[g + 1] - r->cycle[g + 1] + r->cycle[g] < done)
+                done = r->base[g + 1] - r->cycle[g + 1] + r->cycle[g];
+            for (number i = e; i < stop && !(r->event[i] & 1); i++) {
+                number k = r->event[i] >> 1;
+                number after = r->event_token[i] + r->depth[k];
+                if (r->depth[k] && r->source[k] >= 0 && after < r->stream_token[k + 1]) {
+                    number emptied = latest_sent[after] - (r->depth[k] > 1);
+                    if (emptied < done)
+                        done = emptied;
+                }
+            }
+            base = done;
+            for (number i = stop - 1; i >= e && (r->event[i] & 1); i--) {
+                number k = r->event[i] >> 1;
+                number token = r->event_token[i], time = done, before = token - r->depth[k];
+                if (r->target[k] >= 0 && r->needed[token] - r->latency[k] < time)
+                    time = r->needed[token] - r->latency[k];
+                if (time < base)
+                    base = time;
+                if (time != latest_sent[token]) {
+                    latest_sent[token] = time;
+                    if (r->target[k] >= 0 && r->depth[k] && before >= r->stream_token[k])
+                        touch(r, r->target[k], r->taken_group[before], r->taken_group[before]);
+                }
+            }
+            for (number i = e; i < stop && !(r->event[i] & 1); i++) {
+                number k = r->event[i] >> 1;
+                number token = r->event_token[i];
+                latest_taken[token] = done;
+                if (r->needed[token] != base) {
+                    r->needed[token] = base;
+                    if (r->source[k] >= 0)
+                        touch(r, r->source[k], r->sent_group[token], r->sent_group[token]);
+                }
+            }
+            if (r->base[g] != base)
+                r->base[g] = base;
+            else if (g <= first)
+                break;
+        }
+    }
+}
+
+/* No smaller depth of FIFO k meets the latest times, all else equal. */
+number run_least_depth(const struct run *r, number k)
+{
+    const number *sent = r->latest, *taken = r->times + r->tokens;
+    number first = r->stream_token[k], end = r->stream_token[k + 1], gone = first, least = 2, single = 1;
+    for (number token = first; token < end; token++) {
+        if (token > first && taken[token - 1] > sent[token])
+            single = 0;
+        while (gone < end && taken[gone] < sent[token])
+            gone++;
+        if (token + 1 - gone > least)
+            least = token + 1 - gone;
+    }
+    return single ? 1 : least;
+}

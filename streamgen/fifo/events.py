@@ -1,0 +1,180 @@
+"""Token times of a self-timed run with given FIFO depths: exact, by relaxation of max-plus equations.
+
+Every node has one clock, which shows the cycles of its curves. It stands while what is due cannot move:
+inputs due in a cycle move together, when all of them have a token and the outputs due have found room; an
+output moves as soon as those inputs have a token and its FIFO has room. With S(g) the real time at which
+the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's tokens,
+
+    base(g) = max(tau(g), S(g-1) + tau(g) - tau(g-1), p(k) + latency of the inputs due)
+    p(k)    = max(base(g), c(k - depth) + 1)         of the outputs due; c(k - 1) + 0 where depth is 1
+    S(g)    = max(base(g), p of the outputs due)
+    c(k)    = S(g)                                   of the inputs due
+
+The equations are monotone: kernels that keep their curves and stall no more than that run as computed or
+earlier. Backwards they give the latest times with which a run still meets its end. Changing one depth
+costs as much as tokens change their times. The loops are in events.c.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import numpy as np
+
+from streamgen.fifo.curves import Stream
+
+__all__ = ["Run"]
+
+_NEVER = 1 << 30
+
+
+class Run:
+    """The run of `nodes`, in any order, over `streams` (None: rests in this run).
+
+    A stream without a depth is not limited at first. latencies: of each FIFO, in cycles. A new run is
+    settled: all tokens move as early as they can. ValueError for cycles beyond 2^30.
+
+    tokens: of all streams. times, latest: of all productions, then of all consumptions.
+    """
+
+    def __init__(
+        self, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
+    ) -> None:
+        index: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
+        curves = [(_EMPTY, _EMPTY) if s is None else (s.produced, s.consumed) for s in streams]
+        first = np.concatenate([[0], np.cumsum([len(p) for p, _ in curves])]).astype(np.int32)
+        sent, taken = (np.concatenate([_EMPTY, *ends]).astype(np.int32) for ends in zip(*curves, strict=True))
+        source, target = (
+            np.array([-1 if s is None else index.get(end(s), -1) for s in streams], np.int32)
+            for end in (lambda s: s.source, lambda s: s.target)
+        )
+        total = len(sent)
+        stream_of = np.repeat(np.arange(len(streams)), np.diff(first))
+        # every token at both ends, in the order: node, cycle, inputs before outputs
+        node = np.concatenate([target[stream_of], source[stream_of]])
+        cycle = np.concatenate([taken, sent])
+        output = np.repeat([0, 1], total)
+        token = np.tile(np.arange(total), 2)
+        order = np.lexsort((output, cycle, node))
+        order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
+        node, cycle, output, token = node[order], cycle[order], output[order], token[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = (np.diff(node) != 0) | (np.diff(cycle) != 0)
+        group = np.cumsum(begins) - 1
+        groups = int(begins.sum())
+        sent_group, taken_group = np.zeros(total, np.int32), np.zeros(total, np.int32)
+        sent_group[token[output == 1]] = group[output == 1]
+        taken_group[token[output == 0]] = group[output == 0]
+        self._nodes, self.tokens, self._first = len(nodes), total, first
+        self._sources, self._targets = source, target
+        self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
+        self.times = np.concatenate([sent, taken, np.zeros(groups, np.int32)])
+        self.latest = np.full(2 * total, _NEVER, np.int32)
+        self._needed, self._base = np.full(total, _NEVER, np.int32), np.full(groups, _NEVER, np.int32)
+        counts = (len(nodes), len(streams), total, groups)
+        arrays = (
+            np.searchsorted(node[begins], np.arange(len(nodes) + 1)).astype(np.int32),
+            cycle[begins],
+            np.append(np.flatnonzero(begins), len(order)).astype(np.int32),
+            (2 * stream_of[token] + output).astype(np.int32),
+            token,
+            *(first, source, target, sent_group, taken_group, np.array(latencies, np.int32), self.depth),
+            *(self.times, self.latest, self._needed, self._base),
+            *(np.zeros(len(nodes), np.int32) for _ in range(3)),
+            *(np.zeros(len(self.times), np.int32) for _ in range(2)),
+            np.zeros(len(self.times), np.int32),
+        )
+        self._arrays = tuple(np.ascontiguousarray(array, np.int32) for array in arrays)
+        if max((int(array.max(initial=0)) for array in (sent, taken)), default=0) >= _NEVER // 2:
+            raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
+        self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0, 0, 1)
+        self._state = (self.depth, self.times, self.latest, self._needed, self._base)
+        self._touch(range(len(nodes)))
+        self.settle()
+
+    @property
+    def finish(self) -> int:
+        """Cycles of the run: the last one in which a token moves, plus 1."""
+        return 1 + int(self.times[: 2 * self.tokens].max(initial=-1))
+
+    def split(self, times: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """`times` or `latest` by stream: of the productions, of the consumptions."""
+        ends = times[: self.tokens], times[self.tokens : 2 * self.tokens]
+        sent, taken = (np.split(end, self._first[1:-1]) for end in ends)
+        return sent, taken
+
+    def mark(self) -> None:
+        """Remember this state for `restart`."""
+        self._marked = [array.copy() for array in self._state]
+
+    def restart(self) -> None:
+        """Go back to where `mark` was called."""
+        for array, marked in zip(self._state, self._marked, strict=True):
+            array[:] = marked
+
+    def settle(self, limit: int = _NEVER) -> bool:
+        """Delay what must wait, beginning with the FIFOs limited since, until everything fits.
+
+        False, and nothing changed, when a token would move at `limit` or later, or after its latest time.
+        """
+        return bool(_library.run_settle(self._run, limit))
+
+    def limit(self, k: int, depth: int) -> None:
+        """Give FIFO k a smaller depth."""
+        self.depth[k] = depth
+        self._touch([self._sources[k]])
+
+    def revert(self) -> None:
+        """Undo the last `settle`; the depth is the caller's to put back."""
+        _library.run_revert(self._run)
+
+    def postpone(self, finish: int, k: int | None = None) -> None:
+        """The latest times of a run of `finish` cycles; k: only what the smaller depth of FIFO k changes."""
+        if k is None:
+            self.latest.fill(finish - 1)
+            self._needed.fill(finish - 1)
+            self._base.fill(_NEVER)
+            self._touch(range(self._nodes - 1, -1, -1))
+        else:
+            self._touch([self._targets[k]])
+        _library.run_postpone(self._run, finish)
+
+    def least_depth(self, k: int) -> int:
+        """No smaller depth of FIFO k meets the latest times, all else equal."""
+        return int(_library.run_least_depth(self._run, k))
+
+    def _touch(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            if node >= 0:
+                _library.run_touch(self._run, node)
+
+
+class _Run(ctypes.Structure):
+    """`struct run` of events.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("nodes", "streams", "tokens", "groups")),
+        *((f"array{i}", ctypes.c_void_p) for i in range(22)),
+        *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting", "place", "step")),
+    ]
+
+
+def _load() -> ctypes.CDLL:
+    spec = find_spec("streamgen.fifo._events")
+    assert spec is not None and spec.origin is not None, "the package is installed without its C code"
+    library = ctypes.CDLL(spec.origin)
+    run, number = ctypes.POINTER(_Run), ctypes.c_int32
+    for name, result, arguments in (
+        ("touch", None, (run, ctypes.c_int32)),
+        ("revert", None, (run,)),
+        ("settle", ctypes.c_int, (run, number)),
+        ("postpone", None, (run, number)),
+        ("least_depth", number, (run, number)),
+    ):
+        function = getattr(library, f"run_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_EMPTY = np.zeros(0, np.int32)
+_library = _load()
