@@ -9,19 +9,24 @@ from amaranth.lib.wiring import In, Out
 from streamgen.contract import KernelParams
 from streamgen.errors import GraphError
 from streamgen.graph import Graph
+from streamgen.kernels.blackbox import BlackBox
+from streamgen.rtl import Library
 
 __all__ = ["check_components", "port_problems"]
 
 
 def check_components(graph: Graph) -> None:
     """Build the component of every node. GraphError names one that cannot be built, or has other ports than
-    its Params say; a black box is held to its Verilog here."""
+    its Params say. A black box is held to its Verilog, and to that of the others."""
+    library = Library()
     for node in graph.nodes:
         try:
             component = node.params.build()
+            component._MustUse__used = True  # amaranth warns of what is made and not elaborated
+            for source in component.sources if isinstance(component, BlackBox) else ():
+                library.add_source(*source)
         except ValueError as error:
             raise GraphError(f"node {node.name!r}: {error}") from error
-        component._MustUse__used = True  # amaranth warns of what is made and not elaborated
         phases = [phase for phase, bounds in enumerate(node.bounds) if bounds is not None]
         inputs = {name: it.token_bits for p in phases for name, it in node.inputs(p).items()}
         outputs = {name: it.token_bits for p in phases for name, it in node.outputs(p).items()}

@@ -137,6 +137,11 @@ class BlackBox(wiring.Component):
         self._params = params
         super().__init__(params.ports)
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The files of the params."""
+        return self._params.sources()
+
     def elaborate(self, platform: Any) -> Module:
         p = self._params
         if not isinstance(platform, Library):
@@ -144,7 +149,7 @@ class BlackBox(wiring.Component):
                 f"{p.module!r} is Verilog, which Amaranth's simulator cannot run; "
                 "sim.stream_simulator runs it in Verilator"
             )
-        for source in p.sources():
+        for source in self.sources:
             platform.add_source(*source)
         pins: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
         for name, member in p.ports.items():

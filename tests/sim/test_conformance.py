@@ -103,7 +103,8 @@ DIFFERS = (
             "curve",
             "promises",
             r"IncrementParams\(fault='curve'\) with {'by': 3, 'rows': 5}:\n  o: token 2 moves in cycle 4, "
-            r"the curve says 5 \(8 of 10 differ; measured \[2, 3, 4, 5, 6, 7\], promised \[2, 3, 5, 6, 8, 9\]\)",
+            r"the curve says 5 \(8 of 10 differ; measured \[2, 3, 4, 5, 6, 7\], "
+            r"promised \[2, 3, 5, 6, 8, 9\]\)",
         ),
         pytest.param(
             "changes",
