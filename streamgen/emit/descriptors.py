@@ -8,7 +8,7 @@ becomes a constant of the hardware. Any other must be base + slope * tiles in ea
 from dataclasses import dataclass
 
 from streamgen.errors import GraphError
-from streamgen.graph import Graph, Program
+from streamgen.graph import Graph, Node, Program
 from streamgen.manifest import Descriptor, PhaseTable, Section, Word
 
 __all__ = ["Encoding", "encode"]
@@ -30,8 +30,9 @@ class Encoding:
 def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
     """Descriptors of a program.
 
-    stores: nodes whose completion a run waits for. first: nodes told before all others in a phase
-    (loads that run ahead). GraphError when a field is not affine in the token tiles.
+    stores: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
+    (loads that run ahead), those last that share a channel with an input, which would wait behind them.
+    GraphError when a field is not affine in the token tiles.
     """
     values = {tiles: _describe(program.at(tiles)) for tiles in _tiles(program.max_tiles)}
     largest = values[program.max_tiles]
@@ -49,7 +50,7 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
         constants[node.name] = {field: next(iter(found)) for field, found in seen.items() if len(found) == 1}
         varying[node.name] = tuple(field for field in fields if len(seen[field]) > 1)
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
-    order = sorted(graph.nodes, key=lambda node: node.name not in first)
+    order = _order(graph, first)
     descriptors = []
     for phase in range(graph.phases):
         for node in order:
@@ -62,6 +63,13 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
             descriptors.append(Descriptor(target=targets[node.name], words=words, store=node.name in stores))
     table = PhaseTable(sections=(Section(descriptors=tuple(descriptors)),))
     return Encoding(constants, varying, targets, table)
+
+
+def _order(graph: Graph, first: set[str]) -> list[Node]:
+    """Nodes in the order in which they are told."""
+    inputs = {tensor.node: tensor.channel for tensor in graph.tensors if tensor.role == "input"}
+    shared = {tensor.node for tensor in graph.tensors if tensor.channel in inputs.values()}
+    return sorted(graph.nodes, key=lambda n: (n.name not in inputs, n.name not in first, n.name in shared))
 
 
 def _tiles(largest: int) -> list[int]:

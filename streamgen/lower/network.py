@@ -39,6 +39,7 @@ from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, 
 __all__ = ["layer_shapes", "lower_network", "quantise_weights", "tensor_names"]
 
 KERNELS = {"add": "add", "mul": "multiply"}
+INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
 THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
 WORD_LANES = 16  # 32-bit words of a beat: tokens of values that lie row after row
 
@@ -185,12 +186,15 @@ class _Lowering:
     def graph(self) -> Graph:
         widths = self._plan.widths
         for value in self._network.inputs:
+            largest = self._rows(value, self._largest, widths[value.name])
+            beats = MemoryLayout.of(largest).beats(largest.token_count)
             port = self._builder.load(
                 self._tensors[value.name],
                 self._rows(value, self._tokens, widths[value.name]),
                 shape=(self._tokens, value.features),
                 channel=self._channel(value.name),
-                largest=self._rows(value, self._largest, widths[value.name]),
+                prefetch=min(-(-beats // 64) * 64, INPUT_PREFETCH),
+                largest=largest,
             )
             self._values[value.name] = _Value(value.name, value.features, port)
         for operation in self._network.operations:

@@ -157,14 +157,19 @@ def test_the_table_sends_what_every_run_describes(program: Program) -> None:
         assert len(encoding.table.expand(position=0, tiles=tiles)) == len(told)
 
 
-def test_loads_that_run_ahead_are_told_first(program: Program) -> None:
+def test_inputs_then_loads_that_run_ahead_are_told_first(program: Program) -> None:
+    """Of those that run ahead the ones last that share a channel with an input."""
     first = _first(program.graph)
     encoding = encode(program, set(), first)
     names = {target: name for name, target in encoding.targets.items()}
     order = [names[d.target] for d in encoding.table.sections[0].descriptors]
-    rest = [node.name for node in program.graph.nodes if node.name not in first]
-    assert set(order[: len(first)]) == first
-    assert order[len(first) :] == rest
+    inputs = {tensor.node: tensor.channel for tensor in program.graph.tensors if tensor.role == "input"}
+    shared = {t.node for t in program.graph.tensors if t.node in first and t.channel in inputs.values()}
+    assert shared < first
+    parts = [set(inputs), first - shared, shared]
+    for part in parts:
+        assert {order.pop(0) for _ in part} == part
+    assert order == [n.name for n in program.graph.nodes if not any(n.name in part for part in parts)]
 
 
 def test_only_runs_of_several_lengths_vary(program: Program) -> None:
