@@ -27,6 +27,8 @@ def _runs() -> list:
 def test_code(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a document in order, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    for package in ROOT.glob("examples/packages/*"):
+        monkeypatch.syspath_prepend(package)
     text = path.read_text()
     namespace: dict = {}
     for match in BLOCK.finditer(text):
