@@ -25,10 +25,10 @@ from streamgen.graph.storage import load_program, save_program
 from streamgen.itensor import infer_converter
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
-from streamgen.manifest import Manifest, StatusBlock
+from streamgen.manifest import Buffer, Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
-from streamgen.progress import Progress
+from streamgen.progress import Progress, terminal_progress
 from streamgen.report import FifoReport, KernelReport, Notes, Report, ResourceReport
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.instruments import Instruments
@@ -47,11 +47,13 @@ def compile(
     module: "torch.nn.Module",
     example_inputs: "torch.Tensor | Sequence[torch.Tensor]",
     config: CompileConfig | None = None,
+    progress: Progress | None = None,
 ) -> "Accelerator":
     """An accelerator that computes what a torch module computes.
 
     module: Linear, ReLU, Sigmoid, SiLU, + and * of equal shapes or with constants. example_inputs: one
-    tensor for each input; all dimensions but the last are tokens. config: budgets and formats.
+    tensor for each input; all dimensions but the last are tokens. config: budgets and formats. progress:
+    told each step; by default that goes to standard error when it is a terminal.
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
     line), BudgetError, TypeError and ValueError for bad inputs or weights.
@@ -59,8 +61,12 @@ def compile(
     from streamgen.frontend import import_module  # torch takes seconds to load
 
     config = config or CompileConfig()
+    tell = progress or terminal_progress()
+    tell("exporting the module")
     network = import_module(module, example_inputs)
+    tell("quantising the weights")
     weights = quantise_weights(network, config)
+    tell("choosing lanes and columns")
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
     plan = explore(layer_shapes(network, weights), config, rate)
     largest = -(-config.max_tokens // plan.token_lanes)
@@ -68,8 +74,11 @@ def compile(
     def build(tiles: int) -> Graph:
         return lower_network(network, weights, plan, config, rate, tiles)
 
+    tell("kernels, converters, FIFO depths")
     program, schedules = finish(build, plan.token_lanes, largest, config.sizing)
+    tell("Verilog")
     design = emit(program, config, max_tokens=config.max_tokens)
+    tell("")
     corners = (largest * plan.token_lanes, plan.token_lanes)[: len(schedules)]
     cycles = {tokens: schedule.finish for tokens, schedule in zip(corners, schedules, strict=True)}
     notes = Notes(choices=plan.reasons, scheduled_cycles=cycles, resources=design.resources)
@@ -124,6 +133,21 @@ class Accelerator:
     def manifest(self) -> Manifest:
         """What the host knows of the design."""
         return self._design.manifest if self._design is not None else self._running().manifest
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """What the host knows of each design."""
+        return (self.manifest,)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What `run` takes, in order: name, shape, itensor."""
+        return tuple(self._running().buffers("input"))
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """What `run` returns, in order."""
+        return tuple(self._running().buffers("output"))
 
     def write(self, folder: str | Path) -> Path:
         """Write Verilog, manifest, packed weights and golden model into a new folder; returns it.

@@ -1,0 +1,82 @@
+"""Options of the command line that come from `CompileConfig`: one for each field, with its text as help."""
+
+import dataclasses
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import click
+
+from streamgen.config import CompileConfig
+
+__all__ = ["config_of", "config_options", "given_options"]
+
+
+class _Json(click.ParamType):
+    """A value of a field that is no number and no word, written as JSON."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value, object_hook=dict)
+        except json.JSONDecodeError as error:
+            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
+
+
+def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command an option for every field of `CompileConfig`; None where it is not given."""
+    texts, hints = _texts(), typing.get_type_hints(CompileConfig)
+    for field in reversed(dataclasses.fields(CompileConfig)):
+        name = field.name.replace("_", "-")
+        kind = _kind(hints[field.name])
+        declaration = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
+        default = field.default if field.default is not dataclasses.MISSING else None
+        shown = f"  [default: {default}]" if default is not None else ""
+        option = click.option(
+            declaration,
+            field.name,
+            type=kind,
+            default=None,
+            metavar="JSON" if isinstance(kind, _Json) else None,
+            help=f"{texts[field.name]}{shown}",
+        )
+        command = option(command)
+    return command
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the parameters of a command, those of `CompileConfig` that were given."""
+    names = {field.name for field in dataclasses.fields(CompileConfig)}
+    return {name: value for name, value in values.items() if name in names and value is not None}
+
+
+def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
+    """The configuration that the options say; `defaults` where they say nothing."""
+    return CompileConfig(**{**defaults, **given_options(values)})
+
+
+def _kind(hint: Any) -> Any:
+    """click's type for an annotation; JSON for all that it has none for."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (inner,) = [part for part in typing.get_args(hint) if part is not type(None)]
+        return _kind(inner)
+    if typing.get_origin(hint) is Literal:
+        return click.Choice(typing.get_args(hint))
+    return hint if hint in (bool, int, float, str) else _Json()
+
+
+def _texts() -> dict[str, str]:
+    """What the docstring of `CompileConfig` says of each field."""
+    names = [field.name for field in dataclasses.fields(CompileConfig)]
+    body = re.sub(r"\s+", " ", inspect.getdoc(CompileConfig) or "")
+    found = re.split(rf"(?:^|(?<=[.\]}}]) )({'|'.join(names)}): ", body)
+    return {
+        name: text[:1].upper() + text[1:].strip() for name, text in zip(found[1::2], found[2::2], strict=True)
+    }
