@@ -14,11 +14,22 @@ from streamgen.arith import (
     FLOAT16,
     FLOAT32,
     AddParams,
+    CompareParams,
+    ConvertParams,
+    DivideParams,
+    ExpParams,
+    FloatToIntParams,
+    GeluParams,
     IntToFloatParams,
+    MaximumParams,
+    MultiplyAddParams,
     MultiplyParams,
+    ReciprocalParams,
     ReluParams,
+    SaturatingParams,
     ScaleAccumulatorParams,
     SigmoidParams,
+    SquareRootParams,
 )
 from streamgen.contract import Bounds, Field
 from streamgen.control.control import ControlParams
@@ -125,6 +136,14 @@ def _units() -> list[Any]:
     forms = (F24, FLOAT32, BFLOAT16, FLOAT16)
     return [
         *(kind(form=form) for kind in (AddParams, MultiplyParams, ReluParams) for form in forms),
+        *(kind(form=F24) for kind in (MultiplyAddParams, DivideParams, SquareRootParams)),
+        *(kind(form=F24) for kind in (CompareParams, MaximumParams)),
+        *(FloatToIntParams(width=width, form=F24) for width in (8, 32)),
+        *(ConvertParams(source=F24, target=FLOAT16), ConvertParams(source=FLOAT16, target=F24)),
+        *(ExpParams(form=F24, base_two=two) for two in (False, True)),
+        *(ReciprocalParams(form=F24, root=root) for root in (False, True)),
+        *(SaturatingParams(form=F24, function=function) for function in ("tanh", "erf")),
+        *(GeluParams(form=F24, tanh=tanh) for tanh in (False, True)),
         *(IntToFloatParams(width=width, form=form) for width, form in product((16, 48, 64), forms[:3])),
         *(ScaleAccumulatorParams(width=width, form=F24, exponent_bits=16) for width in (24, 48, 64)),
         *(ScaleAccumulatorParams(width=48, form=form, exponent_bits=10) for form in forms[1:3]),
