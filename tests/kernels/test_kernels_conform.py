@@ -1,0 +1,129 @@
+"""Our own kernels and converters pass the conformance test that users run on theirs."""
+
+import numpy as np
+import pytest
+from matmul_cases import bounds_of, column, operands
+
+from sim.conformance import ASPECTS, check
+from sim.kernel import Case
+from streamgen import formats
+from streamgen.contract import KernelParams
+from streamgen.converters import PingPongParams
+from streamgen.itensor import ITensor
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.quantise import QuantiseParams
+
+Kernel = tuple[KernelParams, list[Case], list[dict]]
+
+
+def rows(tokens: int, lanes: int, dtype: str = "f24") -> ITensor:
+    """Row-major, two tokens a row."""
+    return ITensor((1, lanes), dtype, (tokens // 2, 2), (1, lanes), ((0,), (1,)))
+
+
+def columns(tokens: int, lanes: int) -> ITensor:
+    """The same, down the columns."""
+    return ITensor((1, lanes), "f24", (2, tokens // 2), (lanes, 1), ((1,), (0,)))
+
+
+def values(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """f24 of every size, special ones among them."""
+    rng = np.random.default_rng(seed)
+    found = formats.round_f24(rng.normal(size=shape) * np.exp2(rng.integers(-30, 30, shape)))
+    found.reshape(-1)[:4] = [0, -np.inf, np.nan, 2.0**-126][: found.size]
+    return found
+
+
+def elementwise(params: UnaryParams | BinaryParams) -> Kernel:
+    orders = [rows(12, params.lanes), columns(2, params.lanes), columns(20, params.lanes)]
+    cases = [
+        ({"itensor": order}, {port: values(order.shape, 3 * k + i) for i, port in enumerate(params.operands)})
+        for k, order in enumerate(orders)
+    ]
+    return params, cases, [{"itensor": rows(params.max_tokens + 2, params.lanes)}]
+
+
+def fork(ways: int) -> Kernel:
+    params = ForkParams(token_bits=64, ways=ways, max_tokens=30)
+    orders = [rows(tokens, 8, "i8") for tokens in (14, 2, 30)]
+    rng = np.random.default_rng(ways)
+    cases = [
+        ({"itensor": order}, {"i": rng.integers(-128, 128, order.shape).astype(np.int8)}) for order in orders
+    ]
+    return params, cases, [{"itensor": rows(32, 8, "i8")}, {"itensor": rows(2, 4, "i8")}]
+
+
+def concat() -> Kernel:
+    params = ConcatParams(ways=3, dtype="f24", element_shape=(1, 1), max_tokens=30)
+    orders = [rows(14, 1), columns(2, 1), columns(30, 1)]
+    cases = [
+        ({"itensor": order}, {f"i_{way}": values(order.shape, 3 * k + way) for way in range(3)})
+        for k, order in enumerate(orders)
+    ]
+    return params, cases, [{"itensor": rows(32, 1)}, {"itensor": rows(2, 2)}]
+
+
+def quantise(lanes: int, sums: bool) -> Kernel:
+    params = QuantiseParams(lanes=lanes, max_k=128, sums=sums)
+    cases = [
+        ({"t": t, "k": k, "valid_k": valid}, {"i": values((t, k), k)})
+        for t, k, valid in ((3, 96, 96), (1, 32, 5), (2, 128, 100))
+    ]
+    refused = [{"t": 1, "k": 160, "valid_k": 1}, {"t": 1, "k": 32, "valid_k": 33}]
+    return params, cases, refused
+
+
+def matmul(params: ColumnParams, *changes: dict) -> Kernel:
+    rng = np.random.default_rng(7)
+    several = [bounds_of(params, **change) for change in changes]
+    cases = [(bounds, operands(params, bounds, rng)) for bounds in several]
+    refused = [bounds_of(params, **change) for change in ({"k": 160}, {"t": 0}, {"n": params.max_n + 1})]
+    return params, cases, refused
+
+
+def pingpong(*pairs: tuple[str, str]) -> Kernel:
+    """The first pair of itensors is the largest."""
+    several = [{"source": ITensor.parse(source), "target": ITensor.parse(target)} for source, target in pairs]
+    rng = np.random.default_rng(len(pairs))
+    cases = [
+        (bounds, {"i": rng.integers(-99, 99, bounds["source"].shape).astype(np.int8)}) for bounds in several
+    ]
+    swapped = {"source": several[0]["target"], "target": several[0]["source"]}
+    return PingPongParams(**several[0]), cases, [swapped]
+
+
+TILES = "itensor<2x2xi8, iter_space: [{0},4]*[2,2], iter_map: (d0,d1)->(d0,d1)>"
+PANELS = "itensor<4x2xi8, iter_space: [4,{0}]*[2,4], iter_map: (d0,d1)->(d1,d0)>"
+TWICE = "itensor<4x2xi8, iter_space: [4,2,{0}]*[2,1,4], iter_map: (d0,d1,d2)->(d2,d0)>"
+
+KERNELS = {
+    **{name: elementwise(UnaryParams(function=name, lanes=2, max_tokens=20)) for name in ("relu", "silu")},
+    **{
+        name: elementwise(BinaryParams(operation=name, lanes=2, max_tokens=20))
+        for name in ("add", "multiply")
+    },
+    "fork-3": fork(3),
+    "fork-9": fork(9),
+    "concat": concat(),
+    "quantise": quantise(4, True),
+    "quantise-32-lanes": quantise(32, False),
+    "column-w4": matmul(column(minimum=True, t_lanes=2), {}, {"t": 2, "k": 32}),
+    "column-both": matmul(
+        column(formats=("w4", "w8"), minimum=True), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}
+    ),
+    "pingpong": pingpong(
+        *((TILES.format(trips), PANELS.format(trips // 2)) for trips in (4, 2)),
+    ),
+    "pingpong-re-use": pingpong(*((PANELS.format(trips), TWICE.format(trips)) for trips in (2, 1))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_conforms(name: str, aspect: str) -> None:
+    params, cases, refused = KERNELS[name]
+    check(params, cases, refused=refused, aspects=[aspect])
