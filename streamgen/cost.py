@@ -33,7 +33,7 @@ class Resources:
             uram=self.uram + other.uram,
         )
 
-    def __mul__(self, count: int) -> "Resources":
+    def __mul__(self, count: float) -> "Resources":
         return Resources(
             lut=self.lut * count,
             ff=self.ff * count,

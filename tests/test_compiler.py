@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +17,7 @@ from accelerators import TINY, contents, same, tiny, tiny_module, values
 import streamgen
 from streamgen import compiler
 from streamgen.config import CompileConfig
-from streamgen.cost import Resources
 from streamgen.emit import design
-from streamgen.emit.resources import require_fit
 from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
 from streamgen.graph import storage
 
@@ -257,21 +256,8 @@ def test_more_multipliers_than_the_budget() -> None:
 def test_more_than_the_card_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design, "to_verilog", None)  # refused before that takes its time
     config = CompileConfig(max_tokens=1, multipliers=64, channels=1, weights="w8", prefetch_beats=1 << 20)
-    short = r"[\d,]+ URAM of 960, [\d,]+ too many \(\d+% of them for Load\)\. "
-    with pytest.raises(BudgetError, match=f"^'accelerator' does not fit the card: it needs {short}") as error:
+    head = "'accelerator' does not fit the card. A design may fill 75% of each SLR; placed as well as can be"
+    with pytest.raises(BudgetError, match=f"^{head}, it takes\n") as error:
         streamgen.compile(torch.nn.Linear(256, 256), torch.zeros(1, 256), config)
-    assert "prefetch_beats" in str(error.value)
-
-
-def test_all_that_is_short() -> None:
-    parts = {"Column": Resources(lut=90, ff=10, dsp=50), "FIFOs": Resources(lut=30, ff=10, bram=3, uram=0.5)}
-    available = Resources(lut=100, ff=100, dsp=49, bram=3, uram=0)
-    with pytest.raises(BudgetError) as error:
-        require_fit("big", parts, available)
-    assert str(error.value) == (
-        "'big' does not fit the card: it needs 120 LUT of 100, 20 too many (75% of them for Column); "
-        "50 DSP of 49, 1 too many (100% of them for Column); 0.5 URAM of 0, 0.5 too many (100% of them for "
-        "FIFOs). Lower CompileConfig.multipliers or token_lanes (logic, DSP), prefetch_beats or max_tokens "
-        "(memory), or split the module"
-    )
-    require_fit("small", parts, parts["Column"] + parts["FIFOs"])
+    assert re.search(r"most URAM: load_\w+ \(Load\) 1,821\n", str(error.value))
+    assert "What would help: prefetch_beats=64 frees 1,821 URAM; split the module" in str(error.value)

@@ -36,9 +36,9 @@ class AddParams:
 
     @property
     def resources(self) -> Resources:
-        """Upper estimate of what synthesis uses, fitted to formats of 8 to 32 bits."""
+        """Estimate of what synthesis finds, fitted to formats of 8 to 32 bits."""
         p, e = self.form.precision, self.form.exponent_bits
-        return Resources(lut=16 * p + 8 * e + 30, ff=10 * p + 4 * e + 30)
+        return Resources(lut=16 * p + 6 * e + 8, ff=10 * p + 4 * e + 30)
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of the sums of values of the format."""

@@ -7,6 +7,7 @@ from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import encode
 from streamgen.emit.images import boundary_buffer, constant_images, weights_name
+from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import TopParams, channel_name, fifo_name
@@ -32,6 +33,7 @@ class Design:
     sources: dict[str, str]
     images: dict[str, bytes]
     resources: dict[str, Resources]
+    placement: Placement
 
     def files(self) -> dict[str, bytes]:
         """Contents of all files, by name."""
@@ -79,8 +81,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         design_hash=0,
         control_channel=control_channel,
     )
-    resources = promised(top)
-    require_fit(config.name, resources, U55C.resources)
+    placement = require_fit(config.name, top, U55C)
     rate = U55C.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
         top=config.name,
@@ -111,7 +112,8 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         verilog=verilog,
         sources=sources,
         images={f"{weights_name(c)}.bin": image for c, image in images.items()},
-        resources=resources,
+        resources=promised(top),
+        placement=placement,
     )
 
 

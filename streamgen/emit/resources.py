@@ -1,51 +1,214 @@
-"""What a design promises to use, by kind of block, and whether a card has it."""
+"""What a design promises to use, block by block, and whether the card has room for it.
 
+A block is a node of the graph with the FIFOs before it, or what stands around the graph. `require_fit`
+refuses a design that has no placement within the share of each SLR that may be filled.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import reduce
+from operator import add
+
+from rich.console import Console
+from rich.table import Table
+
+from streamgen.converters import PingPongParams
 from streamgen.cost import Resources
+from streamgen.emit.placement import Block, Link, Placement, place
 from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
+from streamgen.formats import MX_GROUP
+from streamgen.graph import Node
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.platform.u55c import Board
 
-__all__ = ["promised", "require_fit"]
+__all__ = ["blocks", "links", "promised", "require_fit"]
 
-_NAMES = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram": "BRAM", "uram": "URAM"}
+SHELL = "control and masters"
+_NOTHING = Resources(lut=0, ff=0)
+_NAMES = {field.name: field.name.upper() for field in fields(Resources)}
+_SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
+_LARGEST = 5  # blocks that an error names for each resource
 
 
 def promised(top: TopParams) -> dict[str, Resources]:
     """Resources summed by kind of node; those of the FIFOs, and of what stands around the graph."""
     parts: dict[str, Resources] = {}
-
-    def add(kind: str, resources: Resources) -> None:
-        parts[kind] = parts[kind] + resources if kind in parts else resources
-
     for node in top.graph.nodes:
-        bounds = next(b for b in node.bounds if b is not None)
-        add(type(node.params).__name__.removesuffix("Params"), node.params.cost(bounds).resources)
+        kind = _kind(node)
+        parts[kind] = parts.get(kind, _NOTHING) + _cost(node)
     for k in range(len(top.graph.edges)):
-        add("FIFOs", top.queue(k).resources)
-    add("control and masters", top.shell)
-    return parts
+        parts["FIFOs"] = parts.get("FIFOs", _NOTHING) + top.queue(k).resources
+    return parts | {SHELL: top.shell}
 
 
-def require_fit(name: str, parts: dict[str, Resources], available: Resources) -> None:
-    """BudgetError when the parts together need more than is available: names each resource that is short,
-    by how much, and the blocks that need most of it."""
-    total = sum(parts.values(), Resources(lut=0, ff=0))
-    short = []
-    for resource, text in _NAMES.items():
-        need, have = getattr(total, resource), getattr(available, resource)
-        if need > have:
-            largest = max(parts, key=lambda part: getattr(parts[part], resource))
-            share = getattr(parts[largest], resource) / need
-            short.append(
-                f"{_number(need)} {text} of {_number(have)}, {_number(need - have)} too many "
-                f"({share:.0%} of them for {largest})"
+def blocks(top: TopParams) -> list[Block]:
+    """What is placed: every node with the FIFOs before it, and what stands around the graph. Loads, stores
+    and what stands around the graph lie at the memory."""
+    before: dict[str, Resources] = {}
+    for k, edge in enumerate(top.graph.edges):
+        target = edge.target.node
+        before[target] = before.get(target, _NOTHING) + top.queue(k).resources
+    around = Block(name=SHELL, kind=SHELL, resources=top.shell, fixed=True)
+    return [
+        around,
+        *(
+            Block(
+                name=node.name,
+                kind=_kind(node),
+                resources=_cost(node) + before.get(node.name, _NOTHING),
+                fixed=isinstance(node.params, LoadParams | StoreParams),
             )
-    if short:
-        raise BudgetError(
-            f"{name!r} does not fit the card: it needs {'; '.join(short)}. "
-            "Lower CompileConfig.multipliers or token_lanes (logic, DSP), prefetch_beats or max_tokens "
-            "(memory), or split the module"
+            for node in top.graph.nodes
+        ),
+    ]
+
+
+def links(top: TopParams) -> list[Link]:
+    """Streams between blocks: those of the graph, and the descriptors."""
+    streams = [
+        Link(edge.name, edge.source.node, edge.target.node, top.queue(k).bits)
+        for k, edge in enumerate(top.graph.edges)
+    ]
+    descriptors = [
+        Link(f"descriptors of {node.name}", SHELL, node.name, sum(f.bits for f in target.varying))
+        for node, target in zip(top.graph.nodes, top.bus.targets, strict=True)
+    ]
+    return streams + descriptors
+
+
+def require_fit(name: str, top: TopParams, board: Board) -> Placement:
+    """The placement of the design. BudgetError when there is none within the limits: with a table of what
+    is needed, placed and allowed, the largest blocks of each resource that is short, and what would help."""
+    parts = blocks(top)
+    placement = place(parts, links(top), board)
+    if placement.fits(board):
+        return placement
+    short = _short(placement, board)
+    lines = [
+        f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR; placed as well as "
+        "can be, it takes",
+        _table(placement, board),
+        *(_largest_of(parts, resource) for resource in short),
+        *_too_large(parts, board),
+        f"What would help: {'; '.join([*_advice(top, parts, short, board), _SPLIT])}",
+    ]
+    raise BudgetError("\n".join(lines))
+
+
+def _short(placement: Placement, board: Board) -> list[str]:
+    """Resources of which some SLR has too little."""
+    return [
+        resource
+        for resource in _NAMES
+        if any(
+            getattr(placement.used[slr.name], resource) > getattr(slr.resources, resource) * board.fill
+            for slr in board.slrs
         )
+    ]
+
+
+def _table(placement: Placement, board: Board) -> str:
+    """Rows of what is used and allowed, SLR by SLR and in all; what is over its limit has a mark."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for text in _NAMES.values():
+        table.add_column(text, justify="right")
+    regions = [(slr.name, placement.used[slr.name], slr.resources * board.fill) for slr in board.slrs]
+    used, limit = (reduce(add, column) for column in list(zip(*regions, strict=True))[1:])
+    for region, need, may in [*regions, ("all", used, limit)]:
+        cells = []
+        for resource in _NAMES:
+            over = "!" if getattr(need, resource) > getattr(may, resource) else " "
+            cells.append(f"{_number(getattr(need, resource))} of {_number(getattr(may, resource))}{over}")
+        table.add_row(region, *cells)
+    console = Console(file=io.StringIO(), width=110)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def _largest_of(parts: Sequence[Block], resource: str) -> str:
+    """The blocks that need most of a resource."""
+    need = {block.name: (getattr(block.resources, resource), block.kind) for block in parts}
+    largest = sorted((name for name in need if need[name][0]), key=lambda name: (-need[name][0], name))
+    named = ", ".join(f"{name} ({need[name][1]}) {_number(need[name][0])}" for name in largest[:_LARGEST])
+    rest = sum(need[name][0] for name in largest[_LARGEST:])
+    more = f", {len(largest) - _LARGEST} more {_number(rest)}" if len(largest) > _LARGEST else ""
+    return f"most {_NAMES[resource]}: {named}{more}"
+
+
+def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
+    """A line about the blocks that no SLR holds alone."""
+    limits = [slr.resources * board.fill for slr in board.slrs]
+    names = [
+        f"{block.name} ({block.kind})"
+        for block in parts
+        if all(
+            any(getattr(block.resources, resource) > getattr(limit, resource) for resource in _NAMES)
+            for limit in limits
+        )
+    ]
+    return [f"too large for any SLR alone: {', '.join(names)}"] if names else []
+
+
+def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board: Board) -> list[str]:
+    """Changes of the configuration that free what is short, with what they bring."""
+    advice = []
+    limit, total = board.resources * board.fill, reduce(add, (block.resources for block in parts))
+    columns = [node for node in top.graph.nodes if isinstance(node.params, ColumnParams)]
+    built = sum(n.params.tile_results * MX_GROUP for n in columns if isinstance(n.params, ColumnParams))
+    matmuls = reduce(add, map(_cost, columns), _NOTHING)
+    # Nearly everything but what stands around the graph shrinks with the multipliers.
+    shares = [
+        (getattr(limit, r) - getattr(top.shell, r)) / (getattr(total, r) - getattr(top.shell, r))
+        for r in short
+        if getattr(matmuls, r) >= 0.1 * getattr(total, r)
+    ]
+    if shares and min(shares) < 1:
+        fit = max(0, int(built * min(shares))) // MX_GROUP * MX_GROUP
+        advice.append(
+            f"fewer multipliers or token_lanes (of its {built:,} multipliers about {fit:,} have room)"
+        )
+    for text, changed in (
+        ("prefetch_beats=64 frees {}", _with_loads(top, lambda p: replace(p, prefetch=p.burst))),
+        ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
+    ):
+        freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
+        gains = [
+            f"{_number(amount)} {_NAMES[r]}" for r, amount in freed if amount >= 0.02 * getattr(total, r)
+        ]
+        if gains:
+            advice.append(text.format(" and ".join(gains)))
+    return advice
+
+
+def _with_loads(top: TopParams, change: Callable[[LoadParams], LoadParams]) -> Resources:
+    """All resources with other loads."""
+    total = reduce(add, (block.resources for block in blocks(top)))
+    for node in top.graph.nodes:
+        if isinstance(node.params, LoadParams):
+            total += _cost(replace(node, params=change(node.params))) + _cost(node) * -1
+    return total
+
+
+def _without_buffers(top: TopParams) -> Resources:
+    """All resources without FIFOs and layout converters."""
+    kept = (node for node in top.graph.nodes if not isinstance(node.params, PingPongParams))
+    return reduce(add, map(_cost, kept), top.shell)
+
+
+def _kind(node: Node) -> str:
+    return type(node.params).__name__.removesuffix("Params")
+
+
+def _cost(node: Node) -> Resources:
+    bounds = next(b for b in node.bounds if b is not None)
+    return node.params.cost(bounds).resources
 
 
 def _number(value: float) -> str:
-    return f"{value:,.1f}".removesuffix(".0")
+    """Halves (of block memories) are exact, what is estimated is rounded."""
+    return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")

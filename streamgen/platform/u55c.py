@@ -45,7 +45,7 @@ class Hbm:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A card."""
+    """A card. fill: the share of each SLR that a design may fill; beyond, it is not routed at speed."""
 
     part: str
     platform: str
@@ -53,6 +53,7 @@ class Board:
     hbm: Hbm
     clock_mhz: float
     watts: float
+    fill: float
 
     @property
     def resources(self) -> Resources:
@@ -74,4 +75,5 @@ U55C = Board(
     hbm=Hbm(channels=32, channel_bytes=512 << 20, channel_rate=13_300_000_000, latency=100, slr="SLR0"),
     clock_mhz=300.0,
     watts=150.0,
+    fill=0.75,
 )

@@ -1,0 +1,179 @@
+"""What a design promises, and the refusal of one that does not fit, by its whole message."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamgen.contract import Bounds
+from streamgen.cost import Cost, Resources
+from streamgen.emit.resources import blocks, links, promised, require_fit
+from streamgen.errors import BudgetError
+from streamgen.fifo.queue import QueueParams
+from streamgen.graph import Edge, Node, Port
+from streamgen.itensor import ITensor
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.packing import MemoryLayout
+from streamgen.platform.dma import LoadParams
+from streamgen.platform.u55c import U55C, Board, Slr
+
+ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))
+BIG = Resources(lut=10_000, ff=100_000, dsp=1000, bram=100, uram=100)
+COLUMN = ColumnParams(
+    t_lanes=1,
+    n_lanes=2,
+    formats=("w4",),
+    group=32,
+    scale_bits=8,
+    minimum=True,
+    max_k=64,
+    max_n=4,
+    max_t=1,
+)
+OF_COLUMN = {"t": 1, "k": 64, "n": 4, "format": "w4", "grouped": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidgetParams:
+    """Promises whatever it is told to."""
+
+    lut: int = 0
+    dsp: int = 0
+    bram: float = 0
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": ROW}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": ROW}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        resources = Resources(lut=self.lut, ff=0, dsp=self.dsp, bram=self.bram)
+        return Cost(resources=resources, ii=1.0, latency=1, cycles=5)
+
+
+def board(fill: float = 0.5, **resources: float) -> Board:
+    """Three SLRs with plenty of what is not named."""
+    return replace(
+        U55C,
+        slrs=tuple(Slr(name=f"SLR{k}", resources=replace(BIG, **resources)) for k in range(3)),
+        fill=fill,
+    )
+
+
+def top(nodes: Mapping[str, Any], edges: Iterable[tuple[str, str]] = (), depth: int = 2) -> Any:
+    """What is asked of a TopParams: 40 LUTs around nodes and FIFOs of 384 bits."""
+    bounds = {LoadParams: {"itensor": ROW, "offset": 0}, ColumnParams: OF_COLUMN}
+    return SimpleNamespace(
+        graph=SimpleNamespace(
+            nodes=tuple(
+                Node(name, params, (bounds.get(type(params), {}),)) for name, params in nodes.items()
+            ),
+            edges=tuple(Edge(Port(a, "o"), Port(b, "i"), depth) for a, b in edges),
+        ),
+        queue=lambda k: QueueParams(bits=384, depth=depth),
+        shell=Resources(lut=40, ff=0),
+        bus=SimpleNamespace(targets=[SimpleNamespace(varying=())] * len(nodes)),
+    )
+
+
+def test_blocks_are_nodes_with_the_fifos_before_them() -> None:
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4)
+    design = top({"x": load, "a": WidgetParams(lut=7), "b": WidgetParams(dsp=2)}, [("x", "a"), ("a", "b")])
+    fifo = QueueParams(bits=384, depth=2).resources
+    found = {block.name: block for block in blocks(design)}
+    assert list(found) == ["control and masters", "x", "a", "b"]
+    assert [name for name, block in found.items() if block.fixed] == ["control and masters", "x"]
+    assert found["a"].resources == Resources(lut=7, ff=0) + fifo
+    assert found["b"].kind == "Widget"
+    kinds = promised(design)
+    assert list(kinds) == ["Load", "Widget", "FIFOs", "control and masters"]
+    assert kinds["FIFOs"] == fifo * 2
+    assert kinds["Widget"] == Resources(lut=7, ff=0, dsp=2)
+    together = sum(kinds.values(), Resources(lut=0, ff=0))
+    assert sum((block.resources for block in found.values()), Resources(lut=0, ff=0)) == together
+
+
+def test_links_are_streams_and_descriptors() -> None:
+    design = top({"a": WidgetParams(), "b": WidgetParams()}, [("a", "b")])
+    assert [(link.name, link.source, link.target, link.bits) for link in links(design)] == [
+        ("a.o -> b.i", "a", "b", 384),
+        ("descriptors of a", "control and masters", "a", 0),
+        ("descriptors of b", "control and masters", "b", 0),
+    ]
+
+
+def test_what_fits_is_placed() -> None:
+    design = top({"a": WidgetParams(lut=4000), "b": WidgetParams(lut=3000)}, [("a", "b")])
+    fifo = QueueParams(bits=384, depth=2).resources
+    assert set(require_fit("small", design, board()).slrs.values()) == {"SLR0", "SLR1"}
+    assert require_fit("small", design, board(lut=20_000)).used["SLR0"] == Resources(lut=7040, ff=0) + fifo
+
+
+HEAD = "{!r} does not fit the card. A design may fill 50% of each SLR; placed as well as can be, it takes"
+SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
+
+
+def test_too_many_luts() -> None:
+    nodes = {f"n{k}": WidgetParams(lut=k) for k in (100, 150, 200, 250, 300, 350, 3000)}
+    with pytest.raises(BudgetError) as error:
+        require_fit("big", top(nodes), board(lut=2000))
+    head, table, *slrs, everything, largest, alone, advice = str(error.value).splitlines()
+    assert head == HEAD.format("big")
+    assert table == "                  LUT             FF          DSP       BRAM       URAM"
+    # the small ones have room on two of the three SLRs in several ways
+    assert [line[:4] for line in slrs] == ["SLR0", "SLR1", "SLR2"]
+    assert "3,000 of 1,000!    0 of 50,000     0 of 500    0 of 50    0 of 50" in "".join(slrs)
+    assert everything == "all   4,390 of 3,000!   0 of 150,000   0 of 1,500   0 of 150   0 of 150"
+    assert largest == (
+        "most LUT: n3000 (Widget) 3,000, n350 (Widget) 350, n300 (Widget) 300, n250 (Widget) 250, "
+        "n200 (Widget) 200, 3 more 290"
+    )
+    assert alone == "too large for any SLR alone: n3000 (Widget)"
+    assert advice == f"What would help: {SPLIT}"
+
+
+def test_too_many_multipliers() -> None:
+    design = top({f"column_{k}": COLUMN for k in range(4)})
+    with pytest.raises(BudgetError) as error:
+        require_fit("wide", design, board(dsp=74))
+    lines = str(error.value).splitlines()
+    assert [lines[0], *lines[5:]] == [
+        HEAD.format("wide"),
+        "all    8,264 of 15,000   17,504 of 150,000  148 of 111!   0 of 150   0 of 150",
+        "most DSP: column_0 (Column) 37, column_1 (Column) 37, column_2 (Column) 37, column_3 (Column) 37",
+        "What would help: fewer multipliers or token_lanes (of its 256 multipliers about 192 have room); "
+        + SPLIT,
+    ]
+    require_fit("three quarters of it", top({f"column_{k}": COLUMN for k in range(3)}), board(dsp=74))
+
+
+def test_too_deep_prefetch() -> None:
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=4096)
+    with pytest.raises(BudgetError) as error:
+        require_fit("deep", top({"x": load, "y": load}), board(uram=20))
+    assert str(error.value).splitlines() == [
+        HEAD.format("deep"),
+        "                 LUT                 FF          DSP       BRAM       URAM",
+        "SLR0    545 of 5,000    1,392 of 50,000     0 of 500    0 of 50  16 of 10!",
+        "SLR1      0 of 5,000        0 of 50,000     0 of 500    0 of 50    0 of 10",
+        "SLR2      0 of 5,000        0 of 50,000     0 of 500    0 of 50    0 of 10",
+        "all    545 of 15,000   1,392 of 150,000   0 of 1,500   0 of 150   16 of 30",
+        "most URAM: x (Load) 8, y (Load) 8",
+        f"What would help: prefetch_beats=64 frees 16 URAM; {SPLIT}",
+    ]
+    shallow = replace(load, prefetch=64)
+    require_fit("as advised", top({"x": shallow, "y": shallow}), board(uram=20))
+
+
+def test_too_deep_fifos() -> None:
+    design = top({"x": WidgetParams(), "y": WidgetParams(bram=3)}, [("x", "y")], depth=512)
+    with pytest.raises(BudgetError) as error:
+        require_fit("long", design, board(bram=12))
+    assert str(error.value).splitlines()[-3:] == [
+        "most BRAM: y (Widget) 8.5",
+        "too large for any SLR alone: y (Widget)",
+        f"What would help: a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}",
+    ]
