@@ -1,7 +1,8 @@
-"""The memory of a ping-pong converter: boxes of source tokens in, boxes of target tokens out.
+"""The memory of a converter: boxes of source tokens in, boxes of target tokens out.
 
 Writing: the piece that is next of `token` is registered in a cycle with `take`; a cycle later, when the
-walker knows where, it goes to the bank of its way. There is one bank for each box of the source in a word.
+walker knows where, it goes to the bank of its way (with `late` one more cycle later, when a map knows). There
+is one bank for each box of the source in a word.
 Reading: with `fetch` a word is read from all banks, the box of the way is selected, and the pieces of a
 token are collected; `complete` says that `collected` is a whole token, `latency` cycles after `fetch`.
 
@@ -34,15 +35,18 @@ _RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
 
 @dataclass(frozen=True, kw_only=True)
 class BanksParams:
-    """banking: the geometry. atom_bits: width of an atom."""
+    """banking: the geometry. atom_bits: width of an atom. depth: words. late: the address of a write comes a
+    cycle after `write`."""
 
     banking: Banking
     atom_bits: int
+    depth: int
+    late: bool = False
 
     @property
     def bank(self) -> QueueParams:
         """Width, depth and memory of a bank: that which a FIFO of the size would have."""
-        bits, depth = self.atom_bits * prod(self.banking.source.box), 2 * self.banking.words
+        bits, depth = self.atom_bits * prod(self.banking.source.box), self.depth
         queue = QueueParams(bits=bits, depth=depth)
         return queue if queue.kind != "register" else QueueParams(bits=bits, depth=depth, memory="lutram")
 
@@ -57,7 +61,8 @@ class BanksParams:
         geometry, bank = self.banking, self.bank
         banks, pieces, ways = map(prod, (geometry.source.ways, geometry.source.pieces, geometry.target.ways))
         box = self.atom_bits * prod(geometry.target.box)
-        registers = bank.bits * (1 + banks) + box * (prod(geometry.target.pieces) - (ways == 1))
+        waits = bank.bits + 1 + sum(map(ceil_log2, geometry.source.ways)) if self.late else 0
+        registers = waits + bank.bits * (1 + banks) + box * (prod(geometry.target.pieces) - (ways == 1))
         multiplexers = bank.bits * _mux(pieces) + box * _mux(ways)
         total = Resources(lut=multiplexers + banks, ff=4 + registers)
         if bank.kind != "lutram":
@@ -106,10 +111,15 @@ class Banks(wiring.Component):
         token = self._atoms(self.token)
         pieces = [Cat(*(token[place] for place in places)) for places in _boxes(side.box, side.pieces)]
         number = Signal(range(max(2, len(pieces))))
-        with m.If(self.take):
-            m.d.sync += number.eq(Mux(self.take_last, 0, number + 1))
         piece = Signal(bank.bits, reset_less=True)
-        m.d.sync += piece.eq(_select(m, number, dict(enumerate(pieces))))
+        selected = _select(m, number, dict(enumerate(pieces)))
+        with m.If(self.take):
+            m.d.sync += [number.eq(Mux(self.take_last, 0, number + 1)), piece.eq(selected)]
+        write, write_way = self.write, self.write_way
+        if self._params.late:
+            write, write_way, before = Signal(), Signal.like(self.write_way), piece
+            piece = Signal(bank.bits, reset_less=True)
+            m.d.sync += [write.eq(self.write), write_way.eq(self.write_way), piece.eq(before)]
         banks = []
         for k, way in enumerate(_ways(side.ways)):
             attributes = {"ram_style": _RAM_STYLE[bank.kind]}
@@ -119,7 +129,7 @@ class Banks(wiring.Component):
             m.d.comb += [
                 port.addr.eq(self.write_address),
                 port.data.eq(piece),
-                port.en.eq(self.write & (self.write_way == way)),
+                port.en.eq(write & (write_way == way)),
             ]
             banks.append(memory)
         return banks

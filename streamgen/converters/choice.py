@@ -1,0 +1,85 @@
+"""Which converter a pair of streams gets: the one with the least memory that loses no throughput.
+
+A ping-pong converter takes every pair, and a window costs max(F, D) cycles in it. An in-place converter is
+taken when it needs at most WORTH of the ping-pong buffer, map and free places included, and LEAST bits less
+(its control costs as many LUTs as hold about so many), and when a window still costs max(F, D) cycles. The
+fewest places are searched by bisection on exact timing: with more places nothing happens later.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal
+
+from streamgen.converters import timing
+from streamgen.converters.inplace import InPlaceParams
+from streamgen.converters.pingpong import PingPongParams
+from streamgen.itensor import ITensor
+
+__all__ = ["LEAST", "WORTH", "choose_converter"]
+
+WORTH, LEAST = 0.9, 1024
+
+
+@lru_cache(maxsize=1024)
+def choose_converter(source: ITensor, target: ITensor) -> PingPongParams | InPlaceParams:
+    """The converter for a pair; source, target: the streams at the greatest bounds.
+
+    ValueError where `infer_converter` raises it, and where there is nothing to convert.
+    """
+    pair = PingPongParams(source=source, target=target)
+    best: PingPongParams | InPlaceParams = pair
+    most = min(int(WORTH * pair.bits), pair.bits - LEAST)
+    for scheme, after in _schemes(pair):
+        found = _smallest(pair, scheme, after, most)
+        if found is not None:
+            best, most = found, found.bits - 1
+    return best
+
+
+Scheme = tuple[Literal["ring", "pool"], int]
+
+
+def _schemes(pair: PingPongParams) -> Iterator[Scheme]:
+    """A ring, if need be with outer loops whose last iteration counts; a pool."""
+    yield from (("ring", after) for after in range(len(pair.reader.inner)))
+    yield "pool", 0
+
+
+def _smallest(
+    pair: PingPongParams, scheme: Literal["ring", "pool"], after: int, most: int
+) -> InPlaceParams | None:
+    """The converter with the fewest places and at most so many bits, None when there is none."""
+
+    def build(places: int) -> InPlaceParams:
+        return InPlaceParams(
+            source=pair.source, target=pair.target, scheme=scheme, places=places, after=after
+        )
+
+    high = min(2 * pair.banking.words - 1, most // pair.word_bits)
+    if high < 2:
+        return None
+    try:
+        params = build(2 * pair.banking.words - 1)
+    except ValueError:  # the loops are none of those that the scheme knows
+        return None
+    if scheme == "ring" and after and not params.reader.level:
+        return None  # nothing comes free before the end of a window, as without `after`
+    rules = params.rules(params.trips({"source": pair.source, "target": pair.target}))
+    least = max(len(rules.wants), len(rules.completes))
+
+    def keeps_up(places: int) -> bool:
+        delay = replace(params.pool, places=places).delay if scheme == "pool" else rules.delay
+        return timing.period(replace(rules, slots=places, delay=delay)) <= least
+
+    if not keeps_up(high):
+        return None
+    low = 2
+    while low < high:
+        middle = (low + high) // 2
+        if keeps_up(middle):
+            high = middle
+        else:
+            low = middle + 1
+    found = build(high)
+    return found if found.bits <= most else None

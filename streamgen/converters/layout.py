@@ -1,0 +1,239 @@
+"""What every converter knows of its pair of streams: windows, geometry of a word, loops, descriptors.
+
+    o = i[: extents of the target]
+
+Tiles come in the order of `source` and leave in the order of `target`. What the two orders have in common
+are the shared loops (`infer_converter`); an iteration of them is a window. A token moves in `pieces`
+accesses, a cycle each (see `banking`; one where the shapes allow it), so a window takes
+F = tokens in * pieces cycles to fill and D = tokens out * pieces to drain.
+
+The hardware is built for the greatest bounds. A descriptor holds, for each loop whose greatest trip is not
+1, the trip minus one: those of the shared loops, of the loops that fill and of those that read.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from amaranth import Cat, Module
+from amaranth.lib import wiring
+from amaranth.utils import bits_for
+
+from streamgen import formats
+from streamgen.contract import Bounds, Field
+from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
+from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.itensor import Converter, ITensor, infer_converter
+
+__all__ = ["QUEUE_DEPTH", "LayoutParams", "ends", "start_walks"]
+
+# Tokens that may wait for `o`: more than the reads in flight, so that a token a cycle can leave.
+QUEUE_DEPTH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutParams(ABC):
+    """source, target: the streams at the greatest bounds; bounds are {"source": ITensor, "target": ITensor}.
+
+    Bounds differ in trip counts only, such that `converter.at` finds the same windows in them and no loop
+    of its nests is longer than at the greatest bounds. Raises ValueError where `infer_converter` does, and
+    where there is nothing to convert.
+    """
+
+    source: ITensor
+    target: ITensor
+
+    def __post_init__(self) -> None:
+        if infer_converter(self.source, self.target) is None:
+            raise ValueError(
+                f"source and target are the same stream, nothing is to be converted: {self.source}"
+            )
+
+    @cached_property
+    def converter(self) -> Converter:
+        """The windows at the greatest bounds."""
+        converter = infer_converter(self.source, self.target)
+        assert converter is not None
+        return converter
+
+    @cached_property
+    def banking(self) -> Banking:
+        """The geometry of the memory."""
+        lo = [t - s for t, s in zip(self.target.base, self.source.base, strict=True)]
+        fill, read = self.nests
+        return choose(fill, read, (*lo[:-1], lo[-1] // self._group))
+
+    @property
+    def atom_bits(self) -> int:
+        """Bits of what is never cut."""
+        atom = (*(1 for _ in self.source.element_shape[1:]), self._group)
+        return formats.token_bits(self.source.dtype, atom)
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of a word of the memory."""
+        return self.atom_bits * prod(self.banking.word)
+
+    @cached_property
+    def nests(self) -> tuple[Nest, Nest]:
+        """Both sides of a window in atoms."""
+        scale = [*(1 for _ in self.source.element_shape[1:]), self._group]
+
+        def nest(window: ITensor) -> Nest:
+            loops = zip(window.tripcounts, window.steps, window.dimensions, strict=True)
+            return Nest(
+                tuple(extent // unit for extent, unit in zip(window.element_shape, scale, strict=True)),
+                tuple(Loop(trip, step if d is None else step // scale[d], d) for trip, step, d in loops),
+            )
+
+        return nest(self.converter.fill_window), nest(self.converter.read_window)
+
+    @property
+    def waiting(self) -> QueueParams:
+        """Descriptors of the side that drains, while the other side is already one ahead."""
+        return QueueParams(bits=max(1, sum(self.reader.last_bits)), depth=2)
+
+    @property
+    def queue(self) -> QueueParams:
+        """Tokens on their way out."""
+        return QueueParams(bits=self.target.token_bits, depth=QUEUE_DEPTH, memory="lutram")
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": bounds["source"]}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": bounds["target"]}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, bits_for(trip - 1)) for name, trip in _trips(self.converter).items())
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return {name: trip - 1 for name, trip in self.trips(bounds).items()}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {"o": inputs["i"][tuple(slice(extent) for extent in bounds["target"].shape)]}
+
+    @abstractmethod
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]: ...
+
+    @property
+    @abstractmethod
+    def writer(self) -> WalkerParams:
+        """The address generator of the side that fills."""
+
+    @property
+    @abstractmethod
+    def reader(self) -> WalkerParams:
+        """The address generator of the side that drains."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Logical size of all memory but the queue of `o`; `resources` says what holds it."""
+
+    @property
+    @abstractmethod
+    def resources(self) -> Resources:
+        """What is built, counted from the structure."""
+
+    def cost(self, bounds: Bounds) -> Cost:
+        """ii is the mean over the run, the first and the last window included."""
+        found = {port: ends(curve) for port, curve in self.curves(bounds).items()}
+        count, first, last = max(found.values(), key=lambda end: end[0])
+        return Cost(
+            resources=self.resources,
+            ii=(last - first) / (count - 1) if count > 1 else 1.0,
+            latency=found["o"][1] - found["i"][1],
+            cycles=found["o"][2] + 1,
+        )
+
+    def trips(self, bounds: Bounds) -> dict[str, int]:
+        """Trip counts for these bounds; ValueError when they are not those of the hardware."""
+        trips = _trips(self.converter.at(bounds["source"], bounds["target"]))
+        for name, greatest in _trips(self.converter).items():
+            if trips[name] > greatest:
+                raise ValueError(f"{name} of this converter runs {greatest} times at most, not {trips[name]}")
+        return trips
+
+    def walker(
+        self, side: Side, nest: Nest, clipped: Sequence[bool], strides: Sequence[int], **options: Any
+    ) -> WalkerParams:
+        """The address generator of one side; strides: distance of neighbouring words, by dimension."""
+        loops = [
+            WalkLoop(
+                loop.trip,
+                False,
+                loop.dim,
+                *(side.move(loop.dim, loop.step) if loop.dim is not None else (0, 0)),
+            )
+            for loop in nest.loops
+        ]
+        pieces = [
+            WalkLoop(trip, True, dim, *side.move(dim, side.box[dim]))
+            for dim, trip in enumerate(side.pieces)
+            if trip > 1
+        ]
+        axes = zip(side.ways, strides, self.banking.rows, side.start, clipped, strict=True)
+        return WalkerParams(
+            shared=self.converter.fill.tripcounts[: self.converter.shared],
+            inner=(*loops, *pieces),
+            pieces=len(pieces),
+            axes=tuple(Axis(ways, stride, rows, *start, clip) for ways, stride, rows, start, clip in axes),
+            words=self.banking.words,
+            **options,
+        )
+
+    @property
+    def _group(self) -> int:
+        """Elements along the last dimension that are never cut."""
+        return formats.MX_GROUP if formats.is_mx(self.source.dtype) else 1
+
+
+def _trips(converter: Converter) -> dict[str, int]:
+    """Trip count of every loop of both nests by name, the shared ones once."""
+    shared = converter.shared
+    nests = {
+        "shared": converter.fill.tripcounts[:shared],
+        "fill": converter.fill.tripcounts[shared:],
+        "read": converter.read.tripcounts[shared:],
+    }
+    return {f"{name}{k}": trip for name, trips in nests.items() for k, trip in enumerate(trips)}
+
+
+def ends(curve: Curve) -> tuple[int, int, int]:
+    """Number of tokens, first and last cycle."""
+    count = sum(prod(trip for trip, _ in loops) for _, loops in curve.pieces)
+    start, loops = curve.pieces[-1]
+    return count, curve.pieces[0][0], start + sum((trip - 1) * period for trip, period in loops)
+
+
+def start_walks(
+    m: Module, component: wiring.Component, params: LayoutParams, writer: Walker, reader: Walker
+) -> None:
+    """Take descriptors; the reader's part waits until the reader is done with the one before."""
+    descriptor = component.i_descriptor
+    m.submodules.waiting = waiting = Queue(params.waiting)
+    fill, read = (
+        Cat(
+            descriptor.payload[field.name]
+            for field in params.descriptor_fields()
+            if field.name.startswith(("shared", own))
+        )
+        for own in ("fill", "read")
+    )
+    m.d.comb += [
+        descriptor.ready.eq(~writer.running & waiting.i.ready),
+        writer.load.eq(descriptor.valid & descriptor.ready),
+        writer.lasts.eq(fill),
+        waiting.i.valid.eq(writer.load),
+        waiting.i.payload.eq(read),
+        waiting.o.ready.eq(~reader.running),
+        reader.load.eq(waiting.o.valid & waiting.o.ready),
+        reader.lasts.eq(waiting.o.payload),
+    ]

@@ -1,0 +1,196 @@
+"""When an in-place converter takes and sends, by its own rules, cycle by cycle.
+
+An access is *stepped* in a cycle (a source token is taken with its last piece) and *goes* in a later one, in
+which it has its place (writing) or its word is there (reading):
+
+    writing    goes at least 1 after its step; steps when the one before goes
+               `delay` or more after the read whose going frees its place
+               1 or more after the last read of the window before the one before
+    reading    goes at least 1 after its step; steps when the one before goes
+               1 or more after the write whose going completes its word
+
+All conditions are of the form "this access after that one", so an order of events that ends shows that every
+order ends, whatever stalls: neither side waits for the other for ever.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from streamgen.cost import Curve
+
+__all__ = ["Rules", "Window", "curve", "period", "run", "stuck", "windows"]
+
+_NEVER = -(1 << 60)
+# Windows after which a converter is as slow as it gets, though it may not repeat itself.
+_SETTLED = 16
+
+Piece = tuple[int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What the accesses of a window wait for.
+
+    wants: by write, the how-manieth place of the window it takes, -1 for none. frees: by place of the
+    window, the read whose going frees it. places: of the window. slots: places of the memory. completes: by
+    read, the write whose going completes its word. delay: see above.
+    """
+
+    wants: np.ndarray
+    frees: np.ndarray
+    places: int
+    slots: int
+    completes: np.ndarray
+    delay: int
+
+    @property
+    def memory(self) -> int:
+        """Windows before this one that it may have to wait for."""
+        return 2 + -(-(self.delay - 1) // len(self.completes))
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """When the accesses of a window step and go."""
+
+    write_steps: np.ndarray
+    writes: np.ndarray
+    reads: np.ndarray
+
+
+def run(
+    rules: Rules,
+    before: Sequence[Window],
+    offered: np.ndarray | int = _NEVER,
+    room: np.ndarray | int = _NEVER,
+) -> Window:
+    """The next window; before: the windows before, the last one last. The rules must not be `stuck`.
+
+    offered: when the source token of each write is there; room: when each read may step.
+    """
+    first_write = int(before[-1].writes[-1]) if before else 1
+    first_read = int(before[-1].reads[-1]) if before else 2
+    wait = np.full(len(rules.wants), _NEVER, np.int64)
+    if len(before) >= 2:
+        wait[0] = before[-2].reads[-1] + 1
+    placed = np.flatnonzero(rules.wants >= 0)
+    back, places = np.divmod(rules.wants[placed] - rules.slots, rules.places)
+    for age in range(1, min(rules.memory, len(before)) + 1):
+        late = back == -age
+        times = before[-age].reads[rules.frees[places[late]]] + rules.delay
+        wait[placed[late]] = np.maximum(wait[placed[late]], times)
+    own, freed = _waits_inside(rules)
+
+    reads = np.full(len(rules.completes), _NEVER, np.int64)
+    while True:
+        blocked = wait.copy()
+        blocked[own] = np.maximum(blocked[own], reads[freed] + rules.delay)
+        writes = _goes(first_write, offered, blocked)
+        later = _goes(first_read, room, writes[rules.completes] + 1)
+        if np.array_equal(later, reads):
+            steps = np.maximum(np.concatenate(([first_write], writes[:-1])), offered)
+            return Window(steps, writes, reads)
+        reads = later
+
+
+def stuck(rules: Rules) -> bool:
+    """Whether a write waits for a read that waits for this write, or for one after it."""
+    own, freed = _waits_inside(rules)
+    return bool(np.any(np.maximum.accumulate(rules.completes)[freed] >= own))
+
+
+def windows(rules: Rules, count: int) -> tuple[list[Window], int]:
+    """The first windows, and the cycles from window to window after them, when nothing else stalls."""
+    found: list[Window] = []
+    recent: deque[Window] = deque(maxlen=rules.memory)
+    same = shift = 0
+    while len(found) < count and same < rules.memory:
+        window = run(rules, list(recent))
+        if found:
+            moved = int(window.reads[-1] - found[-1].reads[-1])
+            equal = all(
+                np.array_equal(new - old, np.full_like(new, moved))
+                for new, old in ((window.writes, found[-1].writes), (window.reads, found[-1].reads))
+            )
+            same = (same + 1 if moved == shift else 1) if equal else 0
+            shift = moved
+        found.append(window)
+        recent.append(window)
+    return found, shift
+
+
+def period(rules: Rules) -> float:
+    """Cycles of a window in steady state, inf when the two sides wait for each other."""
+    if stuck(rules):
+        return inf
+    found, shift = windows(rules, _SETTLED)
+    if len(found) < _SETTLED:
+        return shift
+    half = _SETTLED // 2
+    return float(found[-1].reads[-1] - found[half].reads[-1]) / (_SETTLED - 1 - half)
+
+
+def curve(by_window: Sequence[np.ndarray], count: int, shift: int) -> Curve:
+    """The curve of `count` windows: those given, then the last one again and again at a distance."""
+    *transient, steady = by_window
+    pieces = [piece for times in transient for piece in _pieces(times)]
+    rest = count - len(transient)
+    pattern = _pieces(steady)
+    if len(pattern) == 1:
+        first, loops = pattern[0]
+        pieces.append((first, ((rest, shift), *loops) if rest > 1 else loops))
+    else:
+        for window in range(rest):
+            pieces += [(first + window * shift, loops) for first, loops in pattern]
+    return Curve(tuple(pieces))
+
+
+def _waits_inside(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
+    """Writes that wait for reads of the same window, and these reads."""
+    own = np.flatnonzero(rules.wants >= rules.slots)
+    return own, rules.frees[rules.wants[own] - rules.slots]
+
+
+def _goes(first: int, ready: np.ndarray | int, wait: np.ndarray) -> np.ndarray:
+    """When accesses go, each ready for its step in a cycle and waiting for another."""
+    index = np.arange(len(wait), dtype=np.int64)
+    least = np.maximum(np.maximum(wait, first + 1), np.asarray(ready) + 1)
+    return index + np.maximum.accumulate(least - index)
+
+
+def _pieces(times: np.ndarray) -> list[Piece]:
+    """Runs of equal distances, then equal runs of runs at equal distances."""
+    pieces: list[Piece] = []
+    gaps = np.diff(times)
+    ends = np.append(np.flatnonzero(np.diff(gaps)) + 1, len(gaps))  # last tokens of runs of equal gaps
+    k = 0
+    while k < len(times):
+        last = int(ends[np.searchsorted(ends, k, side="right")]) if k < len(gaps) else k
+        pieces.append((int(times[k]), ((last - k + 1, int(gaps[k])),) if last > k else ()))
+        k = last + 1
+    while len(merged := _merge(pieces)) < len(pieces):
+        pieces = merged
+    return pieces
+
+
+def _merge(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours that are translates of one another at equal distances, as one."""
+    result: list[Piece] = []
+    k = 0
+    while k < len(pieces):
+        first, loops = pieces[k]
+        count = 1
+        while k + count < len(pieces) and pieces[k + count][1] == loops:
+            if pieces[k + count][0] - first != count * (pieces[k + 1][0] - first):
+                break
+            count += 1
+        if count > 1:
+            result.append((first, ((count, pieces[k + 1][0] - first), *loops)))
+        else:
+            result.append(pieces[k])
+        k += count
+    return result

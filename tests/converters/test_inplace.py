@@ -1,0 +1,290 @@
+"""In-place converters: RTL equals golden for any pair, scheme, places, bounds; promises equal measurement."""
+
+from math import prod
+from random import Random
+
+import numpy as np
+import pytest
+from converter_pairs import itensor, random_bounds, random_pair, random_tensor
+
+from sim.bench import Stalls, run
+from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
+from sim.lint import lint
+from sim.synthesis import check_all
+from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
+from streamgen.converters.trace import rows_touched, steady_level, trace
+from streamgen.graph.storage import decode_value, encode_value
+from streamgen.itensor import ITensor
+from streamgen.rtl import to_verilog
+
+
+def bounds_of(source: ITensor, target: ITensor) -> dict[str, ITensor]:
+    return {"source": source, "target": target}
+
+
+def transposed(rows: int, columns: int) -> tuple[ITensor, ITensor]:
+    """Rows first -> columns first."""
+    return (
+        itensor((1, 4), "i16", [(rows, 1, 0), (columns, 4, 1)]),
+        itensor((1, 4), "i16", [(columns, 4, 1), (rows, 1, 0)]),
+    )
+
+
+def across(rows: int, columns: int) -> tuple[ITensor, ITensor]:
+    """Pieces of rows -> pieces of columns, columns first: a word is written and read four times."""
+    return (
+        itensor((1, 4), "i8", [(rows, 1, 0), (columns // 4, 4, 1)]),
+        itensor((4, 1), "i8", [(columns, 1, 1), (rows // 4, 4, 0)]),
+    )
+
+
+def used_again(rows: int, again: int) -> tuple[ITensor, ITensor]:
+    """A panel of rows, sent once, read again and again in the same order."""
+    return (
+        itensor((1, 32), "i8", [(rows, 1, 0), (3, 32, 1)]),
+        itensor((1, 32), "i8", [(again, 1, None), (rows, 1, 0), (3, 32, 1)]),
+    )
+
+
+def sliding(rows: int, columns: int) -> tuple[ITensor, ITensor]:
+    """Pixels -> windows of 3 x 1."""
+    return (
+        itensor((1, 1, 4), "i8", [(rows, 1, 0), (columns, 1, 1), (1, 4, 2)]),
+        itensor((3, 1, 4), "i8", [(rows - 2, 1, 0), (columns, 1, 1), (1, 4, 2)]),
+    )
+
+
+def heads(tokens: int, count: int) -> tuple[ITensor, ITensor]:
+    """Rows -> head by head."""
+    return (
+        itensor((1, 16), "f24", [(tokens, 1, 0), (4 * count, 16, 1)]),
+        itensor((1, 16), "f24", [(count, 64, 1), (tokens, 1, 0), (4, 16, 1)]),
+    )
+
+
+# pair, then what is chosen: scheme and places; and words of a window
+CHOSEN = {
+    "transposed": (transposed(12, 12), ("pool", 124), 144),
+    "transposed, across words": (across(32, 32), ("pool", 72), 64),
+    "used again": (used_again(16, 5), ("ring", 48), 48),
+    "sliding": (sliding(12, 10), ("ring", 40), 120),
+    "heads": (heads(8, 3), ("pool", 59), 96),
+}
+
+
+def random_params(random: Random, scheme: str) -> InPlaceParams:
+    """A random pair with random places, such that it can be built."""
+    while True:
+        source, target = random_pair(random)
+        words = PingPongParams(source=source, target=target).banking.words
+        if words < 2:
+            continue
+        after = random.choice((0, 0, 1, 2)) if scheme == "ring" else 0
+        try:
+            return InPlaceParams(
+                source=source,
+                target=target,
+                scheme=scheme,
+                places=random.randint(2, 2 * words - 1),
+                after=after,
+            )
+        except ValueError:
+            continue
+
+
+def check(seed: int, scheme: str) -> None:
+    """Promises at the greatest and at other bounds; a sequence of bounds with stalls."""
+    random = Random(f"{scheme} {seed}")
+    params = random_params(random, scheme)
+    several = [bounds_of(params.source, params.target), *(random_bounds(random, params) for _ in range(4))]
+    cases = [(bounds, {"i": random_tensor(random, bounds["source"])}) for bounds in several]
+    for case in cases[:2]:
+        check_promises(params, *case)
+    chance = random.choice((0.1, 0.3, 0.6))
+    stalls = Stalls(seed=seed, sources=chance, sinks=random.choice((0.1, 0.3, 0.6)))
+    check_golden(params, [*cases, cases[0]], stalls)
+
+
+@pytest.mark.parametrize("scheme", ["ring", "pool"])
+@pytest.mark.parametrize("seed", range(7))
+def test_matches_golden(seed, scheme):
+    check(seed, scheme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["ring", "pool"])
+@pytest.mark.parametrize("block", range(7))
+def test_matches_golden_campaign(block, scheme):
+    for seed in range(100 + 20 * block, 120 + 20 * block):
+        check(seed, scheme)
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen(name, stalls):
+    pair, chosen, words = CHOSEN[name]
+    params = choose_converter(*pair)
+    assert isinstance(params, InPlaceParams)
+    assert ((params.scheme, params.places), params.banking.words) == (chosen, words)
+    bounds = bounds_of(*pair)
+    cases = [(bounds, {"i": random_tensor(Random(k), pair[0])}) for k in range(3)]
+    check_golden(params, cases, stalls)
+    if stalls is None:
+        check_promises(params, *cases[0])
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_window_costs_the_greater_side(name):
+    """Twelve descriptors of a window each: no more cycles between windows than in a ping-pong converter."""
+    pair = CHOSEN[name][0]
+    distances = []
+    for params in (choose_converter(*pair), PingPongParams(source=pair[0], target=pair[1])):
+        bounds = bounds_of(*pair)
+        cycles = check_golden(params, [(bounds, {"i": random_tensor(Random(0), pair[0])})] * 12).cycles
+        distances.append(np.diff(cycles["o"][:: params.converter.reads])[4:])
+    accesses = max(
+        params.converter.fills * prod(params.banking.source.pieces),
+        params.converter.reads * prod(params.banking.target.pieces),
+    )
+    assert distances[0].max() <= distances[1].max() <= accesses + 1
+
+
+def test_windows_without_gaps():
+    """Windows of one descriptor follow each other without a gap, at the slower side's pace."""
+    source = itensor((1, 2), "i32", [(8, 8, 0), (8, 1, 0), (3, 2, 1)])
+    target = itensor((2, 1), "i32", [(8, 8, 0), (6, 1, 1), (4, 2, 0)])
+    params = choose_converter(source, target)
+    assert isinstance(params, InPlaceParams)
+    cycles = check_golden(
+        params, [(bounds_of(source, target), {"i": random_tensor(Random(0), source)})]
+    ).cycles
+    assert params.converter.windows == 8
+    assert set(np.diff(cycles["o"][:: params.converter.reads])[2:]) == {24}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (itensor((1, 4), "i8", [(4, 4, 1)]), itensor((1, 2), "i8", [(8, 2, 1)])),
+        (itensor((1, 2), "u8", [(6, 1, 0), (3, 2, 1)]), itensor((1, 2), "u8", [(3, 2, 1), (6, 1, 0)])),
+    ],
+    ids=["a word is all", "little is saved"],
+)
+def test_ping_pong_where_it_is_no_larger(pair):
+    assert choose_converter(*pair) == PingPongParams(source=pair[0], target=pair[1])
+
+
+@pytest.mark.parametrize("make", [used_again, transposed], ids=["ring", "pool"])
+def test_one_build_runs_every_number_of_rows(make):
+    params = choose_converter(*make(16, 8))
+    assert isinstance(params, InPlaceParams)
+    cases = [
+        (bounds_of(*make(rows, other)), {"i": random_tensor(Random(rows), make(rows, other)[0])})
+        for rows, other in [(16, 8), (4, 8), (1, 8), (16, 1), (7, 3), (2, 2), (1, 1)]
+    ]
+    for case in cases:
+        check_promises(params, *case)
+    check_golden(params, cases * 2, Stalls(seed=3, sources=0.3, sinks=0.3))
+
+
+@pytest.mark.parametrize("name", ["transposed", "sliding"])
+def test_reset_in_mid_run(name):
+    pair = CHOSEN[name][0]
+    params = choose_converter(*pair)
+    bounds = bounds_of(*pair)
+    tensor = random_tensor(Random(0), pair[0])
+    streams = {"i_descriptor": [descriptor_word(params, bounds)] * 2, "i": encode_port(pair[0], tensor) * 2}
+    expected = encode_port(pair[1], params.golden(bounds, {"i": tensor})["o"]) * 2
+    for reset_at in (3, 90, 200):
+        result = run(params.build(), streams, {"o": len(expected)}, reset_at=reset_at)
+        assert result.tokens["o"] == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_lies_below_a_steady_level_is_done_with(seed):
+    """For any trips, no later access has an address below the base of the present iteration."""
+    random = Random(seed)
+    source, target = random_pair(random)
+    params = PingPongParams(source=source, target=target)
+    for walker in (params.writer, params.reader):
+        if any(axis.clipped for axis in walker.axes):
+            assert steady_level(walker, 0) == 0
+            continue
+        for after in range(len(walker.inner)):
+            level = steady_level(walker, after)
+            held = type(walker)(**{**vars(walker), "level": level, "after": after})
+            for _ in range(3):
+                trips = [random.randint(1, loop.trip) for loop in walker.inner if not loop.fixed]
+                found = trace(held, trips)
+                least = np.minimum.accumulate(found.address[::-1])[::-1]
+                assert (found.base <= least).all()
+                assert (np.diff(found.base) >= 0).all()
+
+
+def test_chosen_params_are_written_and_read():
+    for pair, _, _ in CHOSEN.values():
+        params = choose_converter(*pair)
+        assert decode_value(encode_value(params)) == params
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_verilog(name):
+    params = choose_converter(*CHOSEN[name][0])
+    first, second = (to_verilog(params.build()) for _ in range(2))
+    assert first == second
+    lint(first, "top")
+
+
+@pytest.mark.slow
+def test_verilog_of_random_pairs():
+    for seed in range(20):
+        for scheme in ("ring", "pool"):
+            lint(to_verilog(random_params(Random(seed), scheme).build()), "top")
+
+
+@pytest.mark.slow
+def test_resources_and_levels():
+    several = [choose_converter(*pair) for pair, _, _ in CHOSEN.values()]
+    check_all([(params, bounds_of(params.source, params.target)) for params in several])
+
+
+def test_bad_params():
+    pair = transposed(4, 4)
+    given = bounds_of(*pair)
+    for fields, message in [
+        ({"scheme": "stack", "places": 8}, "scheme of a converter must be ring or pool, not 'stack'"),
+        ({"scheme": "ring", "places": 1}, "places of a converter must be from 2 to 31, not 1"),
+        ({"scheme": "pool", "places": 32}, "places of a converter must be from 2 to 31, not 32"),
+        (
+            {"scheme": "pool", "places": 8, "after": 1},
+            "after must be one of the 2 loops that read a ring, 0 for a pool; not 1",
+        ),
+        (
+            {"scheme": "pool", "places": 8},
+            "8 places are too few for the trips {'fill0': 4, 'fill1': 4, 'read0': 4, 'read1': 4}",
+        ),
+    ]:
+        with pytest.raises(ValueError) as error:
+            InPlaceParams(**given, **fields)
+        assert str(error.value) == message
+
+
+def test_bad_pool():
+    windows = sliding(6, 4)
+    with pytest.raises(ValueError) as error:
+        InPlaceParams(**bounds_of(*windows), scheme="pool", places=12)
+    assert str(error.value) == (f"no pool can tell the last read of a word by the loops of {windows[1]}")
+    params = InPlaceParams(**bounds_of(*transposed(4, 4)), scheme="pool", places=16)
+    less = bounds_of(transposed(4, 4)[0], transposed(4, 3)[1])
+    with pytest.raises(ValueError) as error:
+        params.describe(less)
+    assert str(error.value) == (
+        "a pool keeps what is written until it is read; with the trips "
+        "{'fill0': 4, 'fill1': 4, 'read0': 3, 'read1': 4} the source fills other words along dimension 1 "
+        "than the target reads"
+    )
+
+
+def test_rows_touched():
+    params = PingPongParams(**bounds_of(*sliding(6, 4)))
+    assert rows_touched(params.reader, [2, 4], 0) == {0, 1, 2, 3}
+    assert rows_touched(params.writer, [6, 2], 1) == {0, 1}
