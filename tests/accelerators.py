@@ -19,6 +19,7 @@ from streamgen.kernels.elementwise import BinaryParams
 from streamgen.lower import GraphBuilder
 
 __all__ = [
+    "RESIDUAL",
     "SHARED_CHANNEL",
     "TINY",
     "Gated",
@@ -74,6 +75,9 @@ class Several(torch.nn.Module):
 
 
 TINY = CompileConfig(name="tiny", max_tokens=1, multipliers=32, channels=1, weights="w8", prefetch_beats=64)
+RESIDUAL = CompileConfig(
+    name="residual", max_tokens=3, multipliers=128, token_lanes=2, channels=2, prefetch_beats=64
+)
 SHARED_CHANNEL = CompileConfig(
     name="several", max_tokens=5, multipliers=256, token_lanes=4, channels=1, group=64, scale_bits=12,
     minimum=False, prefetch_beats=64,

@@ -150,7 +150,7 @@ def _column(params: ColumnParams, bounds: Bounds, ports: Ports) -> dict[str, np.
     for name in ("i_x", "i_s") if bounds["grouped"] else ("i_x",):
         ready[:, -1] = np.maximum(ready[:, -1], ports.arrived[name])
     ready[0, 0] = max(int(ready[0, 0]), ports.start + 1 + gap)
-    room = lagged(ports.before.get("i_r"), (tiles + 1) * each, params.results.depth + 1)[2 * each - 1 :: each]
+    room = lagged(ports.before.get("i_r"), (tiles + 1) * each, params.results.depth + 1)[each::each]
     last = ready[steps - 1 :: steps, -1]
     np.maximum(last, room + 1, out=last)
     own = (np.arange(tiles)[:, None] * (busy + gap) + np.arange(busy)).reshape(-1)

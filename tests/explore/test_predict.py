@@ -1,0 +1,155 @@
+"""Predicted cycles against simulated ones, and the recurrences of every kernel against its curves."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_modules import RandomModule, random_config
+
+import streamgen
+from streamgen.converters import PingPongParams
+from streamgen.cost import Curve
+from streamgen.explore.kernel_times import NONE, Ports, node_times
+from streamgen.itensor import ITensor, infer_converter
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.quantise import QuantiseParams
+from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values
+from tests.converters.converter_pairs import random_pair
+
+SHARE = 0.05  # of the simulated cycles
+
+
+def _hold(accelerator: streamgen.Accelerator, tokens: int, *features: int) -> None:
+    accelerator.run(*(values(tokens, width, seed=tokens) for width in features))
+    cycles = accelerator.report().cycles
+    assert cycles is not None
+    predicted = accelerator.predict(tokens)
+    assert abs(predicted - cycles) <= SHARE * cycles, (tokens, predicted, cycles)
+
+
+def test_one_matmul() -> None:
+    for tokens in (1, 3):  # one pass, three passes
+        _hold(tiny(), tokens, 40)
+
+
+def test_two_matmuls_and_a_sum() -> None:
+    accelerator = compiled(Residual, RESIDUAL, 40)
+    for tokens in (1, 3, 5):  # one tile, two tiles, two passes
+        _hold(accelerator, tokens, 40)
+
+
+@pytest.mark.slow
+def test_several_matmuls_on_one_channel() -> None:
+    accelerator = compiled(Several, SHARED_CHANNEL, 100, 24)
+    for tokens in (1, 5, 7):
+        _hold(accelerator, tokens, 100, 24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_random_modules(seed: int) -> None:
+    """One token, the most, and a number of tiles between the corners that FIFOs are sized for."""
+    module, config = RandomModule(seed).eval(), random_config(seed)
+    inputs = tuple(torch.zeros(config.max_tokens, width) for width in module.features)
+    accelerator = streamgen.compile(module, inputs, config)
+    for tokens in sorted({1, (config.max_tokens + 1) // 2, config.max_tokens}):
+        _hold(accelerator, tokens, *module.features)
+
+
+def test_no_tokens() -> None:
+    with pytest.raises(ValueError) as caught:
+        tiny().predict(0)
+    assert str(caught.value) == "tokens is 0; at least 1 is needed"
+
+
+ROWS = ITensor((1, 4), "f24", (3, 5), (1, 4), ((0,), (1,)))
+COLUMN = {
+    "formats": ("w4",), "group": 32, "scale_bits": 8, "minimum": True, "max_k": 96, "max_n": 12, "max_t": 6,
+}  # fmt: skip
+COLUMN_BOUNDS = {"t": 6, "k": 96, "n": 12, "format": "w4", "grouped": True}
+KERNELS = {
+    "unary": (UnaryParams(function="silu", lanes=4, max_tokens=15), {"itensor": ROWS}),
+    "binary": (BinaryParams(operation="add", lanes=4, max_tokens=15), {"itensor": ROWS}),
+    "fork": (ForkParams(token_bits=96, ways=9, max_tokens=15), {"itensor": ROWS}),
+    "concat": (
+        ConcatParams(ways=3, dtype="f24", element_shape=(1, 1), max_tokens=20),
+        {"itensor": ITensor((1, 1), "f24", (20,), (1,), ((), (0,)))},
+    ),
+    "quantiser, wide": (QuantiseParams(lanes=32, max_k=96, sums=True), {"t": 5, "k": 96, "valid_k": 90}),
+    "quantiser, narrow": (QuantiseParams(lanes=2, max_k=64, sums=False), {"t": 3, "k": 64, "valid_k": 64}),
+    "column, bound by steps": (ColumnParams(t_lanes=1, n_lanes=2, **COLUMN), COLUMN_BOUNDS),
+    "column, bound by results": (ColumnParams(t_lanes=3, n_lanes=4, **COLUMN), COLUMN_BOUNDS),
+    "column of both widths": (
+        ColumnParams(t_lanes=2, n_lanes=2, **{**COLUMN, "formats": ("w4", "w8")}),
+        {**COLUMN_BOUNDS, "format": "w8", "grouped": False},
+    ),
+}
+
+
+def _free(params: Any, bounds: Mapping[str, Any], start: int) -> Mapping[str, np.ndarray]:
+    """Times with every port ready, as the fixed point of the rounds."""
+    arrived = {name: np.full(it.token_count, NONE) for name, it in params.inputs(bounds).items()}
+    room = {name: np.full(it.token_count, NONE) for name, it in params.outputs(bounds).items()}
+    before: Mapping[str, np.ndarray] = {}
+    for _ in range(10):
+        times = node_times(params, bounds, Ports(start, arrived, room, before))
+        if before and all(np.array_equal(times[name], before[name]) for name in times):
+            break
+        before = times
+    return times
+
+
+def _holds_curves(params: Any, bounds: Mapping[str, Any]) -> None:
+    times = _free(params, bounds, start=100)
+    for name, curve in params.curves(bounds).items():
+        np.testing.assert_array_equal(times[name], 100 + curve.cycles(), err_msg=name)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_recurrences_without_waits_are_the_curves(name: str) -> None:
+    _holds_curves(*KERNELS[name])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recurrences_of_converters_are_the_curves(seed: int) -> None:
+    rng = random.Random(seed)
+    while infer_converter(*(pair := random_pair(rng))) is None:
+        pass
+    params = PingPongParams(source=pair[0], target=pair[1])
+    _holds_curves(params, {"source": pair[0], "target": pair[1]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Own:
+    """A user's kernel: every second token goes out, 7 cycles later."""
+
+    def inputs(self, bounds: Mapping[str, Any]) -> dict[str, ITensor]:
+        return {"i": ROWS}
+
+    def outputs(self, bounds: Mapping[str, Any]) -> dict[str, ITensor]:
+        return {"o": ITensor((1, 4), "f24", (7,), (4,), ((), (0,)))}
+
+    def curves(self, bounds: Mapping[str, Any]) -> dict[str, Curve]:
+        return {"i": Curve.nest(1, (15, 1)), "o": Curve.nest(8, (7, 2))}
+
+
+def test_a_kernel_of_the_user_has_one_clock() -> None:
+    params = _Own()
+    _holds_curves(params, {})
+    arrived = np.arange(15)
+    arrived[4:] += 50  # token 4 comes in cycle 54, in cycle 5 of the kernel's clock
+    times = node_times(params, {}, Ports(0, {"i": arrived}, {"o": np.full(7, NONE)}, {}))
+    assert times["i"].tolist() == [*range(1, 5), *range(54, 65)]
+    assert times["o"].tolist() == list(range(57, 71, 2))
+    late = np.full(7, NONE)
+    late[2] = 100  # there is no place for the third token before cycle 100, cycle 12 of the clock
+    times = node_times(params, {}, Ports(0, {"i": np.zeros(15)}, {"o": late}, {}))
+    assert times["o"].tolist() == [8, 10, *range(100, 110, 2)]
+    assert times["i"].tolist() == [*range(1, 12), *range(100, 104)]
