@@ -13,14 +13,16 @@ to suffice, whatever was there before.
 A proof is by induction: property-directed reachability (A. Bradley, "SAT-Based Model Checking without
 Unrolling", VMCAI 2011; N. Een, A. Mishchenko, R. Brayton, FMCAD 2011) looks for a set of states that holds
 the first one, that no step leaves and in which every property is true. The prover then checks that set
-once more by itself. Nobody writes invariants, so a theorem speaks of pins alone and outlives changes of
-what it is about.
+once more by itself. Before that, signals that are always equal are merged, also by induction. So most
+theorems speak of pins alone, without invariants, and outlive changes of what they are about. Arithmetic on
+wide registers is what the search does not find by itself: there a theorem also says what registers mean
+(`state`), and that is proved along with the rest.
 
 A refutation is a run from reset to the cycle in which a property fails, the shortest there is. It is
 replayed in a simulator before it is believed, and printed as a table.
 
 Amaranth -> RTLIL -> Yosys: flatten, memories to registers, AIGER -> ABC (`yosys-abc`, which comes with
-pyosys): `pdr`, `bmc3`. Contents of read-only memories are not looked at: a table holds anything.
+pyosys): `scorr`, `pdr`, `bmc3`. Contents of read-only memories are not looked at: a table holds anything.
 """
 
 import io
@@ -37,11 +39,13 @@ from amaranth.hdl import Assert, Assume, Elaboratable
 from amaranth.lib import wiring
 from vcd.reader import TokenKind, tokenize
 
+from streamgen.errors import StreamgenError
 from streamgen.rtl import Library, run_yosys, to_rtlil
 
 __all__ = ["EmptyTheoremError", "Proved", "RefutedError", "Theorem", "Trace", "UndecidedError", "prove"]
 
 _REACH = 60  # cycles in which everything reachable is looked for
+_BASE = 12  # cycles of a base case, enough to show most faults
 _FIRST = "first_cycle"
 
 _FLATTEN = (
@@ -185,6 +189,17 @@ class Theorem(Elaboratable):
             self.m.d.sync += reached.eq(1)
         self._reached.append(reached)
 
+    def state(self, name: str) -> Signal:
+        """A signal of the component by its name, for properties that say what a register means."""
+        named = {signal.name: signal for signal in self.inside._driving}
+        if name not in named:
+            raise ValueError(f"{self.name} drives no signal called {name!r}, only {', '.join(sorted(named))}")
+        return named[name]
+
+    def during(self, state: str) -> Value:
+        """Whether the state machine of the component is in a state."""
+        return self.inside._generated["fsm"].ongoing(state)
+
     @property
     def signature(self) -> wiring.Signature:
         """The free inputs, as pins."""
@@ -199,43 +214,40 @@ class Theorem(Elaboratable):
         return self.m
 
 
-def prove(theorem: Theorem, *, seconds: int = 600) -> Proved:
+def prove(theorem: Theorem, *, steps: int | None = None, seconds: int = 600) -> Proved:
     """Prove all properties of a theorem.
 
+    steps: the properties are an invariant by themselves: when all hold in so many cycles in a row, they do
+    in the next. None: an invariant is searched for, which takes narrow registers and counters.
+
     Raises RefutedError with the run in which one fails first, EmptyTheoremError when no run of 60
-    cycles reaches all that is `reachable`, UndecidedError after so many seconds.
+    cycles reaches all that is `reachable`, UndecidedError after so many seconds or when the properties are
+    not inductive.
     """
     if not theorem.texts or not theorem.goals:
         raise ValueError(f"theorem {theorem.name} needs at least one `always` and one `reachable`")
     with tempfile.TemporaryDirectory() as folder:
         problem = _Problem(theorem, Path(folder), seconds)
-        said = problem.ask("properties", f"print_stats; pdr -v -T {seconds}")
-        if (frame := _refuted(said)) is not None:
-            raise problem.refutation(frame)
-        if "Property proved." not in said:
-            raise UndecidedError(f"{theorem.name}: not decided in {seconds} s")
+        proved = problem.search() if steps is None else problem.induct(steps)
         reached = problem.ask("goals", f"bmc3 -F {_REACH} -T {seconds}")
         if _refuted(reached) is None:
             raise EmptyTheoremError(
                 f"{theorem.name}: in {_REACH} cycles no run reaches all of: {'; '.join(theorem.goals)}"
             )
-    clauses = re.search(r"Verification of invariant with (\d+) clauses was successful", said)
-    if "Invariant F" in said and clauses is None:
-        raise UndecidedError(f"{theorem.name}: the prover does not confirm its own invariant:\n{said}")
-    frames = re.findall(r"^ *(\d+) : ", said, re.MULTILINE)
-    registers = re.search(r"lat = +(\d+)", said)
-    assert registers is not None, said
-    return Proved(
-        registers=int(registers[1]),
-        clauses=int(clauses[1]) if clauses else 0,
-        frames=int(frames[-1]) if frames else 0,
-    )
+    return proved
 
 
 def _refuted(said: str) -> int | None:
     """The cycle in which the prover sees a property fail."""
     found = re.search(r"was asserted in frame (\d+)", said)
     return int(found[1]) if found else None
+
+
+def _registers(said: str) -> int:
+    """Bits of state, as printed first."""
+    found = re.search(r"lat = +(\d+)", said)
+    assert found is not None, said
+    return int(found[1])
 
 
 class _Problem:
@@ -274,6 +286,50 @@ class _Problem:
             check=True,
         )
         return done.stdout
+
+    def search(self) -> Proved:
+        """Let ABC find an inductive invariant."""
+        search = f"pdr -v -T {self._seconds}"
+        said = self.ask("properties", f"print_stats; scorr; {search}")
+        if "UNDECIDED" in said:  # also what is said when nothing is left to be decided after `scorr`
+            said = self.ask("properties", f"print_stats; {search}")
+        if (frame := _refuted(said)) is not None:
+            raise self.refutation(frame)
+        if "Property proved." not in said:
+            raise UndecidedError(f"{self._theorem.name}: not decided in {self._seconds} s")
+        clauses = re.search(r"Verification of invariant with (\d+) clauses was successful", said)
+        if "Invariant F" in said and clauses is None:
+            raise UndecidedError(f"{self._theorem.name}: the prover does not confirm its invariant:\n{said}")
+        frames = re.findall(r"^ *(\d+) : ", said, re.MULTILINE)
+        return Proved(
+            registers=_registers(said),
+            clauses=int(clauses[1]) if clauses else 0,
+            frames=int(frames[-1]) if frames else 0,
+        )
+
+    def induct(self, steps: int) -> Proved:
+        """Base case by ABC, in more cycles than needed to find faults; the step by the solver of Yosys."""
+        frames = max(steps + 1, _BASE)
+        said = self.ask("properties", f"print_stats; bmc3 -F {frames} -T {self._seconds}")
+        if (frame := _refuted(said)) is not None:
+            raise self.refutation(frame)
+        if f"No output asserted in {frames} frames" not in said:
+            raise UndecidedError(f"{self._theorem.name}: base case not decided in {self._seconds} s:\n{said}")
+        try:
+            run_yosys(
+                self._flat,
+                "delete w:missed %co t:$assert %i",
+                "opt_clean",
+                f"sat -verify -tempinduct-inductonly -maxsteps {steps} -prove-asserts -set-assumes "
+                f"-set {_FIRST} 0 -timeout {self._seconds}",
+                writer="write_rtlil",
+            )
+        except StreamgenError as error:
+            if "proof did fail" not in str(error):
+                raise
+            text = f"{self._theorem.name}: true for {frames} cycles, but not inductive in {steps} steps"
+            raise UndecidedError(text) from error
+        return Proved(registers=_registers(said), clauses=len(self._theorem.texts), frames=steps)
 
     def refutation(self, frame: int) -> RefutedError:
         """The shortest run to a failure that is known to be possible in cycle `frame`."""
