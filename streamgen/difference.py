@@ -187,7 +187,7 @@ def _compare(
         tokens = [formats.decode(itensor.dtype, t[None], itensor.element_shape)[0] for t in (expected, seen)]
         bits = [np.ascontiguousarray(t).reshape(-1, 1).view(np.uint8) for t in tokens]
         element = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
-        one, two = (str(t.flat[element].item()) for t in tokens)
+        one, two = (str(t.flat[element]) for t in tokens)
         if one == two:  # NaNs of different bits
             one, two = (f"{one} ({b[element, ::-1].tobytes().hex()})" for b in bits)
     return _place(itensor, token, element), one, two
@@ -225,4 +225,4 @@ def _place(itensor: ITensor, token: int, element: int) -> tuple[int, ...]:
 def _word(image: np.ndarray, byte: int, dtype: str) -> str:
     """What lies in memory at the 32-bit word of a byte, as a number if it is one."""
     word = image[byte // 4 * 4 : byte // 4 * 4 + 4]
-    return str(word.view("<f4")[0].item()) if dtype in ("f24", "f32") else f"{word.view('<u4')[0]:#010x}"
+    return str(word.view("<f4")[0]) if dtype in ("f24", "f32") else f"{word.view('<u4')[0]:#010x}"
