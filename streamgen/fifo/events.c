@@ -16,15 +16,16 @@ struct run {
     const number *event;
     const number *event_token;
     const number *stream_token; /* streams + 1: first token of each stream */
-    const number *source, *target;        /* streams: node, or -1 */
+    const number *source, *target; /* streams: node, or -1 */
     const number *sent_group, *taken_group; /* tokens */
     const number *latency;
     number *depth;              /* streams; 0: no limit */
     number *times;              /* 2 * tokens + groups */
     number *latest;             /* 2 * tokens: production, consumption */
     number *needed;             /* tokens: when they must be ready for the reader */
+    const number *promise;      /* groups: when they must be done */
     number *base;               /* groups: latest begin */
-    number *queued;            /* nodes: whether there is */
+    number *queued;             /* nodes: whether there is */
     number *first, *last;       /* nodes: groups to look at again */
     number *log, *old;          /* 2 * tokens + groups: what a trial changed */
     number *stamp;
@@ -159,7 +160,7 @@ fail:
 }
 
 /* Bring forward the latest times of the touched nodes, and of all that follows from it. */
-void run_postpone(struct run *r, number finish)
+void run_postpone(struct run *r)
 {
     number *latest_sent = r->latest, *latest_taken = latest_sent + r->tokens;
     while (r->waiting) {
@@ -167,7 +168,7 @@ void run_postpone(struct run *r, number finish)
         number g = r->last[node], first = r->first[node], begin = r->node_group[node];
         number end = r->node_group[node + 1];
         for (; g >= begin; g--) {
-            number e = r->group_event[g], stop = r->group_event[g + 1], done = finish - 1, base;
+            number e = r->group_event[g], stop = r->group_event[g + 1], done = r->promise[g], base;
             if (g + 1 < end && r->base[g + 1] - r->cycle[g + 1] + r->cycle[g] < done)
                 done = r->base[g + 1] - r->cycle[g + 1] + r->cycle[g];
             for (number i = e; i < stop && !(r->event[i] & 1); i++) {

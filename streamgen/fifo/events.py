@@ -16,7 +16,7 @@ costs as much as tokens change their times. The loops are in events.c.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 
 import numpy as np
@@ -32,9 +32,11 @@ class Run:
     """The run of `nodes`, in any order, over `streams` (None: rests in this run).
 
     A stream without a depth is not limited at first. latencies: of each FIFO, in cycles. A new run is
-    settled: all tokens move as early as they can. ValueError for cycles beyond 2^30.
+    settled: all tokens move as early as they can. ValueError for cycles beyond 2^29.
 
-    tokens: of all streams. times, latest: of all productions, then of all consumptions.
+    ends: False when streams of given depths wait for one another for ever. tokens: of all streams. times,
+    latest: of all productions, then of all consumptions. group_node, group_cycle: node and cycle of its clock
+    of each group of events that are due together; group: of each token in `times`, -1 outside.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Run:
         begins[1:] = (np.diff(node) != 0) | (np.diff(cycle) != 0)
         group = np.cumsum(begins) - 1
         groups = int(begins.sum())
-        sent_group, taken_group = np.zeros(total, np.int32), np.zeros(total, np.int32)
+        sent_group, taken_group = np.full(total, -1, np.int32), np.full(total, -1, np.int32)
         sent_group[token[output == 1]] = group[output == 1]
         taken_group[token[output == 0]] = group[output == 0]
         self._nodes, self.tokens, self._first = len(nodes), total, first
@@ -70,6 +72,7 @@ class Run:
         self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
         self.times = np.concatenate([sent, taken, np.zeros(groups, np.int32)])
         self.latest = np.full(2 * total, _NEVER, np.int32)
+        self._promise = np.full(groups, _NEVER, np.int32)
         self._needed, self._base = np.full(total, _NEVER, np.int32), np.full(groups, _NEVER, np.int32)
         counts = (len(nodes), len(streams), total, groups)
         arrays = (
@@ -79,7 +82,7 @@ class Run:
             (2 * stream_of[token] + output).astype(np.int32),
             token,
             *(first, source, target, sent_group, taken_group, np.array(latencies, np.int32), self.depth),
-            *(self.times, self.latest, self._needed, self._base),
+            *(self.times, self.latest, self._needed, self._promise, self._base),
             *(np.zeros(len(nodes), np.int32) for _ in range(3)),
             *(np.zeros(len(self.times), np.int32) for _ in range(2)),
             np.zeros(len(self.times), np.int32),
@@ -89,8 +92,15 @@ class Run:
             raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
         self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0, 0, 1)
         self._state = (self.depth, self.times, self.latest, self._needed, self._base)
+        self.group = np.concatenate([sent_group, taken_group])
+        self.group_node, self.group_cycle = node[begins], cycle[begins].astype(np.int32)
         self._touch(range(len(nodes)))
-        self.settle()
+        # no path of waits is longer, but where it goes round in circles
+        longest = int(
+            np.concatenate([_EMPTY, *(c[-1:] for ends in curves for c in ends)]).astype(np.int64).sum()
+        )
+        longest += total * (2 + max(latencies, default=0))
+        self.ends = self.settle(min(longest, _NEVER))
 
     @property
     def finish(self) -> int:
@@ -128,25 +138,28 @@ class Run:
         """Undo the last `settle`; the depth is the caller's to put back."""
         _library.run_revert(self._run)
 
-    def postpone(self, finish: int, k: int | None = None) -> None:
-        """The latest times of a run of `finish` cycles; k: only what the smaller depth of FIFO k changes."""
-        if k is None:
-            self.latest.fill(finish - 1)
-            self._needed.fill(finish - 1)
-            self._base.fill(_NEVER)
-            self._touch(range(self._nodes - 1, -1, -1))
-        else:
-            self._touch([self._targets[k]])
-        _library.run_postpone(self._run, finish)
+    def promise(self, done: np.ndarray) -> None:
+        """Every group of events shall be done in its cycle of `done`, or before: sets the latest times."""
+        self._promise[:] = done
+        self._touch(range(self._nodes))
+        _library.run_postpone(self._run)
+
+    def promised(self) -> np.ndarray:
+        """What was promised, of all productions, then of all consumptions; the world outside is as ever."""
+        return np.where(self.group >= 0, self._promise[self.group], self.times[: 2 * self.tokens])
+
+    def postpone(self, fifos: Iterable[int]) -> None:
+        """Bring the latest times forward by what smaller depths of some FIFOs change."""
+        self._touch([self._targets[k] for k in fifos])
+        _library.run_postpone(self._run)
 
     def least_depth(self, k: int) -> int:
         """No smaller depth of FIFO k meets the latest times, all else equal."""
         return int(_library.run_least_depth(self._run, k))
 
-    def _touch(self, nodes: Sequence[int]) -> None:
+    def _touch(self, nodes: Iterable[int]) -> None:
         for node in nodes:
-            if node >= 0:
-                _library.run_touch(self._run, node)
+            _library.run_touch(self._run, node)
 
 
 class _Run(ctypes.Structure):
@@ -154,7 +167,7 @@ class _Run(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("nodes", "streams", "tokens", "groups")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(22)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(23)),
         *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting", "place", "step")),
     ]
 
@@ -168,7 +181,7 @@ def _load() -> ctypes.CDLL:
         ("touch", None, (run, ctypes.c_int32)),
         ("revert", None, (run,)),
         ("settle", ctypes.c_int, (run, number)),
-        ("postpone", None, (run, number)),
+        ("postpone", None, (run,)),
         ("least_depth", number, (run, number)),
     ):
         function = getattr(library, f"run_{name}")

@@ -15,14 +15,16 @@ curves instead of two rates a kernel.)
 FIFOs are then limited one after the other, the one first that can save most, each to the smallest depth
 that keeps the promises in an exact run with all depths chosen before (`events`). The less a FIFO holds the
 later tokens move, so in the end no FIFO can lose a single token. What is found depends on the order: in
-graphs small enough every FIFO is also tried as the first and as the last, and the best result is taken.
+graphs small enough every FIFO is also tried as the first and as the last, and the best result is taken; in
+graphs too large for that many FIFOs are limited at once, and one by one where they turn out too small. In
+graphs larger still `normal` takes the depths that FIFOs have when every token moves at the last moment.
 
 A deep queue is slower than a shallow one. Sizing begins with the fastest queues and is done again while
 queues turn out slower, so that runs are computed with the FIFOs that will be built.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
@@ -43,6 +45,8 @@ Strategy = Literal["normal", "conservative"]
 
 # Token moves over all runs and FIFOs tried: about as many as a processor computes in half a second.
 _EFFORT = 20_000_000
+# Beyond this, runs of nodes at their own rates are not computed at all: they have long to settle.
+_EFFORT_OWN_RATES = 500_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +81,6 @@ def size(
         raise ValueError(f"strategy is {strategy!r}; 'normal' and 'conservative' are allowed")
     fifos = [_common(streams) for streams in zip(*runs, strict=True)]
     order = _ordered(nodes, fifos)
-    for streams in runs:
-        if any(s is not None and s.depth is not None for s in streams):
-            deadlock(order, streams)
     latencies = [_latency(fifo, 1) for fifo in fifos]
     while True:
         sizer = _Sizer(order, fifos, runs, latencies, strategy)
@@ -118,8 +119,8 @@ def _latency(fifo: Stream | None, depth: int) -> int:
 
 def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
     """The nodes in topological order, streams with a depth of their own left out where they close a cycle."""
-    known = list(nodes)
-    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(known, ()))
+    known: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+    sorter: TopologicalSorter[str] = TopologicalSorter(known)
     for fifo in fifos:
         if fifo is None:
             continue
@@ -150,12 +151,13 @@ class _Sizer:
         self._fifos = fifos
         self._strategy = strategy
         self._runs = [Run(nodes, streams, latencies) for streams in runs]
-        self._finishes = [run.finish for run in self._runs]
         for run, streams in zip(self._runs, runs, strict=True):
+            if not run.ends:
+                raise GraphError(deadlock(nodes, streams))
             if strategy == "normal":
-                _promise_own_rates(run, nodes, streams, latencies)
+                run.promise(_own_rates(run, nodes, streams, latencies))
             else:
-                run.postpone(run.finish)
+                run.promise(np.full(len(run.group_cycle), run.finish - 1))
             run.mark()
         self._bits = [0 if fifo is None else fifo.bits for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
@@ -167,34 +169,32 @@ class _Sizer:
 
     def search(self) -> list[int]:
         """The best depths of several orders of limiting the FIFOs."""
-        best = self._limited([], [])
         effort = sum(len(run.times) for run in self._runs) * len(self._free)
-        left = _EFFORT
+        if self._strategy == "normal" and effort > _EFFORT_OWN_RATES:
+            return self._named(self._held())
+        left = _EFFORT - effort
+        best = self._limited([], [], together=left < 0)
         for k in sorted(self._free, key=lambda k: -self._bits[k] * best[k]):
             for first, last in (([k], []), ([], [k])):
                 left -= effort
-                if left < 0:
-                    return self._named(best)
-                found = self._limited(first, last)
-                if self._storage(found) < self._storage(best):
-                    best = found
+                if left >= 0:
+                    found = self._limited(first, last)
+                    if self._storage(found) < self._storage(best):
+                        best = found
         return self._named(best)
 
     def schedules(self, depths: Sequence[int]) -> Iterator[Schedule]:
         """What the runs promise with these depths."""
         for run in self._runs:
             run.restart()
+            promised = run.promised()
             if self._strategy == "conservative":
                 for k in self._free:
                     run.limit(k, depths[k])
                 assert run.settle(), "the depths keep what is promised"
-            promised = run.times if self._strategy == "conservative" else run.latest
-            produced, consumed = run.split(promised.copy())
-            finish = 1 + int(promised[: 2 * run.tokens].max(initial=-1))
-            yield Schedule(finish, tuple(produced), tuple(consumed))
-
-    def _storage(self, depths: Sequence[int]) -> int:
-        return sum(bits * depth for bits, depth in zip(self._bits, depths, strict=True))
+                promised = run.times.copy()
+            produced, consumed = run.split(promised)
+            yield Schedule(1 + int(run.promised().max(initial=-1)), tuple(produced), tuple(consumed))
 
     def _named(self, depths: Sequence[int]) -> list[int]:
         """The depths, those given included."""
@@ -203,13 +203,18 @@ class _Sizer:
             for fifo, depth in zip(self._fifos, depths, strict=True)
         ]
 
-    def _limited(self, first: Sequence[int], last: Sequence[int]) -> list[int]:
-        """Every FIFO as small as can be in turn: some first, some last, the others by what they can save."""
+    def _storage(self, depths: Sequence[int]) -> int:
+        return sum(bits * depth for bits, depth in zip(self._bits, depths, strict=True))
+
+    def _limited(self, first: Sequence[int], last: Sequence[int], together: bool = False) -> list[int]:
+        """Every FIFO as small as can be in turn: some first, some last, the others by what they can save.
+
+        together: many FIFOs are tried at once, and fewer where that goes wrong.
+        """
         for run in self._runs:
             run.restart()
         depths = list(self._most)
-        for k in first:
-            self._limit(k, depths)
+        self._limit(first, depths)
         apart = {*first, *last}
 
         def saved(k: int) -> int:
@@ -217,53 +222,86 @@ class _Sizer:
 
         queue = [(saved(k), k) for k in self._free if k not in apart]
         heapq.heapify(queue)
+        chosen: list[int] = []
+        many = 1
         while queue:
             _, k = heapq.heappop(queue)
             now = saved(k)  # less than before, as other FIFOs have been limited since
             if queue and now > queue[0][0]:
                 heapq.heappush(queue, (now, k))
-            elif now:
-                self._limit(k, depths)
-            # else: no FIFO that is left can save anything
-        for k in last:
-            self._limit(k, depths)
+                continue
+            chosen.append(k)
+            if len(chosen) == many or not queue:
+                fits = self._limit(chosen, depths)
+                if together:
+                    many = 2 * many if fits else max(1, many // 2)
+                chosen = []
+        self._limit(last, depths)
         return depths
+
+    def _held(self) -> list[int]:
+        """What every FIFO holds when all tokens move at the last moment."""
+        held = [1] * len(self._most)
+        for run in self._runs:
+            sent, taken = run.split(run.promised())
+            for k in self._free:
+                if len(sent[k]):
+                    inside = np.searchsorted(sent[k], taken[k], side="right") - np.arange(len(sent[k]))
+                    held[k] = max(held[k], int(inside.max()))
+        return held
 
     def _least(self, k: int) -> int:
         return max(run.least_depth(k) for run in self._runs)
 
-    def _limit(self, k: int, depths: list[int]) -> None:
-        low, high = self._least(k), depths[k]
-        trial = low  # fits more often than not
-        while low < high:
-            if self._fits(k, trial):
-                high = trial
-            else:
-                low = trial + 1
-            trial = (low + high) // 2
-        depths[k] = high
-        if self._strategy == "conservative" and high < self._most[k]:
-            for run, finish in zip(self._runs, self._finishes, strict=True):
-                run.postpone(finish, k)
+    def _limit(self, fifos: Sequence[int], depths: list[int]) -> bool:
+        """Limit each to the smallest depth with which all runs keep their promises.
 
-    def _fits(self, k: int, depth: int) -> bool:
-        """Limit a FIFO if all runs keep their promises."""
-        before = int(self._runs[0].depth[k])
+        Whether these are the least ones that each FIFO could have alone.
+        """
+        least = {k: low for k in fifos if (low := self._least(k)) < depths[k]}
+        if not least:
+            return True
+        if fits := self._fits(least):
+            for k, depth in least.items():
+                depths[k] = depth
+        elif len(least) > 1:
+            half = len(least) // 2
+            self._limit([*least][:half], depths)
+            self._limit([*least][half:], depths)
+            return False
+        else:
+            ((k, low),) = least.items()
+            low += 1
+            while low < depths[k]:
+                trial = (low + depths[k]) // 2
+                if self._fits({k: trial}):
+                    depths[k] = trial
+                else:
+                    low = trial + 1
+        for run in self._runs:
+            run.postpone(least)
+        return fits
+
+    def _fits(self, depths: Mapping[int, int]) -> bool:
+        """Limit some FIFOs if all runs keep their promises."""
+        before = {k: int(self._runs[0].depth[k]) for k in depths}
         for i, run in enumerate(self._runs):
-            run.limit(k, depth)
+            for k, depth in depths.items():
+                run.limit(k, depth)
             if not run.settle():
                 for other in self._runs[:i]:
                     other.revert()
                 for other in self._runs[: i + 1]:
-                    other.depth[k] = before
+                    for k, depth in before.items():
+                        other.depth[k] = depth
                 return False
         return True
 
 
-def _promise_own_rates(
+def _own_rates(
     run: Run, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
-) -> None:
-    """The latest times of a run: those of nodes at their own rates, or what given depths force on them."""
+) -> np.ndarray:
+    """When each group of events is done by nodes at their own rates, or as given depths force them."""
     place = {name: i for i, name in enumerate(nodes)}
     inner = [
         (place[stream.source], place[stream.target], stream, latency)
@@ -275,14 +313,10 @@ def _promise_own_rates(
         and place[stream.source] < place[stream.target]
     ]
     starts = _starts(len(place), inner)
-    own = []
-    for end, curve in (("source", "produced"), ("target", "consumed")):
-        for stream in streams:
-            if stream is not None:
-                name = getattr(stream, end)
-                own.append(getattr(stream, curve) + (0 if name is None else starts[place[name]]))
-    total = 2 * run.tokens
-    np.maximum(np.concatenate(own), run.times[:total], out=run.latest, casting="unsafe")
+    own = run.group_cycle + starts[run.group_node]
+    moved = np.zeros(len(own), np.int64)
+    np.maximum.at(moved, run.group[run.group >= 0], run.times[: 2 * run.tokens][run.group >= 0])
+    return np.maximum(own, moved)
 
 
 def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int]]) -> np.ndarray:

@@ -7,7 +7,6 @@ nothing moves, nodes that wait for one another stand in a cycle.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from streamgen.errors import GraphError
 from streamgen.fifo.curves import Stream
 
 __all__ = ["Wait", "cycle_of_waits", "deadlock"]
@@ -52,17 +51,13 @@ def cycle_of_waits(waits: Iterable[Wait]) -> list[Wait]:
     return []
 
 
-def deadlock(nodes: Sequence[str], streams: Sequence[Stream | None]) -> None:
-    """GraphError names the cycle of waits when a run cannot end with the depths that streams have.
+def deadlock(nodes: Sequence[str], streams: Sequence[Stream | None]) -> str:
+    """What to say of a run that cannot end with the depths that its streams have: the cycle of waits.
 
-    Whether it can does not depend on time: every node goes on as far as tokens and room allow.
+    Who waits at last does not depend on time: every node goes on as far as tokens and room allow.
     """
-    waits = _blocked(nodes, [stream for stream in streams if stream is not None])
-    if waits:
-        cycle = cycle_of_waits(waits)
-        raise GraphError(
-            "the depths given let nodes wait for one another for ever: " + "; ".join(map(str, cycle))
-        )
+    cycle = cycle_of_waits(_blocked(nodes, [stream for stream in streams if stream is not None]))
+    return "the depths given let nodes wait for one another for ever: " + "; ".join(map(str, cycle))
 
 
 def _blocked(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Wait]:
