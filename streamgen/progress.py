@@ -14,6 +14,6 @@ def terminal_progress() -> Progress:
 
     def tell(message: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
+            print(f"\033[K{message}\r", end="", file=sys.stderr, flush=True)
 
     return tell

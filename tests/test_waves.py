@@ -1,4 +1,4 @@
-"""Waves read back: signals by their names in the Verilog, cycles as nanoseconds, tokens as golden has them."""
+"""Waves read back: signals by their names in the Verilog, cycles as nanoseconds, tokens as golden's."""
 
 from pathlib import Path
 
@@ -63,9 +63,10 @@ def test_window(accelerator: Accelerator, tmp_path: Path) -> None:
     assert accelerator.probed is not None and accelerator.probed.difference is None
     assert sorted(file.name for file in tmp_path.iterdir()) == ["all.fst", "part.fst"]
     whole, window = signals(tmp_path / "all.fst"), signals(part)
-    assert window["tiny.ap_clk"].tv == [(500 * k, k % 2) for k in range(400, 522)]
-    names = [name for name in window if name.startswith("tiny.fifo_") and name in whole]
-    assert len(names) > 100
+    assert list(window["tiny.ap_clk"].tv) == [(500 * k, k % 2) for k in range(400, 522)]
+    # payloads keep what an earlier run left there
+    names = [name for name in window if name.startswith("tiny.fifo_") and name.endswith(("valid", "ready"))]
+    assert len(names) == 4 * len(accelerator.graph.edges)
     changing = 0
     for name in names:
         one, two = whole[name].signal, window[name].signal
