@@ -1,14 +1,16 @@
 """From a torch module, or a graph built by hand, to an accelerator that can be written and run.
 
-compile: frontend -> quantise weights -> explore -> lower -> forks -> converters -> FIFO depths -> emit
+compile: frontend -> quantise weights -> groups, and of each:
+    explore -> lower -> forks -> converters -> FIFO depths -> emit
 assemble: the same from a graph of kernels on
 """
 
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,29 +18,31 @@ import numpy as np
 
 from streamgen import golden
 from streamgen.config import CompileConfig
-from streamgen.converters import PingPongParams
 from streamgen.debugging import Debugging
 from streamgen.emit import Design, emit
-from streamgen.explore import explore, predict
+from streamgen.errors import GraphError
+from streamgen.explore import predict
+from streamgen.explore.fusion import FusedGroup
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import load_program, save_program
-from streamgen.itensor import infer_converter
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
-from streamgen.manifest import Buffer, Manifest, StatusBlock
+from streamgen.grouping import group_graph, group_network
+from streamgen.lower import finish, quantise_weights
+from streamgen.manifest import Buffer, Manifest
 from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
 from streamgen.progress import Progress, terminal_progress
-from streamgen.report import FifoReport, KernelReport, Notes, Report, ResourceReport
-from streamgen.runtime.execution import Execution
+from streamgen.report import Notes, Report
+from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
+from streamgen.runtime.execution import Compute
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
+from streamgen.summary import group_report, intermediate_memory
 from streamgen.waves import Waves
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Accelerator", "assemble", "compile", "load"]
+__all__ = ["Accelerator", "Group", "assemble", "compile", "load"]
 
 _NOTES = "notes.json"
 
@@ -66,91 +70,136 @@ def compile(
     network = import_module(module, example_inputs)
     tell("quantising the weights")
     weights = quantise_weights(network, config)
-    tell("choosing lanes and columns")
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
-    plan = explore(layer_shapes(network, weights), config, rate)
-    largest = -(-config.max_tokens // plan.token_lanes)
-
-    def build(tiles: int) -> Graph:
-        return lower_network(network, weights, plan, config, rate, tiles)
-
-    tell("kernels, converters, FIFO depths")
-    program, schedules = finish(build, plan.token_lanes, largest, config.sizing)
-    tell("Verilog")
-    design = emit(program, config, max_tokens=config.max_tokens)
+    tell("choosing groups, lanes and columns")
+    groups = []
+    for part, fused in group_network(network, weights, config, rate):
+        tell(f"{part.config.name}: kernels, converters, FIFO depths")
+        program, schedules = finish(part.graph, part.plan.token_lanes, part.largest, config.sizing)
+        tell(f"{part.config.name}: Verilog")
+        design = emit(program, part.config, max_tokens=config.max_tokens)
+        corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
+        cycles = {tokens: one.finish for tokens, one in zip(corners, schedules, strict=False)}
+        groups.append(Group(program, _notes(fused, design, cycles, part.plan.reasons), design))
+        tensors = part.boundary.tensors
     tell("")
-    corners = (largest * plan.token_lanes, plan.token_lanes)[: len(schedules)]
-    cycles = {tokens: schedule.finish for tokens, schedule in zip(corners, schedules, strict=True)}
-    notes = Notes(choices=plan.reasons, scheduled_cycles=cycles, resources=design.resources)
-    return Accelerator(design, program, notes)
+    inputs = (tensors[value.name] for value in network.inputs)
+    return Accelerator(
+        groups, _chain(config.name, groups, inputs, (tensors[name] for name in network.outputs))
+    )
 
 
 def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator":
     """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
-    depths are added. GraphError names what breaks a law."""
+    depths are added. Of `config` name, converter_bits, clock_mhz and sizing matter. GraphError names what
+    breaks a law, BudgetError kernels whose own converters are too large."""
     config = config or CompileConfig(name=graph.name)
-    program, schedules = finish(lambda _: graph, 1, 1, config.sizing)
-    fixed = Program(program.graph)
-    design = emit(fixed, config, max_tokens=1)
-    notes = Notes(choices=(), scheduled_cycles={1: schedules[0].finish}, resources=design.resources)
-    return Accelerator(design, fixed, notes)
+    groups = []
+    for part, fused in group_graph(graph, config):
+        program, schedules = finish(lambda _, part=part: part, 1, 1, config.sizing)  # type: ignore[misc]
+        fixed = Program(program.graph)
+        design = emit(fixed, replace(config, name=part.name), max_tokens=1)
+        groups.append(Group(fixed, _notes(fused, design, {1: schedules[0].finish}), design))
+    inputs, outputs = ((t.name for t in graph.tensors if t.role == role) for role in ("input", "output"))
+    return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 
 
 def load(folder: str | Path) -> "Accelerator":
     """The accelerator that `Accelerator.write` wrote. ValueError or GraphError for a folder that is none."""
     place = Path(folder).resolve()
-    program = load_program(place)
-    try:
-        notes = Notes.from_json((place / _NOTES).read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{place / _NOTES} cannot be read: {error}") from error
-    accelerator = Accelerator(None, program, notes, folder=place)
-    accelerator._running()  # reads the manifest
+    chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
+    groups = []
+    for part in [place] if chain is None else [place / name for name in chain.folders]:
+        program = load_program(part)
+        try:
+            notes = Notes.from_json((part / _NOTES).read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{part / _NOTES} cannot be read: {error}") from error
+        groups.append(Group(program, notes))
+    accelerator = Accelerator(groups, chain, folder=place)
+    accelerator._running()  # reads the manifests
     return accelerator
 
 
-class Accelerator:
-    """A design with its golden model; runs on the simulated device.
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One accelerator of those that run one after the other. design: None when it is written already."""
 
-    `graph` is the finished graph of the largest run.
+    program: Program
+    notes: Notes
+    design: Design | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The finished graph of the largest run."""
+        return self.program.graph
+
+    def write(self, folder: Path, written: Path | None) -> None:
+        """Write all files into an existing folder, or copy them from where they are written."""
+        if self.design is None:
+            assert written is not None
+            for file in written.iterdir():
+                if file.is_file():
+                    shutil.copyfile(file, folder / file.name)
+            return
+        for name, content in self.design.files().items():
+            (folder / name).write_bytes(content)
+        save_program(self.program, folder)
+        (folder / _NOTES).write_text(self.notes.to_json())
+
+    def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
+        """Outputs by name of a run of so many token tiles, in numpy."""
+        outputs, _ = golden.run(self.program.at(tiles), arrays)
+        return outputs
+
+
+class Accelerator:
+    """Designs with their golden models; runs on the simulated device.
+
+    `groups` run one after the other; one, unless their converters are over the budget. chain: how they
+    follow one another, for several.
     """
 
-    def __init__(
-        self, design: Design | None, program: Program, notes: Notes, *, folder: Path | None = None
-    ) -> None:
-        self._design, self._program, self._notes, self._folder = design, program, notes, folder
-        self._execution: Execution | None = None
+    def __init__(self, groups: Sequence[Group], chain: Chain | None, *, folder: Path | None = None) -> None:
+        self.groups = tuple(groups)
+        self._chain, self._folder = chain, folder
+        self._execution: ChainExecution | None = None
         self._opened: tuple[MemoryModel | None, tuple[Instruments, ...]] | None = None
         self.probed: ProbeReport | None = None
         """What the last call of `run` has compared with golden; None when it was not asked to."""
 
     @property
     def graph(self) -> Graph:
-        """The finished graph of the largest run."""
-        return self._program.graph
+        """The finished graph of the largest run. GraphError when there are several groups."""
+        return self._only().graph
 
     @property
     def manifest(self) -> Manifest:
-        """What the host knows of the design."""
-        return self._design.manifest if self._design is not None else self._running().manifest
+        """What the host knows of the design. GraphError when there are several groups."""
+        self._only()
+        return self.manifests[0]
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """What the host knows of each design."""
-        return (self.manifest,)
+        """What the host knows of each group."""
+        designs = [group.design for group in self.groups if group.design is not None]
+        if len(designs) == len(self.groups):
+            return tuple(design.manifest for design in designs)
+        return tuple(group.manifest for group in self._running().groups)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
         """What `run` takes, in order: name, shape, itensor."""
-        return tuple(self._running().buffers("input"))
+        return self._running().inputs
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
         """What `run` returns, in order."""
-        return tuple(self._running().buffers("output"))
+        return self._running().outputs
 
     def write(self, folder: str | Path) -> Path:
-        """Write Verilog, manifest, packed weights and golden model into a new folder; returns it.
+        """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
+        groups have a folder each, and `chain.json` says in which order they run.
 
         FileExistsError when the folder exists and is not empty; OSError when it cannot be written. Either
         everything is written or nothing is left.
@@ -199,13 +248,15 @@ class Accelerator:
         DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
         starts from a reset.
         """
-        debugging = Debugging(probe, waves, [self.manifest], progress)
         execution = self._running()
+        manifests = [group.manifest for group in execution.groups]
+        debugging = Debugging(probe, waves, manifests, progress)
         if (memory, debugging.instruments) != self._opened:
             execution.close()
             self._opened = memory, debugging.instruments
-        execution.open_device = debugging.opener(memory)
-        execution.observer = debugging.observer(self._program, execution.manifest)
+        for group, running in zip(self.groups, execution.groups, strict=True):
+            running.open_device = debugging.opener(memory)
+            running.observer = debugging.observer(group.program, running.manifest)
         try:
             outputs = execution.run(*map(_array, inputs), timeout=timeout)
             debugging.check()
@@ -215,13 +266,8 @@ class Accelerator:
 
     def golden(self, *inputs: Any) -> Any:
         """What `run` must return, bit for bit, computed in numpy from the program, not from the RTL."""
-        execution = self._running()
-
-        def compute(arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
-            outputs, _ = golden.run(self._program.at(tiles), arrays)
-            return outputs
-
-        outputs = execution.evaluate(compute, *map(_array, inputs))
+        computes: list[Compute] = [group.golden for group in self.groups]
+        outputs = self._running().evaluate(computes, *map(_array, inputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def predict(self, tokens: int) -> int:
@@ -231,70 +277,48 @@ class Accelerator:
         """
         if tokens < 1:
             raise ValueError(f"tokens is {tokens}; at least 1 is needed")
-        manifest = self.manifest
-        control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
-        full, rest = divmod(tokens, manifest.max_tokens)
         total = 0
-        for passes, count in ((full, manifest.max_tokens), (1, rest)):
-            if passes and count:
-                graph = self._program.at(-(-count // manifest.tokens_per_tile))
-                total += passes * predict(graph, manifest.program, manifest.memory, control)
+        for group, manifest in zip(self.groups, self.manifests, strict=True):
+            control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
+            full, rest = divmod(tokens, manifest.max_tokens)
+            for passes, count in ((full, manifest.max_tokens), (1, rest)):
+                if passes and count:
+                    graph = group.program.at(-(-count // manifest.tokens_per_tile))
+                    total += passes * predict(graph, manifest.program, manifest.memory, control)
         return total
 
     def report(self) -> Report:
-        """Resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
-        statuses = [] if self._execution is None else self._execution.statuses
-        manifest, graph, notes = self.manifest, self.graph, self._notes
-        counted = _counted(manifest, statuses)
-        columns = [n.params for n in graph.nodes if isinstance(n.params, ColumnParams)]
-        total = sum(status.cycles for status in statuses)
-        fifos = tuple(
-            FifoReport(
-                name=edge.name,
-                bits=_bits(graph, edge),
-                depth=edge.depth or 0,
-                greatest=counted.get((edge.name, "level")),
-            )
-            for edge in graph.edges
-        )
-        kernels = tuple(
-            KernelReport(
-                name=node.name,
-                kind=type(node.params).__name__.removesuffix("Params"),
-                busy=(busy := counted[node.name, "busy"]),
-                stalled=(stalled := counted[node.name, "stalled"]),
-                idle=total - busy - stalled,
-            )
-            for node in graph.nodes
-            if (node.name, "busy") in counted
-        )
+        """Groups, resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
+        manifests = self.manifests
+        running = None if self._execution is None else self._execution.groups
         return Report(
-            name=manifest.top,
-            clock_mhz=manifest.clock_mhz,
-            multipliers=sum(c.n_lanes * c.t_lanes * 32 for c in columns),
-            choices=notes.choices,
-            resources=ResourceReport(parts=notes.resources, available=U55C.resources),
-            fifos=fifos,
-            passes=tuple(status.cycles for status in statuses),
-            kernels=kernels,
-            converter_bits=_converter_bits(graph),
-            scheduled_cycles=notes.scheduled_cycles,
+            name=manifests[0].top if self._chain is None else self._chain.name,
+            clock_mhz=manifests[0].clock_mhz,
+            groups=tuple(
+                group_report(group.graph, manifest, group.notes, running[i].statuses if running else ())
+                for i, (group, manifest) in enumerate(zip(self.groups, manifests, strict=True))
+            ),
+            memory=intermediate_memory([group.graph for group in self.groups]),
         )
 
     def _fill(self, folder: Path) -> None:
-        """Write all files of the design, or copy them from where they are."""
-        if self._design is not None:
-            for name, content in self._design.files().items():
-                (folder / name).write_bytes(content)
-            save_program(self._program, folder)
-            (folder / _NOTES).write_text(self._notes.to_json())
+        """Write all files of the groups, or copy them from where they are."""
+        if self._chain is None:
+            self.groups[0].write(folder, self._folder)
             return
-        assert self._folder is not None
-        for file in self._folder.iterdir():
-            if file.is_file():
-                shutil.copyfile(file, folder / file.name)
+        for group, name in zip(self.groups, self._chain.folders, strict=True):
+            (folder / name).mkdir()
+            group.write(folder / name, None if self._folder is None else self._folder / name)
+        (folder / CHAIN_FILE).write_text(self._chain.to_json())
 
-    def _running(self) -> Execution:
+    def _only(self) -> Group:
+        if len(self.groups) > 1:
+            raise GraphError(
+                f"there are {len(self.groups)} groups; take the graph or the manifest of one of them"
+            )
+        return self.groups[0]
+
+    def _running(self) -> ChainExecution:
         """The written design, ready to run; written to a folder that lives as long as this object if the
         user gave none."""
         if self._folder is None:
@@ -303,7 +327,7 @@ class Accelerator:
             self.write(place)
         assert self._folder is not None
         if self._execution is None:
-            self._execution = Execution(self._folder)
+            self._execution = ChainExecution(self._folder)
         return self._execution
 
     def _close(self) -> None:
@@ -317,27 +341,22 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 
-def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
-    """Counters over all passes: sums, and for levels the greatest."""
-    found: dict[tuple[str, str], int] = {}
-    for status in statuses:
-        for counter, value in zip(manifest.counters, status.counters, strict=True):
-            key = (counter.name, counter.kind)
-            if counter.kind == "level":
-                found[key] = max(found.get(key, 0), value & 0xFFFF)
-            else:
-                found[key] = found.get(key, 0) + value
-    return found
+def _notes(
+    fused: FusedGroup, design: Design, cycles: Mapping[int, int], choices: tuple[str, ...] = ()
+) -> Notes:
+    return Notes(
+        units=fused.units,
+        ended=fused.ended,
+        converter_budget=fused.budget,
+        choices=choices,
+        scheduled_cycles=cycles,
+        resources=design.resources,
+    )
 
 
-def _bits(graph: Graph, edge: Any) -> int:
-    return next(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
-
-
-def _converter_bits(graph: Graph) -> int:
-    total = 0
-    for node in graph.nodes:
-        if isinstance(node.params, PingPongParams):
-            converter = infer_converter(node.params.source, node.params.target)
-            total += 0 if converter is None else converter.bits
-    return total
+def _chain(name: str, groups: Sequence[Group], inputs: Iterable[str], outputs: Iterable[str]) -> Chain | None:
+    """How several groups follow one another."""
+    if len(groups) == 1:
+        return None
+    folders = tuple(f"group_{i}" for i in range(len(groups)))
+    return Chain(name=name, folders=folders, inputs=tuple(inputs), outputs=tuple(outputs))

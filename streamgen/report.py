@@ -1,9 +1,12 @@
-"""What an accelerator is and how its last run went, as values and as text."""
+"""What an accelerator is and how its last run went, as values and as text.
+
+An accelerator is one group or several, which run one after the other; each has a report of its own.
+"""
 
 import dataclasses
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -11,14 +14,26 @@ from rich.table import Table
 
 from streamgen.cost import Resources
 
-__all__ = ["FifoReport", "KernelReport", "Notes", "Report", "ResourceReport"]
+__all__ = [
+    "FifoReport",
+    "GroupReport",
+    "IntermediateMemory",
+    "KernelReport",
+    "Notes",
+    "Report",
+    "ResourceReport",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """What only the compiler knows: its choices in words, the scheduled cycles by number of tokens, the
-    promised resources by kind of block."""
+    """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
+    converter bits, the choices in words, the scheduled cycles by number of tokens, the promised resources by
+    kind of block."""
 
+    units: tuple[str, ...]
+    ended: str
+    converter_budget: int
     choices: tuple[str, ...]
     scheduled_cycles: Mapping[int, int]
     resources: Mapping[str, Resources]
@@ -33,6 +48,9 @@ class Notes:
         value = json.loads(text)
         try:
             return cls(
+                units=tuple(value["units"]),
+                ended=value["ended"],
+                converter_budget=value["converter_budget"],
                 choices=tuple(value["choices"]),
                 scheduled_cycles={int(tokens): c for tokens, c in value["scheduled_cycles"].items()},
                 resources={block: Resources(**r) for block, r in value["resources"].items()},
@@ -76,45 +94,66 @@ class ResourceReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """Everything that `Accelerator.report()` knows; `str()` prints it as tables.
+class IntermediateMemory:
+    """Bits for what kernels hand to one another, in the largest run.
 
-    passes: cycles of each pass of the last `run`; none before the first. scheduled_cycles: by number of
-    tokens, what a pass takes in the schedule that sized the FIFOs, where nothing waits for memory.
+    unfused: every intermediate tensor whole, as if each kernel wrote to memory. converters, fifos: what is
+    built in the place of that, for constants and inputs too. stored: tensors between groups, whole.
+    """
+
+    unfused: int
+    converters: int
+    fifos: int
+    stored: int
+
+    @property
+    def fused(self) -> int:
+        """Bits of everything in the place of whole tensors."""
+        return self.converters + self.fifos + self.stored
+
+    def __str__(self) -> str:
+        share = f", {100 * self.fused / self.unfused:.1f} %" if self.unfused else ""
+        stored = f" + {self.stored} of tensors between groups" if self.stored else ""
+        return (
+            f"intermediate memory: {self.fused} bits ({self.converters} of converters + {self.fifos} of FIFOs"
+            f"{stored}) against {self.unfused} with every tensor whole{share}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One accelerator.
+
+    units: what it computes. ended: why it holds no more. passes: cycles of each pass of the last run; none
+    before the first. scheduled_cycles: by number of tokens, what a pass takes in the schedule that sized the
+    FIFOs, where nothing waits for memory.
     """
 
     name: str
-    clock_mhz: float
+    units: tuple[str, ...]
+    ended: str
+    converter_bits: int
+    converter_budget: int
     multipliers: int
     choices: tuple[str, ...]
     resources: ResourceReport
     fifos: tuple[FifoReport, ...]
     passes: tuple[int, ...] = ()
     kernels: tuple[KernelReport, ...] = ()
-    converter_bits: int = 0
     scheduled_cycles: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def cycles(self) -> int | None:
-        """Cycles of the last run over all its passes; None before the first run."""
-        return sum(self.passes) if self.passes else None
-
-    def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=110)
-        console.print(f"{self.name}: {self.multipliers} multipliers, {self.clock_mhz:g} MHz", highlight=False)
+    def lines(self) -> Iterator[str | Table]:
+        """What a report prints of it."""
+        yield f"{self.name}: {self.multipliers} multipliers"
+        yield f"layout converters hold {self.converter_bits} of {self.converter_budget} bits"
         for tokens, cycles in self.scheduled_cycles.items():
-            console.print(f"schedule of {tokens} tokens: {cycles} cycles", highlight=False)
+            yield f"schedule of {tokens} tokens: {cycles} cycles"
         for choice in self.choices:
-            console.print(f"  {choice}", highlight=False)
-        if self.passes:
-            console.print(f"last run: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
+            yield f"  {choice}"
         if self.kernels:
-            console.print(self._kernel_table())
-        console.print(self._fifo_table())
-        console.print(f"layout converters hold {self.converter_bits} bits", highlight=False)
-        console.print(self._resource_table())
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue()
+            yield self._kernel_table()
+        yield self._fifo_table()
+        yield self._resource_table()
 
     def _kernel_table(self) -> Table:
         table = Table("kernel", "kind", "busy", "stalled", "idle", "busy %")
@@ -146,4 +185,60 @@ class Report:
             for n in names
         )
         table.add_row("share", *used)
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that `Accelerator.report()` knows; `str()` prints it as tables."""
+
+    name: str
+    clock_mhz: float
+    groups: tuple[GroupReport, ...]
+    memory: IntermediateMemory
+
+    @property
+    def multipliers(self) -> int:
+        """Multipliers of the group that has most."""
+        return max(group.multipliers for group in self.groups)
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """Cycles of each pass of the last run, over all groups; none before the first run."""
+        return tuple(map(sum, zip(*(group.passes for group in self.groups), strict=True)))
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles of the last run over all its passes; None before the first run."""
+        return sum(self.passes) if self.passes else None
+
+    @property
+    def kernels(self) -> tuple[KernelReport, ...]:
+        """Kernels of all groups."""
+        return tuple(kernel for group in self.groups for kernel in group.kernels)
+
+    @property
+    def fifos(self) -> tuple[FifoReport, ...]:
+        """FIFOs of all groups."""
+        return tuple(fifo for group in self.groups for fifo in group.fifos)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=110)
+        console.print(f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)", highlight=False)
+        if self.passes:
+            console.print(f"last run: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
+        console.print(str(self.memory), highlight=False)
+        if len(self.groups) > 1:
+            console.print(self._group_table())
+        for group in self.groups:
+            for part in group.lines():
+                console.print(part, highlight=False)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    def _group_table(self) -> Table:
+        table = Table("group", "computes", "converter bits", "cycles", "why it ended")
+        for g in self.groups:
+            cycles = str(sum(g.passes)) if g.passes else ""
+            table.add_row(g.name, ", ".join(g.units), str(g.converter_bits), cycles, g.ended)
         return table

@@ -13,7 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerators import SHARED_CHANNEL, Gated, Residual, Several, by_hand, compiled, same, tiny, values
+from accelerators import (
+    RESIDUAL,
+    SHARED_CHANNEL,
+    Gated,
+    Residual,
+    Several,
+    by_hand,
+    compiled,
+    same,
+    tiny,
+    values,
+)
 
 import streamgen
 from streamgen import formats, golden
@@ -32,9 +43,6 @@ from streamgen.report import Report
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 
-RESIDUAL = CompileConfig(
-    name="residual", max_tokens=3, multipliers=128, token_lanes=2, channels=2, prefetch_beats=64
-)
 SLOW = {
     "gated": (Gated, CompileConfig(max_tokens=5, multipliers=192, channels=4, prefetch_beats=64), (33,)),
     "gated, W8, normal FIFOs": (
@@ -240,13 +248,15 @@ def test_report(residual: Accelerator, tmp_path: Path) -> None:
     assert all(fifo.greatest is None for fifo in before.fifos)
     assert residual.report() == compiled_again  # nothing has run since it was written
     assert before.multipliers <= RESIDUAL.multipliers and before.name == "residual"
-    assert set(before.scheduled_cycles) == {2, 4} and before.choices
+    (group,) = before.groups
+    assert set(group.scheduled_cycles) == {2, 4} and group.choices and group.ended == "nothing is left"
     residual.run(values(3, 40), memory=MemoryModel(delays=10))
     residual.golden(values(3, 40))
     after = residual.report()
     _check(after)
     assert len(after.passes) == 1
-    assert replace(after, passes=(), kernels=(), fifos=before.fifos) == before
+    (ran,) = after.groups
+    assert replace(after, groups=(replace(ran, passes=(), kernels=(), fifos=before.fifos),)) == before
     text = str(after)
     for part in (f"{after.cycles} cycles in 1 pass(es)", "quantise_x", "U55C leaves", "down_column0.o_y"):
         assert part in text

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -248,9 +249,12 @@ def test_example_inputs_that_do_not_fit(example) -> None:
 
 
 def test_more_multipliers_than_the_budget() -> None:
+    """Two matmuls follow one another where one fits; a matmul that does not fit is refused."""
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    config = CompileConfig(max_tokens=1, multipliers=32)
+    assert len(streamgen.compile(module, torch.zeros(1, 8), config).groups) == 2
     with pytest.raises(BudgetError, match=r"at least 64 multipliers .* the budget is 32: 32 too few"):
-        streamgen.compile(module, torch.zeros(1, 8), CompileConfig(multipliers=32))
+        streamgen.compile(module, torch.zeros(1, 8), replace(config, max_tokens=2, token_lanes=2))
 
 
 def test_more_than_the_card_has(monkeypatch: pytest.MonkeyPatch) -> None:

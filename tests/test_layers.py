@@ -32,7 +32,7 @@ FLOORS: list[list[set[str]]] = [
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
-    [{"compiler", "debugging", "difference", "probe", "report", "waves", "cli"}],
+    [{"compiler", "debugging", "difference", "grouping", "probe", "report", "summary", "waves", "cli"}],
 ]
 APART = "runtime"
 

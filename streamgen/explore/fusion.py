@@ -41,10 +41,12 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedGroup:
-    """units: names, in topological order. converter_bits: of the group. ended: why it holds no more."""
+    """units: names, in topological order. converter_bits: of the group, at most `budget`. ended: why it holds
+    no more."""
 
     units: tuple[str, ...]
     converter_bits: int
+    budget: int
     ended: str
 
 
@@ -110,7 +112,12 @@ class _Fusion:
         whole = tuple(self._units)
         cuts = [whole] if self._fits(whole) else self._best()
         return tuple(
-            FusedGroup(units=members, converter_bits=self._bits(members), ended=self._ended(members, after))
+            FusedGroup(
+                units=members,
+                converter_bits=self._bits(members),
+                budget=self._budget,
+                ended=self._ended(members, after),
+            )
             for members, after in zip(cuts, [*cuts[1:], ()], strict=True)
         )
 

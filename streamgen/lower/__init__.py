@@ -1,13 +1,17 @@
 """From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
 
 from streamgen.lower.builder import GraphBuilder
+from streamgen.lower.memory import converter_bits, fifo_bits, unfused_bits
 from streamgen.lower.network import layer_shapes, lower_network, quantise_weights, tensor_names
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
-from streamgen.lower.split import sub_network
+from streamgen.lower.split import GraphParts, sub_network
 
 __all__ = [
     "GraphBuilder",
+    "GraphParts",
+    "converter_bits",
+    "fifo_bits",
     "finish",
     "insert_converters",
     "insert_forks",
@@ -18,4 +22,5 @@ __all__ = [
     "size_fifos",
     "sub_network",
     "tensor_names",
+    "unfused_bits",
 ]

@@ -1,0 +1,65 @@
+"""What intermediate tensors cost on the chip, and what they would cost whole.
+
+An intermediate tensor is what a kernel computes and another one reads. Unfused, each of them is stored
+whole, as if every kernel read and wrote memory. Fused, there are FIFOs and layout converters in their place.
+Loads, stores, forks, concatenations and converters move tensors and make none.
+"""
+
+from collections.abc import Collection
+
+from streamgen import formats
+from streamgen.converters import LayoutParams
+from streamgen.graph import Graph, Port
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.fork import ForkParams
+from streamgen.platform.dma import LoadParams, StoreParams
+
+__all__ = ["converter_bits", "fifo_bits", "unfused_bits"]
+
+
+def converter_bits(graph: Graph) -> int:
+    """Bits that the layout converters of a graph hold."""
+    return sum(node.params.bits for node in graph.nodes if isinstance(node.params, LayoutParams))
+
+
+def fifo_bits(graph: Graph) -> int:
+    """Bits of all FIFOs of a graph whose depths are known."""
+    return sum(
+        max(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
+        * (edge.depth or 0)
+        for edge in graph.edges
+    )
+
+
+def unfused_bits(graph: Graph, kept: Collection[str] = ()) -> int:
+    """Bits of all intermediate tensors, whole. kept: names of outputs that another group reads."""
+    makers = [
+        node
+        for node in graph.nodes
+        if not isinstance(node.params, LoadParams | StoreParams | ForkParams | ConcatParams | LayoutParams)
+    ]
+    stored = {tensor.node for tensor in graph.tensors if tensor.role == "output" and tensor.name not in kept}
+    return sum(
+        max(
+            formats.token_bits(it.dtype, it.shape)
+            for phase in range(graph.phases)
+            if (it := node.outputs(phase).get(name)) is not None
+        )
+        for node in makers
+        for name in node.output_ports
+        if _readers(graph, Port(node.name, name)) - stored
+    )
+
+
+def _readers(graph: Graph, port: Port) -> set[str]:
+    """Nodes that read a port, through those that only move tensors."""
+    found: set[str] = set()
+    for edge in graph.outputs_of(port.node):
+        if edge.source == port:
+            reader = graph.node(edge.target.node)
+            if isinstance(reader.params, ForkParams | ConcatParams | LayoutParams):
+                for name in reader.output_ports:
+                    found |= _readers(graph, Port(reader.name, name))
+            else:
+                found.add(reader.name)
+    return found

@@ -1,0 +1,89 @@
+"""From the graphs, manifests and status blocks of an accelerator to its report."""
+
+from collections.abc import Sequence
+
+from streamgen import formats
+from streamgen.graph import Edge, Graph
+from streamgen.kernels.matmul import ColumnParams
+from streamgen.lower import converter_bits, fifo_bits, unfused_bits
+from streamgen.manifest import Manifest, StatusBlock
+from streamgen.platform.u55c import U55C
+from streamgen.report import FifoReport, GroupReport, IntermediateMemory, KernelReport, Notes, ResourceReport
+
+__all__ = ["group_report", "intermediate_memory"]
+
+
+def group_report(
+    graph: Graph, manifest: Manifest, notes: Notes, statuses: Sequence[StatusBlock]
+) -> GroupReport:
+    """The report of one group. statuses: one for each pass of the last run."""
+    counted = _counted(manifest, statuses)
+    total = sum(status.cycles for status in statuses)
+    columns = [n.params for n in graph.nodes if isinstance(n.params, ColumnParams)]
+    return GroupReport(
+        name=manifest.top,
+        units=notes.units,
+        ended=notes.ended,
+        converter_bits=converter_bits(graph),
+        converter_budget=notes.converter_budget,
+        multipliers=sum(c.n_lanes * c.t_lanes * formats.MX_GROUP for c in columns),
+        choices=notes.choices,
+        resources=ResourceReport(parts=notes.resources, available=U55C.resources),
+        fifos=tuple(
+            FifoReport(
+                name=edge.name,
+                bits=_bits(graph, edge),
+                depth=edge.depth or 0,
+                greatest=counted.get((edge.name, "level")),
+            )
+            for edge in graph.edges
+        ),
+        passes=tuple(status.cycles for status in statuses),
+        kernels=tuple(
+            KernelReport(
+                name=node.name,
+                kind=type(node.params).__name__.removesuffix("Params"),
+                busy=(busy := counted[node.name, "busy"]),
+                stalled=(stalled := counted[node.name, "stalled"]),
+                idle=total - busy - stalled,
+            )
+            for node in graph.nodes
+            if (node.name, "busy") in counted
+        ),
+        scheduled_cycles=notes.scheduled_cycles,
+    )
+
+
+def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
+    """Of all groups together."""
+    read = {tensor.name for graph in graphs for tensor in graph.tensors if tensor.role == "input"}
+    between = [
+        (tensor.name, graph.tensor_itensor(tensor))
+        for graph in graphs
+        for tensor in graph.tensors
+        if tensor.role == "output" and tensor.name in read
+    ]
+    kept = {name for name, _ in between}
+    return IntermediateMemory(
+        unfused=sum(unfused_bits(graph, kept) for graph in graphs),
+        converters=sum(map(converter_bits, graphs)),
+        fifos=sum(map(fifo_bits, graphs)),
+        stored=sum(formats.token_bits(it.dtype, it.shape) for _, it in between),
+    )
+
+
+def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
+    """Counters over all passes: sums, and for levels the greatest."""
+    found: dict[tuple[str, str], int] = {}
+    for status in statuses:
+        for counter, value in zip(manifest.counters, status.counters, strict=True):
+            key = (counter.name, counter.kind)
+            if counter.kind == "level":
+                found[key] = max(found.get(key, 0), value & 0xFFFF)
+            else:
+                found[key] = found.get(key, 0) + value
+    return found
+
+
+def _bits(graph: Graph, edge: Edge) -> int:
+    return next(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
