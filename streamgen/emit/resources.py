@@ -13,7 +13,7 @@ from operator import add
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.converters import PingPongParams
+from streamgen.converters import LayoutParams
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place
 from streamgen.emit.top import TopParams
@@ -196,7 +196,7 @@ def _with_loads(top: TopParams, change: Callable[[LoadParams], LoadParams]) -> R
 
 def _without_buffers(top: TopParams) -> Resources:
     """All resources without FIFOs and layout converters."""
-    kept = (node for node in top.graph.nodes if not isinstance(node.params, PingPongParams))
+    kept = (node for node in top.graph.nodes if not isinstance(node.params, LayoutParams))
     return reduce(add, map(_cost, kept), top.shell)
 
 

@@ -8,15 +8,19 @@ A kernel that is not known here, a user's own say, has one clock that stands whi
 input; its ports move as its curves say.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import lru_cache, singledispatch
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from streamgen.contract import Bounds
-from streamgen.converters import PingPongParams
+from streamgen.converters import InPlaceParams, PingPongParams
+from streamgen.converters.layout import QUEUE_DEPTH
+from streamgen.converters.timing import Rules, Window, run
 from streamgen.formats import MX_GROUP
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -191,3 +195,28 @@ def _ping_pong(params: PingPongParams, bounds: Bounds, ports: Ports) -> dict[str
     asked = paced(asked.reshape(-1), np.arange(windows * reads, dtype=np.int64) * read)
     o = np.maximum(asked + params.latency, ports.room["o"])
     return {"i": taken, "o": paced(o, np.arange(len(o), dtype=np.int64)), "asked": asked}
+
+
+@node_times.register
+def _in_place(params: InPlaceParams, bounds: Bounds, ports: Ports) -> dict[str, np.ndarray]:
+    """A window fills the places that the one before leaves."""
+    trips = params.trips(bounds)
+    rules = _rules(params, tuple(trips.items()))
+    windows = prod(trip for name, trip in trips.items() if name.startswith("shared"))
+    write, read = (prod(side.pieces) for side in (params.banking.source, params.banking.target))
+    tokens = windows * len(rules.completes) // read
+    offered = np.repeat(ports.arrived["i"] - ports.start, write).reshape(windows, -1)
+    room = np.repeat(ports.held("o", tokens, QUEUE_DEPTH) + 1 - ports.start, read).reshape(windows, -1)
+    recent: deque[Window] = deque(maxlen=rules.memory)
+    taken, sent = [], []
+    for window in range(windows):
+        recent.append(run(rules, list(recent), offered[window], room[window]))
+        taken.append(recent[-1].write_steps[write - 1 :: write])
+        sent.append(recent[-1].reads[read - 1 :: read])
+    o = np.maximum(np.concatenate(sent) + ports.start + params.latency, ports.room["o"])
+    return {"i": np.concatenate(taken) + ports.start, "o": paced(o, np.arange(tokens, dtype=np.int64))}
+
+
+@lru_cache(maxsize=256)
+def _rules(params: InPlaceParams, trips: tuple[tuple[str, int], ...]) -> Rules:
+    return params.rules(dict(trips))

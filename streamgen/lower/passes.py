@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamgen.converters import PingPongParams
+from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
@@ -82,7 +82,7 @@ def insert_converters(graph: Graph, largest: Graph | None = None) -> Graph:
                 key=lambda st: st[1].token_count,
             )
             try:
-                params = PingPongParams(source=source, target=target)
+                params = choose_converter(source, target)
             except ValueError as error:
                 raise GraphError(
                     f"edge {edge.name} of graph {graph.name!r} needs a converter: {error}"

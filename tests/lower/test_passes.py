@@ -8,7 +8,7 @@ from networks import Compiled, linear, network, random_network
 from self_timed import finish as self_timed
 
 from streamgen.config import CompileConfig
-from streamgen.converters import PingPongParams
+from streamgen.converters import LayoutParams, choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy
 from streamgen.graph import Edge, Graph, Node, Port
@@ -86,8 +86,8 @@ def test_converters_stand_where_orders_differ() -> None:
         "convert_store_z_i",
         "store_z",
     ]
-    assert graph.node("convert_y_i").params == PingPongParams(source=ROWS, target=COLUMNS)
-    assert graph.node("convert_store_z_i").params == PingPongParams(source=COLUMNS, target=ROWS)
+    assert graph.node("convert_y_i").params == choose_converter(ROWS, COLUMNS)
+    assert graph.node("convert_store_z_i").params == choose_converter(COLUMNS, ROWS)
     assert insert_converters(graph) == graph
 
 
@@ -159,7 +159,7 @@ def test_forks_and_converters_of_networks_are_needed(compiled: list[Compiled]) -
         for node in graph.nodes:
             if isinstance(node.params, ForkParams):
                 assert node.params.ways > 1
-            if isinstance(node.params, PingPongParams):
+            if isinstance(node.params, LayoutParams):
                 assert not same_stream(node.params.source, node.params.target)
 
 
