@@ -24,7 +24,7 @@ class Bursts:
     """Bursts on the address stream `a` are legal, and together exactly what the commands ask for.
 
     fresh: a burst is offered that was not offered before; beats: how many beats it has, else 0.
-    left: beats of the command before this burst; left_after, address_after: what comes after this burst.
+    left, address: beats of the command and address before this burst; left_after, address_after: behind it.
     """
 
     def __init__(self, t: Theorem, command: Any, a: Any, greatest: int) -> None:
@@ -35,7 +35,7 @@ class Bursts:
         self.fresh = Signal(name="fresh")
         self.beats = Signal(range(MAX_BURST + 1), name="beats")
         self.left = Signal(32, name="left")
-        address = Signal(64, name="next_address")
+        self.address = address = Signal(64, name="next_address")
         length = a.payload.length + 1
         t.m.d.sync += old.eq(a.valid & ~a.ready)
         t.m.d.comb += [self.fresh.eq(a.valid & ~old), self.beats.eq(Mux(self.fresh, length, 0))]

@@ -95,4 +95,4 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name: str) -> None:
-    check_found(lambda: theorem(depth=4, burst=2), ReadClient.elaborate, *FAULTS[name])
+    check_found(lambda: theorem(depth=4, burst=2), ReadClient.elaborate, *FAULTS[name], steps=1)
