@@ -11,7 +11,7 @@ import torch
 from random_modules import RandomModule, random_config
 
 import streamgen
-from streamgen.converters import PingPongParams
+from streamgen.converters import PingPongParams, choose_converter
 from streamgen.cost import Curve
 from streamgen.explore.kernel_times import NONE, Ports, node_times
 from streamgen.itensor import ITensor, infer_converter
@@ -117,8 +117,35 @@ def test_recurrences_without_waits_are_the_curves(name: str) -> None:
     _holds_curves(*KERNELS[name])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_recurrences_of_converters_are_the_curves(seed: int) -> None:
+PAIRS = {
+    "activations": (
+        ITensor((1, 32), "mxi8s", (8, 5), (1, 32), ((0,), (1,))),
+        ITensor((2, 32), "mxi8s", (3, 4, 5), (1, 2, 32), ((1,), (2,))),
+    ),
+    "panels of weights": (
+        ITensor((4, 32), "i4", (6, 5), (4, 32), ((0,), (1,))),
+        ITensor((4, 32), "i4", (6, 3, 5), (4, 1, 32), ((0,), (2,))),
+    ),
+    "tiles to rows": (
+        ITensor((1, 4), "f24", (6, 4, 2, 2), (8, 2, 1, 4), ((1, 2), (0, 3))),
+        ITensor((1, 16), "f24", (8, 3), (1, 16), ((0,), (1,))),
+    ),
+    "wide to narrow": (
+        ITensor((1, 8), "f24", (4, 3), (1, 8), ((0,), (1,))),
+        ITensor((1, 2), "f24", (4, 3, 4), (1, 8, 2), ((0,), (1, 2))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_recurrences_of_converters_are_the_curves(name: str) -> None:
+    source, target = PAIRS[name]
+    for params in {PingPongParams(source=source, target=target), choose_converter(source, target)}:
+        _holds_curves(params, {"source": source, "target": target})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_recurrences_of_random_converters_are_the_curves(seed: int) -> None:
     rng = random.Random(seed)
     while infer_converter(*(pair := random_pair(rng))) is None:
         pass
