@@ -65,9 +65,8 @@ def main() -> None:
             depths = size(nodes, [streams], strategy).depths
             seconds = time.perf_counter() - start
             bits = sum(s.bits * d for s, d in zip(streams, depths, strict=True))
-            print(
-                f"{len(streams):6} {len(nodes):6} {strategy:>12} {seconds:8.2f} {bound:6.1f} {bits:12,} {soon:12,}"
-            )
+            graph = f"{len(streams):6} {len(nodes):6} {strategy:>12}"
+            print(f"{graph} {seconds:8.2f} {bound:6.1f} {bits:12,} {soon:12,}")
 
 
 if __name__ == "__main__":
