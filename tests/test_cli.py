@@ -272,3 +272,19 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # the other end is closed
         return b""
+
+
+def _examples() -> list[str]:
+    """Every command line that the documents and the help show."""
+    root = Path(__file__).parents[1]
+    texts = [(root / name).read_text() for name in ("README.md", "docs/guide.md", "examples/mlp.py")]
+    texts += [command.help or "" for command in (cli.streamgen, *cli.streamgen.commands.values())]
+    found = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
+    return sorted({line for line in found if re.match(r"streamgen (compile|simulate|report) ", line)})
+
+
+@pytest.mark.parametrize("line", _examples())
+def test_examples_are_command_lines(line: str) -> None:
+    _, name, *arguments = line.split()
+    with cli.streamgen.commands[name].make_context(name, arguments) as context:
+        assert (context.params["source"] is None) != (context.params["gguf"] is None)
