@@ -338,7 +338,11 @@ class Accelerator:
 
 def _array(value: Any) -> np.ndarray:
     """An array of what may be a torch tensor that wants gradients."""
-    return np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if hasattr(value, "detach"):
+        value = value.detach()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
+            value = value.float()
+    return np.asarray(value)
 
 
 def _notes(
@@ -351,6 +355,8 @@ def _notes(
         choices=choices,
         scheduled_cycles=cycles,
         resources=design.resources,
+        slrs=design.placement.used,
+        crossings=design.placement.crossings,
     )
 
 

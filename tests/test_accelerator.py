@@ -138,6 +138,12 @@ def test_kinds_of_inputs(residual: Accelerator, convert) -> None:
     )
 
 
+def test_bfloat16() -> None:
+    """A type that numpy does not have."""
+    x = torch.tensor(X).bfloat16()
+    assert same(tiny().golden(x), tiny().golden(x.float()))
+
+
 def test_hard_values(residual: Accelerator) -> None:
     """Zero rows, tiny and huge ones, rows of wide spread."""
     x = values(9, 40).astype(np.float64)
