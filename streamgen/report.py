@@ -29,7 +29,7 @@ __all__ = [
 class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
     converter bits, the choices in words, the scheduled cycles by number of tokens, the promised resources by
-    kind of block."""
+    kind of block and by SLR, the boundaries of SLRs that streams cross."""
 
     units: tuple[str, ...]
     ended: str
@@ -37,6 +37,8 @@ class Notes:
     choices: tuple[str, ...]
     scheduled_cycles: Mapping[int, int]
     resources: Mapping[str, Resources]
+    slrs: Mapping[str, Resources]
+    crossings: Mapping[str, int]
 
     def to_json(self) -> str:
         """Text that `from_json` turns back into equal notes."""
@@ -54,6 +56,8 @@ class Notes:
                 choices=tuple(value["choices"]),
                 scheduled_cycles={int(tokens): c for tokens, c in value["scheduled_cycles"].items()},
                 resources={block: Resources(**r) for block, r in value["resources"].items()},
+                slrs={slr: Resources(**r) for slr, r in value["slrs"].items()},
+                crossings={stream: int(count) for stream, count in value["crossings"].items()},
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no notes of the compiler: {error!r}") from error
@@ -82,10 +86,17 @@ class FifoReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceReport:
-    """Resources by kind of block, and what the card leaves to a kernel."""
+    """Promised resources by kind of block, and what the card leaves to a kernel.
+
+    slrs: of each SLR what is used and what there is; fill: the share that may be used. crossings: by stream,
+    the boundaries of SLRs that it crosses, where it crosses any.
+    """
 
     parts: Mapping[str, Resources]
     available: Resources
+    slrs: Mapping[str, tuple[Resources, Resources]]
+    fill: float
+    crossings: Mapping[str, int]
 
     @property
     def total(self) -> Resources:
@@ -180,11 +191,12 @@ class GroupReport:
         }
         for block, resources in rows.items():
             table.add_row(block, *(f"{getattr(resources, name):g}" for name in names))
-        used = (
-            f"{100 * getattr(self.resources.total, n) / getattr(self.resources.available, n):.1f} %"
-            for n in names
-        )
-        table.add_row("share", *used)
+        shares = {"share": (self.resources.total, self.resources.available), **self.resources.slrs}
+        for region, (used, available) in shares.items():
+            percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
+            table.add_row(region, *(f"{value:.1f} %" for value in percent))
+        crossing = len(self.resources.crossings)
+        table.caption = f"{crossing} streams cross SLRs; of each {self.resources.fill:.0%} may be filled"
         return table
 
 

@@ -28,7 +28,13 @@ def group_report(
         converter_budget=notes.converter_budget,
         multipliers=sum(c.n_lanes * c.t_lanes * formats.MX_GROUP for c in columns),
         choices=notes.choices,
-        resources=ResourceReport(parts=notes.resources, available=U55C.resources),
+        resources=ResourceReport(
+            parts=notes.resources,
+            available=U55C.resources,
+            slrs={slr.name: (notes.slrs[slr.name], slr.resources) for slr in U55C.slrs},
+            fill=U55C.fill,
+            crossings=notes.crossings,
+        ),
         fifos=tuple(
             FifoReport(
                 name=edge.name,

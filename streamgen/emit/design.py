@@ -26,7 +26,7 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 @dataclass(frozen=True, eq=False)
 class Design:
     """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
-    the weight files, by name. resources: what it promises to use, by kind of block."""
+    the weight files, by name. resources: what it promises to use, by kind of block. placement: on SLRs."""
 
     manifest: Manifest
     verilog: str
