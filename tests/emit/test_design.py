@@ -75,8 +75,9 @@ def test_pins_of_the_verilog() -> None:
     """Of a real design: ports of the top are those of a Vitis RTL kernel, with a master for each channel."""
     accelerator = tiny()
     manifest = accelerator.manifest
-    assert accelerator._design is not None
-    (header,) = re.findall(rf"^module {manifest.top}\((.*?)\);", accelerator._design.verilog, re.M | re.S)
+    (group,) = accelerator.groups
+    assert group.design is not None
+    (header,) = re.findall(rf"^module {manifest.top}\((.*?)\);", group.design.verilog, re.M | re.S)
     pins = {name.strip() for name in header.split(",")}
     masters = {"_".join(pin.split("_")[:3]) for pin in pins if pin.startswith("m_axi")}
     assert masters == {port.name for port in manifest.ports} == {"m_axi_gmem0"}
