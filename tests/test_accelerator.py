@@ -308,6 +308,7 @@ def test_reset_in_mid_run(execution: Execution, cycles: int) -> None:
 
 def test_run_that_cannot_end(execution: Execution) -> None:
     """A descriptor is missing in the phase table: the watchdog of the hardware says who waits."""
+    assert works(execution)
     manifest = execution.manifest
     (section,) = manifest.program.sections
     spoilt = replace(section, descriptors=section.descriptors[1:])
