@@ -6,7 +6,7 @@ from math import lcm
 
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
-from streamgen.explore.estimate import WORD_LANES
+from streamgen.explore.estimate import WORD_LANES, converter_budget
 from streamgen.explore.fixed import fixed_factors
 from streamgen.explore.fusion import FusedGroup, Unit, fuse
 from streamgen.graph import Graph
@@ -27,16 +27,6 @@ from streamgen.quantisation import QuantisedWeight
 
 __all__ = ["NetworkGroup", "group_graph", "group_network"]
 
-_BRAM_BITS, _URAM_BITS = 36 << 10, 288 << 10
-
-
-def converter_budget(config: CompileConfig) -> int:
-    """Converter bits of one accelerator: the user's, or half of the card's block memory."""
-    if config.converter_bits is not None:
-        return config.converter_bits
-    card = U55C.resources
-    return int(card.bram * _BRAM_BITS + card.uram * _URAM_BITS) // 2
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkGroup:
@@ -53,6 +43,11 @@ class NetworkGroup:
     def largest(self) -> int:
         """Token tiles of the largest run."""
         return -(-self.config.max_tokens // self.plan.token_lanes)
+
+    @property
+    def converter_bits(self) -> int:
+        """What its layout converters hold."""
+        return converter_bits(insert_converters(insert_forks(self.graph(self.largest))))
 
     def graph(self, tiles: int) -> Graph:
         """Of kernels, unfinished, for a run of so many token tiles."""
@@ -80,11 +75,13 @@ def group_network(
     fixed = fixed_factors(layer_shapes(network, weights), config)
     tensors = tensor_names(network, config)
 
-    def group(members: tuple[str, ...]) -> NetworkGroup:
+    budget = converter_budget(config)
+
+    def build(members: tuple[str, ...], choices: CompileConfig) -> NetworkGroup:
         part = sub_network(network, members)
         read = {name for o in operations if o.name not in members for name in o.inputs}
         by_rows = read.intersection(members)
-        plan = _padded(explore(layer_shapes(part, weights), config, rate, fixed), by_rows)
+        plan = _padded(explore(layer_shapes(part, weights), choices, rate, fixed), by_rows)
         return NetworkGroup(
             network=part,
             weights=weights,
@@ -94,13 +91,26 @@ def group_network(
             boundary=Boundary(tensors=tensors, by_rows=frozenset(by_rows)),
         )
 
+    def group(members: tuple[str, ...]) -> NetworkGroup:
+        """An operation that is too large on its own is built smaller, down to the least that there is."""
+        found = build(members, config)
+        if len(members) > 1 or (needed := found.converter_bits) <= budget:
+            return found
+        least = build(members, replace(config, converter_bits=1, token_lanes=config.token_lanes or 1))
+        if least.converter_bits > budget:
+            return least
+        while (needed := needed * 3 // 4) > 1:
+            smaller = build(members, replace(config, converter_bits=needed))
+            if smaller.converter_bits <= budget:
+                return smaller
+        return least
+
     def measure(members: tuple[str, ...]) -> int:
-        found = group(members)
-        return converter_bits(insert_converters(insert_forks(found.graph(found.largest))))
+        return group(members).converter_bits
 
     settled: list[Plan] = []
     while True:
-        fused = fuse(units, sizes, network.outputs, measure, converter_budget(config))
+        fused = fuse(units, sizes, network.outputs, measure, budget)
         groups = [group(one.units) for one in fused]
         plans = [one.plan for one in groups]
         if (agreed := agree(plans)) == plans:

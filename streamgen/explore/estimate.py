@@ -20,7 +20,7 @@ from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
 from streamgen.packing import BEAT_BITS, MemoryLayout
 from streamgen.platform.u55c import U55C
 
-__all__ = ["WORD_LANES", "Estimate", "Time"]
+__all__ = ["WORD_LANES", "Estimate", "Time", "converter_budget"]
 
 WORD_LANES = 16  # 32-bit words of a beat
 _BRAM_BITS, _URAM_BITS = 36 * 1024, 288 * 1024
@@ -43,6 +43,13 @@ class Time:
     def bound(self) -> str:
         """What takes them."""
         return "memory" if self.memory > self.multipliers else "multipliers"
+
+
+def converter_budget(config: CompileConfig) -> int:
+    """Converter bits of one accelerator: the user's, or half of the card's block memory."""
+    if config.converter_bits is not None:
+        return config.converter_bits
+    return int(U55C.resources.bram * _BRAM_BITS + U55C.resources.uram * _URAM_BITS) // 2
 
 
 class Estimate:
@@ -159,13 +166,6 @@ class Estimate:
             if tokens > self.lanes:
                 total += plan.tile * 2 * width * (4 if shape.group else 8)
         return total
-
-    @property
-    def converter_budget(self) -> int:
-        """Bits that converters may hold."""
-        if self._config.converter_bits is not None:
-            return self._config.converter_bits
-        return int(U55C.resources.bram * _BRAM_BITS + U55C.resources.uram * _URAM_BITS) // 2
 
     def steps(self, shape: LinearShape, pads: Mapping[str, int]) -> int:
         """Cycles of a tile in the multipliers."""

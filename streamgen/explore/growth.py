@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
-from streamgen.explore.estimate import Estimate
+from streamgen.explore.estimate import Estimate, converter_budget
 from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
 from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape
 
 __all__ = ["Growth", "grow", "least_multipliers"]
+
+_UNROLL = ("columns", "n_lanes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,37 +47,42 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
         passes = [estimate.times(choice, tokens) for tokens in estimate.tokens]
         return max(sum(times[shape.name].cycles for times in passes) for shape in group)
 
-    # ties go to the first matmul
-    heap = [(-latency(group, linears), index) for index, group in enumerate(groups)]
-    heapq.heapify(heap)
     short: set[str] = set()
-    while heap:
-        known, index = heapq.heappop(heap)
-        group = groups[index]
-        now = latency(group, linears)
-        if now != -known:  # others have moved its channels
-            heapq.heappush(heap, (-now, index))
-            continue
-        total = estimate.total(linears)
-        gains = []
-        for step in _steps(group[0], linears[group[0].name], fixed):
-            choice = linears | {twin.name: step for twin in group}
-            spent = latency(group, choice), estimate.total(choice)
-            if spent[0] < now and spent[1] <= total:
-                gains.append((*spent, step.columns, choice))
-        gains.sort(key=lambda gain: gain[:3])
-        fitting = [gain for gain in gains if not (over := _over(estimate, config, gain[3]))]
-        short |= {over for gain in gains if (over := _over(estimate, config, gain[3]))}
-        if fitting:
-            linears = fitting[0][3]
-            heapq.heappush(heap, (-fitting[0][0], index))
+    grown = True
+    while grown:  # once more from the slowest, as growth moves the channels of others
+        grown = False
+        short = set()
+        # ties go to the first matmul
+        heap = [(-latency(group, linears), index) for index, group in enumerate(groups)]
+        heapq.heapify(heap)
+        while heap:
+            known, index = heapq.heappop(heap)
+            now = latency(groups[index], linears)
+            if now != -known:
+                heapq.heappush(heap, (-now, index))
+                continue
+            total = estimate.total(linears)
+            gains = []
+            for step in _steps(groups[index][0], linears[groups[index][0].name], fixed):
+                choice = linears | {twin.name: step for twin in groups[index]}
+                spent = latency(groups[index], choice), estimate.total(choice)
+                if spent[0] >= now or spent[1] > total:
+                    continue
+                if over := _over(estimate, config, choice):
+                    short.add(over)
+                else:
+                    gains.append((*spent, step.columns, choice))
+            if gains:
+                linears = min(gains, key=lambda gain: gain[:3])[3]
+                heapq.heappush(heap, (-latency(groups[index], linears), index))
+                grown = True
     left = config.multipliers - estimate.multipliers(linears)
     if not short:
         return Growth(linears=linears, ended="no matmul gains from another doubling")
     reasons = {
         "multipliers": f"{left} of {config.multipliers} multipliers left",
         "converters": f"converters hold {estimate.converter_bits(linears)} "
-        f"of {estimate.converter_budget} bits",
+        f"of {converter_budget(config)} bits",
     }
     return Growth(linears=linears, ended=", ".join(reasons[over] for over in reasons if over in short))
 
@@ -109,7 +116,7 @@ def _over(estimate: Estimate, config: CompileConfig, linears: dict[str, LinearPl
     """The budget that a choice breaks, or nothing."""
     if estimate.multipliers(linears) > config.multipliers:
         return "multipliers"
-    return "converters" if estimate.converter_bits(linears) > estimate.converter_budget else ""
+    return "converters" if estimate.converter_bits(linears) > converter_budget(config) else ""
 
 
 def _too_few(
@@ -134,6 +141,3 @@ def _too_few(
         + (", lower the fixed factors" if words else "")
         + ", or split the module"
     )
-
-
-_UNROLL = ("columns", "n_lanes")

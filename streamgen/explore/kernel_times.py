@@ -8,7 +8,6 @@ A kernel that is not known here, a user's own say, has one clock that stands whi
 input; its ports move as its curves say.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, singledispatch
@@ -20,7 +19,6 @@ import numpy as np
 from streamgen.contract import Bounds
 from streamgen.converters import InPlaceParams, PingPongParams
 from streamgen.converters.layout import QUEUE_DEPTH
-from streamgen.converters.timing import Rules, Window, run
 from streamgen.formats import MX_GROUP
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -199,24 +197,60 @@ def _ping_pong(params: PingPongParams, bounds: Bounds, ports: Ports) -> dict[str
 
 @node_times.register
 def _in_place(params: InPlaceParams, bounds: Bounds, ports: Ports) -> dict[str, np.ndarray]:
-    """A window fills the places that the one before leaves."""
-    trips = params.trips(bounds)
-    rules = _rules(params, tuple(trips.items()))
-    windows = prod(trip for name, trip in trips.items() if name.startswith("shared"))
+    """A window fills the places that the one before leaves; the rules are those of `converters.timing`."""
+    accesses = _accesses(params, tuple(params.trips(bounds).items()))
     write, read = (prod(side.pieces) for side in (params.banking.source, params.banking.target))
-    tokens = windows * len(rules.completes) // read
-    offered = np.repeat(ports.arrived["i"] - ports.start, write).reshape(windows, -1)
-    room = np.repeat(ports.held("o", tokens, QUEUE_DEPTH) + 1 - ports.start, read).reshape(windows, -1)
-    recent: deque[Window] = deque(maxlen=rules.memory)
-    taken, sent = [], []
-    for window in range(windows):
-        recent.append(run(rules, list(recent), offered[window], room[window]))
-        taken.append(recent[-1].write_steps[write - 1 :: write])
-        sent.append(recent[-1].reads[read - 1 :: read])
-    o = np.maximum(np.concatenate(sent) + ports.start + params.latency, ports.room["o"])
-    return {"i": np.concatenate(taken) + ports.start, "o": paced(o, np.arange(tokens, dtype=np.int64))}
+    offered = np.maximum(np.repeat(ports.arrived["i"], write), ports.start + 1)
+    reads = len(accesses.completes)
+    room = np.maximum(np.repeat(ports.held("o", reads // read, QUEUE_DEPTH) + 1, read), ports.start + 2)
+    went = ports.before.get("reads", np.full(reads, NONE, np.int64))
+    while True:
+        # the last entry is for accesses that wait for none
+        waits = np.append(went, NONE)
+        ready = np.maximum(offered + 1, waits[accesses.frees] + accesses.delay)
+        ready[:: accesses.writes] = np.maximum(ready[:: accesses.writes], waits[accesses.drained] + 1)
+        writes = paced(ready, np.arange(len(ready), dtype=np.int64))
+        later = paced(np.maximum(room, writes[accesses.completes]) + 1, np.arange(reads, dtype=np.int64))
+        if np.array_equal(later, went):
+            break
+        went = later
+    steps = np.maximum(offered, np.append(NONE, writes[:-1]))
+    o = np.maximum(went[read - 1 :: read] + params.latency, ports.room["o"])
+    return {
+        "i": steps[write - 1 :: write],
+        "o": paced(o, np.arange(len(o), dtype=np.int64)),
+        "reads": went,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Accesses:
+    """What the accesses of all windows wait for, by number of the access.
+
+    writes: of a window. frees: by write, the read that frees its place, -1 for none; delay: cycles between.
+    drained: by window, the last read of the window before the one before. completes: by read, the write.
+    """
+
+    writes: int
+    frees: np.ndarray
+    delay: int
+    drained: np.ndarray
+    completes: np.ndarray
 
 
 @lru_cache(maxsize=256)
-def _rules(params: InPlaceParams, trips: tuple[tuple[str, int], ...]) -> Rules:
-    return params.rules(dict(trips))
+def _accesses(params: InPlaceParams, trips: tuple[tuple[str, int], ...]) -> _Accesses:
+    rules = params.rules(dict(trips))
+    window = np.arange(prod(trip for name, trip in trips if name.startswith("shared")))[:, None]
+    writes, reads = len(rules.wants), len(rules.completes)
+    back, place = np.divmod(rules.wants - rules.slots, rules.places)
+    frees = (window + back) * reads + rules.frees[place]
+    frees[(window + back < 0) | (rules.wants < 0)] = -1
+    drained = (window[:, 0] - 1) * reads - 1
+    return _Accesses(
+        writes=writes,
+        frees=frees.reshape(-1),
+        delay=rules.delay,
+        drained=np.maximum(drained, -1),
+        completes=(window * writes + rules.completes).reshape(-1),
+    )
