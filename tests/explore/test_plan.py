@@ -231,7 +231,7 @@ def _gated(bias: bool = False) -> list[Shape]:
 
 
 def test_widths_follow_the_matmul() -> None:
-    """16 steps a tile: tokens of 8 elements of one row each pass in parts of 1, those of 8 rows of 4 or more."""
+    """16 steps a tile: tokens of 8 elements of a row pass in parts of 1, those of 8 rows of 4 or more."""
     config = CompileConfig(multipliers=1 << 14, channels=16, token_lanes=1)
     for rows, width in ((1, 1), (2, 1), (4, 2), (8, 4), (16, 8)):
         factors = {"columns": 8, "n_lanes": rows}
@@ -342,8 +342,8 @@ def test_too_few_multipliers() -> None:
         "too few. Raise CompileConfig.multipliers or lower token_lanes, or split the module"
     )
     assert _message(BudgetError, shapes, fixed={"b": {"columns": 4, "n_lanes": 16}}) == (
-        "3 matmuls need at least 2112 multipliers (32 for each of 1 token lanes and each row of a tile; fixed: "
-        "b has columns 4 and n_lanes 16), the budget is 1024: 1088 too few. Raise CompileConfig.multipliers, "
+        "3 matmuls need at least 2112 multipliers (32 for each of 1 token lanes and each row of a tile; "
+        "fixed: b has columns 4 and n_lanes 16), the budget is 1024: 1088 too few. Raise CompileConfig.multipliers, "
         "lower the fixed factors, or split the module"
     )
 
