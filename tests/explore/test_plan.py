@@ -343,7 +343,8 @@ def test_too_few_multipliers() -> None:
     )
     assert _message(BudgetError, shapes, fixed={"b": {"columns": 4, "n_lanes": 16}}) == (
         "3 matmuls need at least 2112 multipliers (32 for each of 1 token lanes and each row of a tile; "
-        "fixed: b has columns 4 and n_lanes 16), the budget is 1024: 1088 too few. Raise CompileConfig.multipliers, "
+        "fixed: b has columns 4 and n_lanes 16), the budget is 1024: 1088 too few. "
+        "Raise CompileConfig.multipliers, "
         "lower the fixed factors, or split the module"
     )
 
