@@ -181,8 +181,9 @@ def test_every_value(name: str, form: Float) -> None:
     for negative in (False, True):
         x = form.decode((positive | 1 << (form.bits - 1))[::-1] if negative else positive)
         golden = params.golden(x)
-        steps = np.diff(golden[~np.isnan(golden)])
-        assert (steps <= 0).all() if name in ("reciprocal", "root") else (steps >= 0).all()
+        known = golden[~np.isnan(golden)]
+        falls = name in ("reciprocal", "root")
+        assert (np.less_equal if falls else np.greater_equal)(known[1:], known[:-1]).all()
     if name in ("exp", "exp2"):
         assert golden[-1] <= 1 <= params.golden(form.decode(positive[:1]))[0]
 
