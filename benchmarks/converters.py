@@ -2,21 +2,31 @@
 
     python benchmarks/converters.py
 
-Each pair runs four descriptors back to back with every port ready; `cycles` is the distance between the
-first tokens of successive windows in steady state. `bits` is the ping-pong buffer of the inferred
-converter, `floor` the least that any converter must hold if the source sends nothing twice.
+First table: each pair runs several descriptors back to back with every port ready, in a ping-pong converter
+and in the one that is chosen; `cycles` is the distance between the first tokens of successive windows in
+steady state. `bits` is all memory but the output queue: the buffer, and of a pool its map and free places.
+`floor` is the least that any converter must hold if the source sends nothing twice (`live_bits`).
+
+Then CORPUS random pairs: their bits against the ping-pong buffer and against the floor. `liveness allows` are
+the pairs whose floor is at most SHARE of the ping-pong buffer. Of every SAMPLE-th pair the cycles of a window
+are measured in simulation, in both converters.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from math import prod
+from random import Random
 
 import numpy as np
 
 from sim.bench import run
 from sim.kernel import descriptor_word
-from streamgen.converters import PingPongParams
-from streamgen.itensor import ITensor
+from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
+from streamgen.formats import MX_GROUP
+from streamgen.itensor import ITensor, infer_converter
 
 T, K, N = 16, 576, 1536
+CORPUS, SHARE, SAMPLE = 500, 0.6, 20
 
 
 def itensor(element, dtype, *loops) -> ITensor:
@@ -96,12 +106,75 @@ PAIRS = {
 }
 
 
-def measured(params: PingPongParams) -> float:
+def random_pair(seed: int) -> tuple[ITensor, ITensor]:
+    """A source and a target that needs a converter: 256 to 16384 elements (or groups of 32) of some format.
+
+    Both sides cut the tensor in tiles of at most 32 elements (4 groups); every dimension has one loop or two,
+    all loops in any order. 3 of 10 pairs share an outer loop, 3 of 10 targets read something again, 3 of 20
+    targets of two dimensions read windows that overlap.
+    """
+    random = Random(seed)
+    while True:
+        dtype = random.choice(("i8", "f24", "f32", "mxi8s"))
+        unit = MX_GROUP if dtype == "mxi8s" else 1
+        rank = random.choice((2, 2, 2, 3))
+        extents = [random.choice((4, 8, 12, 16, 24, 32, 48, 64, 96, 128)) for _ in range(rank)]
+        if not 256 <= prod(extents) <= 16384:
+            continue
+        shared = []
+        if random.random() < 0.3:
+            served = random.choice((None, *range(rank)))
+            shared.append((random.choice((2, 3, 4, 8)), 1 if served is None else extents[served], served))
+        sides = [_tiles(random, extents, 32 if unit == 1 else 4) for _ in range(2)]
+        if random.random() < 0.15 and rank == 2:
+            tile = tuple(min(random.choice((1, 2, 3, 5)), extent) for extent in extents)
+            steps = [(extent - t + 1, 1, r) for r, (extent, t) in enumerate(zip(extents, tile, strict=True))]
+            sides[1] = (tile, steps)
+        if random.random() < 0.3:
+            sides[1][1].insert(random.randint(0, len(sides[1][1])), (random.choice((2, 3, 4, 8)), 1, None))
+        source, target = (
+            itensor(
+                (*tile[:-1], tile[-1] * unit),
+                dtype,
+                *((trip, step * unit if r == rank - 1 else step, r) for trip, step, r in shared + loops),
+            )
+            for tile, loops in sides
+        )
+        try:
+            if max(source.token_count, target.token_count) <= 20_000 and infer_converter(source, target):
+                return source, target
+        except ValueError:  # the target reads what the source does not send
+            continue
+
+
+def _tiles(
+    random: Random, extents: Sequence[int], most: int
+) -> tuple[tuple[int, ...], list[tuple[int, int, int | None]]]:
+    """A tile of at most so many elements, and the loops that cover the extents with it."""
+    while True:
+        tile = tuple(random.choice([d for d in range(1, min(e, 32) + 1) if e % d == 0]) for e in extents)
+        if prod(tile) <= most:
+            break
+    loops: list[tuple[int, int, int | None]] = []
+    for r, extent in enumerate(extents):
+        step, rest = tile[r], extent // tile[r]
+        if rest > 1 and random.random() < 0.4:
+            inner = random.choice([d for d in range(1, rest + 1) if rest % d == 0])
+            if inner > 1:
+                loops.append((inner, step, r))
+            step, rest = step * inner, rest // inner
+        if rest > 1:
+            loops.append((rest, step, r))
+    random.shuffle(loops)
+    return tile, loops
+
+
+def measured(params: PingPongParams | InPlaceParams) -> float:
     """Cycles of a window in steady state."""
     bounds = {"source": params.source, "target": params.target}
     converter = params.converter
     random = np.random.default_rng(0)
-    runs = 4
+    runs = 5 if converter.windows < 3 else 2
     tokens = [
         int.from_bytes(random.bytes(-(-params.source.token_bits // 8)), "little")
         >> (-params.source.token_bits % 8)
@@ -112,28 +185,65 @@ def measured(params: PingPongParams) -> float:
     starts = np.array(result.cycles["o"][:: converter.reads])
     if converter.windows > 2:
         return float(np.median(np.diff(starts)))
-    return float(starts[-1] - starts[1]) / (len(starts) - 2)
+    return float(starts[-1] - starts[len(starts) // 2]) / (len(starts) - 1 - len(starts) // 2)
+
+
+def scheme(params: PingPongParams | InPlaceParams) -> str:
+    """How it keeps its words."""
+    return params.scheme if isinstance(params, InPlaceParams) else "ping-pong"
+
+
+def table() -> None:
+    """Print the named pairs."""
+    print(
+        f"{'pair':46} {'windows':>7} {'in':>5} {'out':>5} {'cycles':>14} {'bits':>17} {'floor':>7}"
+        f"  {'chosen':9} memory"
+    )
+    for name, (source, target) in PAIRS.items():
+        both = PingPongParams(source=source, target=target), choose_converter(source, target)
+        converter = both[0].converter
+        cycles = [measured(params) for params in both]
+        resources = both[1].resources
+        print(
+            f"{name:46} {converter.windows:7} {converter.fills:5} {converter.reads:5}"
+            f" {cycles[0]:6.1f} {cycles[1]:7.1f} {both[0].bits:8} {both[1].bits:8} {converter.live_bits:7}"
+            f"  {scheme(both[1]):9} {resources.bram:g} BRAM, {resources.uram:g} URAM,"
+            f" {resources.lut:g} LUT, {resources.ff:g} FF"
+        )
+
+
+def corpus() -> None:
+    """Print the distribution over random pairs."""
+    found = []
+    for seed in range(CORPUS):
+        pair = random_pair(seed)
+        half, chosen = PingPongParams(source=pair[0], target=pair[1]), choose_converter(*pair)
+        found.append((seed, half, chosen, half.converter.live_bits))
+    allowed = [entry for entry in found if entry[3] <= SHARE * entry[1].bits]
+    quantiles = (0, 0.1, 0.25, 0.5, 0.75, 0.9, 1)
+    print(f"\n{CORPUS} random pairs; quantiles at {', '.join(f'{q:g}' for q in quantiles)}")
+    for title, entries in (("all", found), (f"liveness allows (floor <= {SHARE} ping-pong)", allowed)):
+        totals = [
+            sum(bits) for bits in zip(*((h.bits, c.bits, live) for _, h, c, live in entries), strict=True)
+        ]
+        print(f"{title}: {len(entries)} pairs, {dict(Counter(scheme(c) for _, _, c, _ in entries))}")
+        print(f"  bits: ping-pong {totals[0]}, chosen {totals[1]}, floor {totals[2]}")
+        print(f"  chosen / ping-pong {totals[1] / totals[0]:.3f}, chosen / floor {totals[1] / totals[2]:.3f}")
+        for text, shares in (
+            ("chosen / ping-pong", [c.bits / h.bits for _, h, c, _ in entries]),
+            ("chosen / floor", [c.bits / live for _, _, c, live in entries]),
+            ("floor / ping-pong", [live / h.bits for _, h, _, live in entries]),
+        ):
+            print(f"  {text:20} {' '.join(f'{q:5.2f}' for q in np.quantile(shares, quantiles))}")
+    sample = found[::SAMPLE]
+    slower = [measured(chosen) - measured(half) for _, half, chosen, _ in sample]
+    print(f"cycles of a window, chosen - ping-pong, {len(sample)} pairs: {min(slower):g} to {max(slower):g}")
 
 
 def main() -> None:
-    """Print the table."""
-    print(
-        f"{'pair':46} {'windows':>7} {'in':>5} {'out':>5} {'bound':>6} {'cycles':>7} {'ratio':>6}"
-        f" {'bits':>8} {'floor':>8}  memory"
-    )
-    for name, (source, target) in PAIRS.items():
-        params = PingPongParams(source=source, target=target)
-        converter, resources = params.converter, params.resources
-        bound = max(converter.fills, converter.reads)
-        cycles = measured(params)
-        banks = prod(params.banking.source.ways)
-        bank = params.banks.bank
-        print(
-            f"{name:46} {converter.windows:7} {converter.fills:5} {converter.reads:5} {bound:6} {cycles:7.1f}"
-            f" {cycles / bound:6.2f} {converter.bits:8} {converter.live_bits:8}"
-            f"  {banks} x {bank.bits} x {bank.depth} {bank.kind},"
-            f" {resources.bram:g} BRAM, {resources.uram:g} URAM, {resources.lut:g} LUT, {resources.ff:g} FF"
-        )
+    """Print both."""
+    table()
+    corpus()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.control.registers import ControlRegistersParams
 from streamgen.control.sequencer import SequencerParams
 from streamgen.control.status import StatusWriterParams
+from streamgen.converters import LayoutParams, PingPongParams, choose_converter
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
@@ -84,6 +85,7 @@ def sweep() -> dict[str, list[Case]]:
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
         "quantise": _quantisers(),
+        "converter": [(p, {"source": p.source, "target": p.target}) for p in _converters()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -289,6 +291,36 @@ def _columns() -> list[ColumnParams]:
         )
         for t, n, formats, group, scale_bits, minimum, k in columns
     ]
+
+
+def _converters() -> list[LayoutParams]:
+    """What matmuls need: panels that are used again, rows as tiles of tokens, other widths, other orders."""
+    pairs = [
+        *(
+            (_tiles("i4", (4, 32), (6, k), (0, 1)), _tiles("i4", (4, 32), (6, 3, k), (0, None, 1)))
+            for k in (6, 48)
+        ),
+        (_tiles("i8", (2, 1, 2), (5, 18), (0, 1)), _tiles("i8", (2, 1, 2), (5, 4, 18), (0, None, 1))),
+        (_tiles("mxi8s", (1, 32), (16, 18), (0, 1)), _tiles("mxi8s", (4, 32), (12, 4, 18), (None, 0, 1))),
+        (_tiles("i16", (1,), (16,), (0,)), _tiles("i16", (1,), (12, 16), (None, 0))),
+        (_tiles("f24", (1, 1), (96, 16), (1, 0)), _tiles("f24", (1, 4), (16, 24), (0, 1))),
+        (_tiles("f24", (1, 16), (8, 12), (0, 1)), _tiles("f24", (1, 4), (8, 48), (0, 1))),
+        (_tiles("f24", (1, 12), (8, 16), (0, 1)), _tiles("f24", (1, 16), (8, 12), (0, 1))),
+        (_tiles("u8", (1, 4), (64, 64), (0, 1)), _tiles("u8", (4, 1), (256, 16), (1, 0))),
+    ]
+    found: list[LayoutParams] = []
+    for source, target in pairs:
+        found += [PingPongParams(source=source, target=target), choose_converter(source, target)]
+    return list(dict.fromkeys(found))
+
+
+def _tiles(
+    dtype: str, element: tuple[int, ...], trips: tuple[int, ...], dimensions: tuple[int | None, ...]
+) -> ITensor:
+    """Loops over whole tiles along dimensions; None sends them all again."""
+    steps = tuple(1 if d is None else element[d] for d in dimensions)
+    served = tuple(tuple(loop for loop, d in enumerate(dimensions) if d == r) for r in range(len(element)))
+    return ITensor(element, dtype, trips, steps, served)
 
 
 def _column_bounds(params: ColumnParams) -> Bounds:

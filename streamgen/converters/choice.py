@@ -22,8 +22,11 @@ WORTH, LEAST = 0.9, 1024
 
 
 @lru_cache(maxsize=1024)
-def choose_converter(source: ITensor, target: ITensor) -> PingPongParams | InPlaceParams:
-    """The converter for a pair; source, target: the streams at the greatest bounds.
+def choose_converter(
+    source: ITensor, target: ITensor, smaller: tuple[tuple[ITensor, ITensor], ...] = ()
+) -> PingPongParams | InPlaceParams:
+    """The converter for a pair; source, target: the streams at the greatest bounds. smaller: at other bounds
+    that it must run too; a scheme that cannot is not taken.
 
     ValueError where `infer_converter` raises it, and where there is nothing to convert.
     """
@@ -32,7 +35,7 @@ def choose_converter(source: ITensor, target: ITensor) -> PingPongParams | InPla
     most = min(int(WORTH * pair.bits), pair.bits - LEAST)
     for scheme, after in _schemes(pair):
         found = _smallest(pair, scheme, after, most)
-        if found is not None:
+        if found is not None and all(_runs(found, *bounds) for bounds in smaller):
             best, most = found, found.bits - 1
     return best
 
@@ -44,6 +47,14 @@ def _schemes(pair: PingPongParams) -> Iterator[Scheme]:
     """A ring, if need be with outer loops whose last iteration counts; a pool."""
     yield from (("ring", after) for after in range(len(pair.reader.inner)))
     yield "pool", 0
+
+
+def _runs(params: InPlaceParams, source: ITensor, target: ITensor) -> bool:
+    try:
+        params.describe({"source": source, "target": target})
+    except ValueError:
+        return False
+    return True
 
 
 def _smallest(

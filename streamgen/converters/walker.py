@@ -144,7 +144,7 @@ class WalkerParams:
             ff += 1 + len(self.edge.crossing)
         if self.edge is not None and self.edge.kind == "first":
             ff += len(self.edge.staying)
-        ring = 3 * self.slot_bits if self.modulus is not None else 0
+        ring = self.slot_bits if self.modulus is not None else 0
         return Resources(lut=ff + len(counted) + 1 + ring, ff=ff + bool(self.after))
 
     def build(self) -> "Walker":

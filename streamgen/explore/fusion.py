@@ -216,6 +216,6 @@ class _Fusion:
         name, needed = max(((n, self._bits((n,))) for n in self._units), key=lambda pair: pair[1])
         raise BudgetError(
             f"{name!r} alone needs converters of {needed} bits, the budget is {self._budget}: "
-            f"{needed - self._budget} too few. Raise CompileConfig.converter_bits, or lower max_tokens, "
-            "token_lanes or multipliers"
+            f"{needed - self._budget} too few. Raise CompileConfig.converter_bits, or lower max_tokens or "
+            "factors that are fixed"
         )

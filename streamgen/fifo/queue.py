@@ -106,15 +106,17 @@ class QueueParams:
             choice = self.bits * -(-banks // 4) + banks if banks > 1 else 0
             pointers = 4 * address + 3 if folds else 3 * address + 6
             return Resources(lut=pointers + 8 * slices + choice, ff=2 * address + count + 2)
-        if self.kind == "bram":
-            blocks, rows = self._bram
-            found = {"bram": blocks}
-        else:
-            rows = _URAM_ROWS
-            found = {"uram": self._uram}
-        pointers = (5 if folds else 4) * address + 10
-        choice = self.bits * -(-(-(-self.depth // rows) - 1) // 3)
-        return Resources(lut=pointers + choice, ff=self.bits + 2 * address + 2 * count + 4, **found)
+        pointers = Resources(lut=(5 if folds else 4) * address + 10, ff=2 * address + 2 * count + 4)
+        return self.block_memory + pointers + Resources(lut=0, ff=self.bits)
+
+    @property
+    def block_memory(self) -> Resources:
+        """The memory alone, of a block kind: with the LUTs that choose among blocks of rows."""
+        blocks, rows = self._bram
+        found = {"bram": blocks}
+        if self.kind == "uram":
+            found, rows = {"uram": self._uram}, _URAM_ROWS
+        return Resources(lut=self.bits * -(-(-(-self.depth // rows) - 1) // 3), ff=0, **found)
 
     @property
     def _bram(self) -> tuple[float, int]:

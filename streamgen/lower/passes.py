@@ -9,7 +9,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, verify
 from streamgen.graph.curves import curves_of
-from streamgen.itensor import same_stream
+from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.fork import ForkParams
 from streamgen.packing import MemoryLayout
 
@@ -51,47 +51,52 @@ def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
     return verify(replace(graph, nodes=tuple(nodes), edges=tuple(edges)), converters_pending=True)
 
 
-def insert_converters(graph: Graph, largest: Graph | None = None) -> Graph:
-    """Give every edge whose two ends disagree about the order of tiles a layout converter.
+def insert_converters(graph: Graph, largest: Graph | None = None, smallest: Graph | None = None) -> Graph:
+    """Give every edge whose two ends disagree about the order of tiles a layout converter, of the kind
+    that needs the least memory.
 
     GraphError when the consumer reads what the producer does not send. Whether an edge needs one is
     decided on `largest`, the finished graph of the largest run, where it is given: the structure is that
-    of the hardware.
+    of the hardware. smallest: the graph of the smallest run, forks inserted, which the kind must serve too.
     """
     before: dict[str, list[Node]] = {}
     edges: list[Edge] = []
     for edge in graph.edges:
         name = f"convert_{edge.target.node}_{edge.target.name}"
-        pairs = []
-        for phase in range(graph.phases):
-            source = graph.itensor(edge, phase)
-            target = graph.node(edge.target.node).inputs(phase).get(edge.target.name)
-            pairs.append((source, target))
+        pairs = _pairs(graph, edge)
+        known = [pair for pair in pairs if pair is not None]
         if largest is not None:
             needed = name in largest.by_name
         else:
-            needed = any(s is not None and t is not None and not same_stream(s, t) for s, t in pairs)
+            needed = any(not same_stream(*pair) for pair in known)
         if not needed:
             edges.append(edge)
             continue
         if largest is not None:
             params = largest.node(name).params
         else:
-            source, target = max(
-                ((s, t) for s, t in pairs if s is not None and t is not None),
-                key=lambda st: st[1].token_count,
-            )
+            others = [] if smallest is None else [pair for pair in _pairs(smallest, edge) if pair is not None]
             try:
-                params = choose_converter(source, target)
+                params = choose_converter(*max(known, key=lambda st: st[1].token_count), tuple(others))
             except ValueError as error:
                 raise GraphError(
                     f"edge {edge.name} of graph {graph.name!r} needs a converter: {error}"
                 ) from error
-        bounds = tuple(None if s is None or t is None else {"source": s, "target": t} for s, t in pairs)
+        bounds = tuple(None if pair is None else {"source": pair[0], "target": pair[1]} for pair in pairs)
         before.setdefault(edge.target.node, []).append(Node(name, params, bounds))
         edges += [Edge(edge.source, Port(name, "i")), Edge(Port(name, "o"), edge.target)]
     nodes = tuple(n for node in graph.nodes for n in (*before.get(node.name, ()), node))
     return verify(replace(graph, nodes=nodes, edges=tuple(edges)))
+
+
+def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
+    """What an edge's producer sends and its consumer reads, by phase; None where either is idle."""
+    pairs: list[tuple[ITensor, ITensor] | None] = []
+    for phase in range(graph.phases):
+        source = graph.itensor(edge, phase)
+        target = graph.node(edge.target.node).inputs(phase).get(edge.target.name)
+        pairs.append(None if source is None or target is None else (source, target))
+    return pairs
 
 
 def place_constants(graph: Graph) -> Graph:

@@ -23,7 +23,11 @@ def finish(
     may wait for a place in one for some cycles.
     """
     unfinished = build(max_tiles)
-    largest = place_constants(insert_converters(insert_forks(unfinished)))
+    smallest = None
+    if max_tiles > 1:
+        _require_same_hardware(unfinished, one := build(1), 1)
+        smallest = insert_forks(one)
+    largest = place_constants(insert_converters(insert_forks(unfinished), smallest=smallest))
 
     def smaller(tiles: int) -> Graph:
         graph = build(tiles)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
+from benchmarks.converters import random_pair as random_pair_of_corpus
 from sim.bench import Stalls, run
 from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
 from sim.lint import lint
 from sim.synthesis import check_all
-from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
+from streamgen.converters import InPlaceParams, PingPongParams, choose_converter, timing
 from streamgen.converters.trace import rows_touched, steady_level, trace
 from streamgen.graph.storage import decode_value, encode_value
 from streamgen.itensor import ITensor
@@ -72,10 +73,10 @@ CHOSEN = {
 }
 
 
-def random_params(random: Random, scheme: str) -> InPlaceParams:
+def random_params(random: Random, scheme: str, dtype: str = "u8") -> InPlaceParams:
     """A random pair with random places, such that it can be built."""
     while True:
-        source, target = random_pair(random)
+        source, target = random_pair(random, dtype)
         words = PingPongParams(source=source, target=target).banking.words
         if words < 2:
             continue
@@ -92,10 +93,10 @@ def random_params(random: Random, scheme: str) -> InPlaceParams:
             continue
 
 
-def check(seed: int, scheme: str) -> None:
+def check(seed: int, scheme: str, dtype: str = "u8") -> None:
     """Promises at the greatest and at other bounds; a sequence of bounds with stalls."""
     random = Random(f"{scheme} {seed}")
-    params = random_params(random, scheme)
+    params = random_params(random, scheme, dtype)
     several = [bounds_of(params.source, params.target), *(random_bounds(random, params) for _ in range(4))]
     cases = [(bounds, {"i": random_tensor(random, bounds["source"])}) for bounds in several]
     for case in cases[:2]:
@@ -116,7 +117,39 @@ def test_matches_golden(seed, scheme):
 @pytest.mark.parametrize("block", range(7))
 def test_matches_golden_campaign(block, scheme):
     for seed in range(100 + 20 * block, 120 + 20 * block):
-        check(seed, scheme)
+        check(seed, scheme, "mxi8s" if seed % 8 == 0 else "u8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_choices_of_the_corpus(block):
+    """Pairs of the benchmark, as large as in designs: promises, stalls, no slower than two halves."""
+    for seed in range(block, 60, 4):
+        source, target = random_pair_of_corpus(seed)
+        params = choose_converter(source, target)
+        if isinstance(params, PingPongParams) or source.token_count + target.token_count > 4000:
+            continue
+        bounds = bounds_of(source, target)
+        case = (bounds, {"i": random_tensor(Random(seed), source)})
+        check_promises(params, *case)
+        check_golden(params, [case] * 2, Stalls(seed=seed, sources=0.2, sinks=0.2))
+        assert timing.period(params.rules(params.trips(bounds))) <= max(
+            params.converter.fills * prod(params.banking.source.pieces),
+            params.converter.reads * prod(params.banking.target.pieces),
+        )
+
+
+@pytest.mark.slow
+def test_at_most_six_tenths_of_two_halves():
+    """Over the pairs whose floor is so low: of the benchmark's 500 the first 200."""
+    halves = chosen = 0
+    for seed in range(200):
+        source, target = random_pair_of_corpus(seed)
+        half = PingPongParams(source=source, target=target)
+        if half.converter.live_bits <= 0.6 * half.bits:
+            halves += half.bits
+            chosen += choose_converter(source, target).bits
+    assert chosen <= 0.6 * halves
 
 
 @pytest.mark.parametrize("name", CHOSEN)
@@ -171,6 +204,16 @@ def test_windows_without_gaps():
 )
 def test_ping_pong_where_it_is_no_larger(pair):
     assert choose_converter(*pair) == PingPongParams(source=pair[0], target=pair[1])
+
+
+def test_what_cannot_run_smaller_bounds_is_not_chosen():
+    """A pool would keep the rows of the source that a smaller target does not read."""
+    pair = transposed(12, 12)
+    smaller = (pair[0], transposed(6, 12)[1])
+    assert choose_converter(*pair).scheme == "pool"
+    params = choose_converter(*pair, (smaller,))
+    assert getattr(params, "scheme", "") != "pool"
+    params.describe(bounds_of(*smaller))
 
 
 @pytest.mark.parametrize("make", [used_again, transposed], ids=["ring", "pool"])

@@ -228,7 +228,7 @@ def test_a_unit_over_the_budget() -> None:
         chain(4, 30, 12, 4).fuse(10)
     assert str(error.value) == (
         "'u1' alone needs converters of 30 bits, the budget is 10: 20 too few. Raise "
-        "CompileConfig.converter_bits, or lower max_tokens, token_lanes or multipliers"
+        "CompileConfig.converter_bits, or lower max_tokens or factors that are fixed"
     )
 
 
