@@ -20,7 +20,7 @@ max(F, D) cycles, as with two halves: `choice` takes the fewest places with whic
 the exact cycles.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -31,7 +31,7 @@ from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.contract import Bounds
+from streamgen.contract import Bounds, PortWait
 from streamgen.converters import timing
 from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
@@ -161,6 +161,13 @@ class InPlaceParams(LayoutParams):
         taken = [window.write_steps[write - 1 :: write] for window in found]
         sent = [window.reads[read - 1 :: read] + self.latency for window in found]
         return {"i": timing.curve(taken, count, shift), "o": timing.curve(sent, count, shift)}
+
+    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
+        trips = self.trips(bounds)
+        count = prod(_starting(trips, "shared"))
+        rules = self.rules(trips)
+        found, shift = timing.windows(rules, count)
+        return timing.waits(rules, timing.every(found, count, shift))
 
     @property
     def resources(self) -> Resources:

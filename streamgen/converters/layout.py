@@ -24,7 +24,7 @@ from amaranth.lib import wiring
 from amaranth.utils import bits_for
 
 from streamgen import formats
-from streamgen.contract import Bounds, Field
+from streamgen.contract import Bounds, Field, PortWait
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
@@ -121,6 +121,10 @@ class LayoutParams(ABC):
 
     @abstractmethod
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]: ...
+
+    @abstractmethod
+    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
+        """The side that drains waits for words, the side that fills for places."""
 
     @property
     @abstractmethod

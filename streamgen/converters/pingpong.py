@@ -14,7 +14,7 @@ From the descriptor in cycle 0 and with every port ready, with F and D cycles to
     and drains from cycle 1 + F + w * max(F, D); a read reaches the port `latency` cycles later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -24,7 +24,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.contract import Bounds
+from streamgen.contract import Bounds, PortWait
 from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
@@ -82,6 +82,26 @@ class PingPongParams(LayoutParams):
             taken = Curve(((write, ((fills, write),)), later))
         first = filling + read + self.latency
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
+
+    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
+        trips = self.trips(bounds).items()
+        fills, reads = (
+            prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
+        )
+        curves = {port: curve.cycles() for port, curve in self.curves(bounds).items()}
+        taken, read = curves["i"], curves["o"] - self.latency
+        first_piece, first_read = (
+            ends - prod(side.pieces) + 1
+            for ends, side in (
+                (taken[::fills], self.banking.source),
+                (read[::reads], self.banking.target),
+            )
+        )
+        last_read = read[reads - 1 :: reads]
+        return (
+            PortWait("o", "i", taken[fills - 1 :: fills], first_read, 1),
+            PortWait("i", "o", last_read[:-2], first_piece[2:], 1),
+        )
 
     @property
     def resources(self) -> Resources:

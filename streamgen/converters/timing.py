@@ -20,9 +20,10 @@ from math import inf
 
 import numpy as np
 
+from streamgen.contract import PortWait
 from streamgen.cost import Curve
 
-__all__ = ["Rules", "Window", "curve", "period", "run", "stuck", "windows"]
+__all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]
 
 _NEVER = -(1 << 60)
 # Windows after which a converter is as slow as it gets, though it may not repeat itself.
@@ -147,6 +148,52 @@ def curve(by_window: Sequence[np.ndarray], count: int, shift: int) -> Curve:
         for window in range(rest):
             pieces += [(first + window * shift, loops) for first, loops in pattern]
     return Curve(tuple(pieces))
+
+
+def every(found: Sequence[Window], count: int, shift: int) -> Window:
+    """All accesses of `count` windows: those found, then the last one again and again at a distance."""
+    rest = np.arange(1, count - len(found) + 1)[:, None] * shift
+
+    def joined(times: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([*times, (times[-1] + rest).reshape(-1)])
+
+    return Window(
+        joined([window.write_steps for window in found]),
+        joined([window.writes for window in found]),
+        joined([window.reads for window in found]),
+    )
+
+
+def waits(rules: Rules, times: Window) -> tuple[PortWait, PortWait, PortWait]:
+    """What `o` waits for (words), and `i` (places, and windows that are done with); times: of all windows.
+
+    Of waits for the same access only the first is listed: it implies the others.
+    """
+    fills, reads = len(rules.wants), len(rules.completes)
+    starts = np.arange(len(times.reads) // reads)[:, None]
+
+    first = _records(rules.completes)
+    words = times.writes[(starts * fills + rules.completes[first]).reshape(-1)]
+    readers = times.reads[(starts * reads + first).reshape(-1)]
+
+    placed = np.flatnonzero(rules.wants >= 0)
+    back, place = np.divmod(rules.wants[placed] - rules.slots, rules.places)
+    freeing = ((starts + back) * reads + rules.frees[place]).reshape(-1)
+    writing = (starts * fills + placed).reshape(-1)
+    first = _records(freeing)
+
+    ends = times.reads[reads - 1 :: reads]
+    return (
+        PortWait("o", "i", words, readers, 1),
+        PortWait("i", "o", times.reads[freeing[first]], times.writes[writing[first]], rules.delay),
+        PortWait("i", "o", ends[:-2], times.writes[2 * fills :: fills], 1),
+    )
+
+
+def _records(values: np.ndarray) -> np.ndarray:
+    """Positions of values that are not negative and greater than all before them."""
+    before = np.maximum.accumulate(np.concatenate(([-1], values[:-1])))
+    return np.flatnonzero(values > before)
 
 
 def _waits_inside(rules: Rules) -> tuple[np.ndarray, np.ndarray]:

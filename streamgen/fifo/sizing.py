@@ -25,6 +25,7 @@ queues turn out slower, so that runs are computed with the FIFOs that will be bu
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
@@ -70,8 +71,11 @@ def size(
     nodes: Iterable[str],
     runs: Sequence[Sequence[Stream | None]],
     strategy: Strategy = "conservative",
+    least: int = 1,
 ) -> Sizing:
     """The depths for all runs. The streams of a run stand in the order of the FIFOs; None where one rests.
+
+    least: what every FIFO holds anyhow, if that many tokens pass through it.
 
     Streams with a depth of their own keep it, and may close cycles. ValueError: unknown strategy, runs
     that differ in more than curves; GraphError: a cycle of streams without a depth, or streams of given
@@ -83,7 +87,7 @@ def size(
     order = _ordered(nodes, fifos)
     latencies = [_latency(fifo, 1) for fifo in fifos]
     while True:
-        sizer = _Sizer(order, fifos, runs, latencies, strategy)
+        sizer = _Sizer(order, fifos, runs, latencies, strategy, least)
         depths = sizer.search()
         slower = [
             max(old, _latency(fifo, depth)) for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
@@ -118,23 +122,31 @@ def _latency(fifo: Stream | None, depth: int) -> int:
 
 
 def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
-    """The nodes in topological order, streams with a depth of their own left out where they close a cycle."""
+    """The nodes in topological order. Streams with a depth of their own count where they go forwards among
+    the nodes as given, and close no cycle with the others."""
     known: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
-    sorter: TopologicalSorter[str] = TopologicalSorter(known)
+    place = {name: i for i, name in enumerate(known)}
+    forced, asked = TopologicalSorter(known), TopologicalSorter(known)
     for fifo in fifos:
         if fifo is None:
             continue
         for end in (fifo.source, fifo.target):
             if end is not None and end not in known:
                 raise ValueError(f"stream {fifo} names no node: {end!r}")
-        if fifo.source is not None and fifo.target is not None and fifo.depth is None:
-            sorter.add(fifo.target, fifo.source)
+        if fifo.source is not None and fifo.target is not None:
+            if fifo.depth is None:
+                forced.add(fifo.target, fifo.source)
+            if fifo.depth is None or place[fifo.source] < place[fifo.target]:
+                asked.add(fifo.target, fifo.source)
     try:
-        return list(sorter.static_order())
+        order = list(forced.static_order())
     except CycleError as error:
         raise GraphError(
             f"the nodes {' -> '.join(error.args[1])} are a cycle; one of its streams needs a depth of its own"
         ) from None
+    with suppress(CycleError):
+        return list(asked.static_order())
+    return order
 
 
 class _Sizer:
@@ -147,8 +159,10 @@ class _Sizer:
         runs: Sequence[Sequence[Stream | None]],
         latencies: Sequence[int],
         strategy: Strategy,
+        at_least: int,
     ) -> None:
         self._fifos = fifos
+        self._at_least = at_least
         self._strategy = strategy
         self._runs = [Run(nodes, streams, latencies) for streams in runs]
         for run, streams in zip(self._runs, runs, strict=True):
@@ -241,7 +255,7 @@ class _Sizer:
 
     def _held(self) -> list[int]:
         """What every FIFO holds when all tokens move at the last moment."""
-        held = [1] * len(self._most)
+        held = [min(self._at_least, most) for most in self._most]
         for run in self._runs:
             sent, taken = run.split(run.promised())
             for k in self._free:
@@ -251,7 +265,7 @@ class _Sizer:
         return held
 
     def _least(self, k: int) -> int:
-        return max(run.least_depth(k) for run in self._runs)
+        return max(self._at_least, *(run.least_depth(k) for run in self._runs))
 
     def _limit(self, fifos: Sequence[int], depths: list[int]) -> bool:
         """Limit each to the smallest depth with which all runs keep their promises.

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from streamgen.contract import port_waits
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.queue import QueueParams
@@ -125,27 +128,54 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them have the least depth. Back edges keep the depth that they have.
     """
-    names = [node.name for node in corners[0].nodes]
-    runs = [_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
-    sizing = size(names, runs, strategy)
+    runs = [streams_of(graph, phase) for graph in corners for phase in range(graph.phases)]
+    inner = list(dict.fromkeys(key for _, waits in runs for key in waits))
+    sizing = size(
+        clocks_of(corners[0]),
+        [[*streams, *(waits.get(key) for key in inner)] for streams, waits in runs],
+        strategy,
+        LINK_DEPTH,
+    )
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
-        for edge, depth in zip(corners[0].edges, sizing.depths, strict=True)
+        for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
     return verify(corners[0].with_depths(depths)), list(sizing.schedules)
 
 
-def _streams(graph: Graph, phase: int) -> list[Stream | None]:
-    """What passes through each FIFO in a phase."""
+def clocks_of(graph: Graph) -> list[str]:
+    """The names of all clocks: a node has one, or one a port where its ports go on by themselves."""
+    return list(
+        dict.fromkeys(
+            _clock(node, name)
+            for node in graph.nodes
+            for phase in range(graph.phases)
+            for name in (*node.inputs(phase), *node.outputs(phase))
+        )
+    )
+
+
+def _clock(node: Node, port: str) -> str:
+    return f"{node.name}.{port}" if hasattr(node.params, "waits") else node.name
+
+
+def streams_of(graph: Graph, phase: int) -> tuple[list[Stream | None], dict[tuple[str, int], Stream]]:
+    """What passes through each FIFO in a phase, in the order of the edges; and inside of nodes, by node and
+    number, what a port waits for another for."""
     ahead = _running_ahead(graph)
-    curves = {
-        Port(node.name, name): curve.cycles()
-        for node in graph.nodes
-        if node.bounds[phase] is not None
-        for name, curve in curves_of(node, phase).items()
-    }
+    curves: dict[Port, np.ndarray] = {}
+    waits: dict[tuple[str, int], Stream] = {}
+    for node in graph.nodes:
+        bounds = node.bounds[phase]
+        if bounds is None:
+            continue
+        curves |= {Port(node.name, name): c.cycles() for name, c in curves_of(node, phase).items()}
+        for k, wait in enumerate(port_waits(node.params, bounds) or ()):
+            if len(wait.before):
+                ends = (_clock(node, wait.holder), _clock(node, wait.waiter))
+                waits[node.name, k] = Stream(*ends, 1, wait.before, wait.after, UNLIMITED, wait.latency)
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -155,18 +185,10 @@ def _streams(graph: Graph, phase: int) -> list[Stream | None]:
         depth, latency = edge.depth if edge.back else None, None
         if edge.source.node in ahead:
             depth, latency = UNLIMITED, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
-        streams.append(
-            Stream(
-                edge.source.node,
-                edge.target.node,
-                itensor.token_bits,
-                curves[edge.source],
-                curves[edge.target],
-                depth,
-                latency,
-            )
-        )
-    return streams
+        source, target = (_clock(graph.node(port.node), port.name) for port in (edge.source, edge.target))
+        produced, consumed = curves[edge.source], curves[edge.target]
+        streams.append(Stream(source, target, itensor.token_bits, produced, consumed, depth, latency))
+    return streams, waits
 
 
 def _running_ahead(graph: Graph) -> set[str]:

@@ -1,16 +1,16 @@
 """A run of a graph without stalls of memory, only handshakes: when does it end with the FIFOs it has?
 
-Every node has one clock, which stands while a token is missing at an input or a place behind an output;
-in the cycles of that clock its ports move as its curves say, but that no output waits for another, as
-valid must not wait for ready. Real kernels are less strict (their ports do not all wait for one another),
-so they end no later. FIFOs behind loads of constants have no limit here,
-as the loads read ahead into their own.
+Every clock (of a node, or of a port) stands while a token is missing at an input or a place behind an output;
+in its cycles the ports move as the curves say, but that no output waits for another, as valid must not wait
+for ready. Real kernels are less strict (their ports do not all wait for one another), so they end no later.
+FIFOs behind loads of constants have no limit here, as the loads read ahead into their own.
 """
 
 import numpy as np
 
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph
+from streamgen.lower.passes import clocks_of, streams_of
 
 __all__ = ["finish"]
 
@@ -18,47 +18,35 @@ __all__ = ["finish"]
 def finish(graph: Graph, limit: int) -> int | None:
     """Cycles of the run of a graph of one phase; None when it takes more than `limit`, or never ends.
 
-    Least times that satisfy all waits, by relaxation, node by node until nothing changes.
+    Least times that satisfy all waits, by relaxation, clock by clock until nothing changes.
     """
-    ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    for node in graph.nodes:
-        sources = {edge.source.node for edge in graph.inputs_of(node.name)}
-        if sources and sources <= ahead:
-            ahead.add(node.name)
-    edges = list(graph.edges)
-    latency, depth = [], []
+    edges, waits = streams_of(graph, 0)
+    streams = [*edges, *waits.values()]
+    depth, latency = [], []
+    for k, stream in enumerate(streams):
+        own = stream.depth if stream.depth is not None else graph.edges[k].depth
+        depth.append(min(own, len(stream.produced)))
+        latency.append(stream.latency or QueueParams(bits=stream.bits, depth=own).latency)
     clocks = {}
     times: dict[tuple[int, str], np.ndarray] = {}
-    for node in graph.nodes:
-        (bounds,) = node.bounds
-        assert bounds is not None
-        curves = node.params.curves(bounds)
-        ports = [(i, "in", e.target.name) for i, e in enumerate(edges) if e.target.node == node.name]
-        ports += [(i, "out", e.source.name) for i, e in enumerate(edges) if e.source.node == node.name]
-        own = [curves[name].cycles() for _, _, name in ports]
-        for (i, side, _), cycles in zip(ports, own, strict=True):
-            times[i, side] = cycles
-        merged = np.concatenate(own)
-        order = np.argsort(merged, kind="stable")
-        clocks[node.name] = ([(i, side) for i, side, _ in ports], merged, order)
-    for edge in edges:
-        itensor = graph.itensor(edge, 0)
-        assert itensor is not None
-        assert edge.depth is not None
-        latency.append(QueueParams(bits=itensor.token_bits, depth=edge.depth).latency)
-        depth.append(itensor.token_count if edge.source.node in ahead else edge.depth)
+    for name in clocks_of(graph):
+        ports = [(k, "in") for k, stream in enumerate(streams) if stream.target == name]
+        ports += [(k, "out") for k, stream in enumerate(streams) if stream.source == name]
+        curves = [streams[k].consumed if side == "in" else streams[k].produced for k, side in ports]
+        times |= dict(zip(ports, curves, strict=True))
+        merged = np.concatenate(curves)
+        clocks[name] = (ports, merged, np.argsort(merged, kind="stable"))
 
-    def earliest(i: int, side: str) -> np.ndarray:
+    def earliest(k: int, side: str) -> np.ndarray:
         if side == "in":
-            return np.maximum(times[i, "in"], times[i, "out"] + latency[i])
-        result = times[i, "out"].copy()
-        result[depth[i] :] = np.maximum(result[depth[i] :], times[i, "in"][: -depth[i]] + 1)
+            return np.maximum(times[k, "in"], times[k, "out"] + latency[k])
+        result = times[k, "out"].copy()
+        result[depth[k] :] = np.maximum(result[depth[k] :], times[k, "in"][: -depth[k]] + 1)
         return result
 
-    names = [node.name for node in graph.nodes]
-    waiting = set(names)
+    waiting = set(clocks)
     while waiting:
-        for name in (*names, *reversed(names)):
+        for name in (*clocks, *reversed(clocks)):
             if name not in waiting:
                 continue
             waiting.discard(name)
@@ -75,10 +63,12 @@ def finish(graph: Graph, limit: int) -> int | None:
             real[~inward] = np.maximum(np.maximum(base, ready[group]), can)[~inward]
             if real.max() >= limit:
                 return None
-            for (i, side), new in zip(
+            for (k, side), new in zip(
                 ports, np.split(real, np.cumsum([len(times[p]) for p in ports])[:-1]), strict=True
             ):
-                if not np.array_equal(times[i, side], new):
-                    times[i, side] = new
-                    waiting.add(edges[i].source.node if side == "in" else edges[i].target.node)
+                if not np.array_equal(times[k, side], new):
+                    times[k, side] = new
+                    other = streams[k].source if side == "in" else streams[k].target
+                    assert other is not None
+                    waiting.add(other)
     return int(max(t[-1] for t in times.values())) + 1
