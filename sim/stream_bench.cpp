@@ -11,6 +11,18 @@
 #include "Vdesign.h"
 #include "streams.h"
 
+#ifdef LINKS
+#include "network_links.h"
+#else
+// Edges inside of the component to watch: none.
+struct Links {
+    uint64_t late = 0;
+    void start(Vdesign&) {}
+    bool observe(Vdesign&, uint64_t) { return false; }
+    bool left() const { return false; }
+};
+#endif
+
 namespace {
 
 enum Kind { FINE, STUCK, TOO_MANY, VALID_FELL, PAYLOAD_CHANGED };
@@ -68,8 +80,8 @@ private:
 
 class Bench {
 public:
-    Bench(Port* ports, uint64_t seed, double sources, double sinks, Outcome& outcome)
-        : ports(ports), outcome(outcome), random(seed) {
+    Bench(Port* ports, Links& links, uint64_t seed, double sources, double sinks, Outcome& outcome)
+        : ports(ports), links(links), outcome(outcome), random(seed) {
         context.randReset(2);  // registers that nothing resets begin anyhow
         context.randSeed(static_cast<int>(seed % 0x7fffffff) + 1);
         design = std::make_unique<Vdesign>(&context, "top");
@@ -95,7 +107,7 @@ public:
                 outcome = {STUCK, 0, cycle, last};
             }
             outcome.last = last;
-            if (outcome.kind != FINE) return;
+            if (outcome.kind != FINE || links.late) return;
         }
     }
 
@@ -112,6 +124,7 @@ private:
         PORTS(X)
 #undef X
         holding.assign(k, false);
+        links.start(*design);
         RESET(1);
         for (int cycle = 0; cycle < cycles; ++cycle) clock();
         RESET(0);
@@ -138,6 +151,7 @@ private:
     moved |= observe(number, input, design->valid, design->ready, cycle);
         PORTS(X)
 #undef X
+        moved |= links.observe(*design, cycle);
         design->clk = 1;
         design->eval();
         return moved;
@@ -182,10 +196,11 @@ private:
     if (ports[number].moved < ports[number].count) return true;
         PORTS(X)
 #undef X
-        return false;
+        return links.left();
     }
 
     Port* ports;
+    Links& links;
     Outcome& outcome;
     std::mt19937_64 random;
     VerilatedContext context;
@@ -196,9 +211,10 @@ private:
 
 }  // namespace
 
-extern "C" void simulate(
-    Port* ports, uint64_t seed, double sources, double sinks, int64_t reset_at, uint64_t watchdog, uint64_t tail,
+extern "C" __attribute__((visibility("default"))) void simulate(
+    Port* ports, Links* links, uint64_t seed, double sources, double sinks, int64_t reset_at, uint64_t watchdog, uint64_t tail,
     Outcome* outcome) {
     *outcome = {FINE, 0, 0, 0};
-    Bench(ports, seed, sources, sinks, *outcome).run(reset_at, watchdog, tail);
+    Links none{};
+    Bench(ports, links ? *links : none, seed, sources, sinks, *outcome).run(reset_at, watchdog, tail);
 }

@@ -40,7 +40,15 @@ _VERILATOR_FLAGS = (
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
 _COMPILER_FLAGS = (
-    *("-std=c++20", "-O1", "-fPIC", "-fvisibility-inlines-hidden", "-DVERILATOR=1", "-DVM_TRACE=0"),
+    *(
+        "-std=c++20",
+        "-O1",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-gnu-unique",
+        "-DVERILATOR=1",
+        "-DVM_TRACE=0",
+    ),
     *("-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
 )
 
@@ -53,6 +61,7 @@ class StreamSimulator:
 
     def __init__(self, component: wiring.Component) -> None:
         self._kind = type(component).__name__
+        self._links: Any = None  # of a network, see sim.network_simulator
         self.inputs, self.outputs = (stream_ports(component, flow) for flow in (In, Out))
         self._ports = [
             (name, name in self.inputs, len(Value.cast(getattr(component, name).payload)))
@@ -65,13 +74,17 @@ class StreamSimulator:
         files = {"design.v": self.verilog, **self.sources}
         for name, text in files.items():
             (place / name).write_text(text)
-        self._library = _build(place, list(files), self._ports)
+        self._library = _build(place, list(files), self._ports, self._header())
 
     @staticmethod
     def translate(component: wiring.Component) -> tuple[str, dict[str, str]]:
         """Verilog of a component, its module called `top`, and the files that it needs."""
         library = Library()
         return to_verilog(component, "top", library), library.sources
+
+    def _header(self) -> str:
+        """What the driver must know besides the ports."""
+        return ""
 
     def run(
         self,
@@ -99,7 +112,15 @@ class StreamSimulator:
         outcome = _Outcome()
         reset = -1 if reset_at is None else reset_at
         self._library.simulate(
-            seen, stalls.seed, stalls.sources, stalls.sinks, reset, watchdog, tail, ctypes.byref(outcome)
+            seen,
+            self._links,
+            stalls.seed,
+            stalls.sources,
+            stalls.sinks,
+            reset,
+            watchdog,
+            tail,
+            ctypes.byref(outcome),
         )
         if outcome.kind != _FINE:
             raise _error(outcome, ports, seen, repr(stalls))
@@ -182,7 +203,9 @@ def _error(outcome: _Outcome, ports: Sequence[_Stream], seen: Any, remark: str) 
     return StuckError("\n".join(lines))
 
 
-def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, int]]) -> ctypes.CDLL:
+def _build(
+    place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, int]], header: str
+) -> ctypes.CDLL:
     """Translate and compile; the shared library, loaded."""
     pins = " ".join(
         f"X({k}, {str(inward).lower()}, "
@@ -192,11 +215,11 @@ def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, i
     )
     has_reset = re.search(r"^  input rst;", (place / files[0]).read_text(), re.MULTILINE)
     reset = "design->rst = value" if has_reset else ""
-    (place / "streams.h").write_text(f"#define PORTS(X) {pins}\n#define RESET(value) {reset}\n")
+    (place / "streams.h").write_text(f"#define PORTS(X) {pins}\n#define RESET(value) {reset}\n{header}")
     library = compile_design(place, files, Path(__file__).with_name("stream_bench.cpp"))
     u64, number = ctypes.c_uint64, ctypes.c_double
     library.simulate.argtypes = (
-        *(ctypes.POINTER(_Port), u64, number, number, ctypes.c_int64, u64, u64),
+        *(ctypes.POINTER(_Port), ctypes.c_void_p, u64, number, number, ctypes.c_int64, u64, u64),
         ctypes.POINTER(_Outcome),
     )
     library.simulate.restype = None
@@ -227,7 +250,7 @@ def compile_design(place: Path, files: Sequence[str], driver: Path) -> ctypes.CD
 
 def _include() -> tuple[str, ...]:
     include = package_folder() / "include"
-    return ("-isystem", str(include), "-isystem", str(include / "vltstd"))
+    return (f"-I{Path(__file__).parent}", "-isystem", str(include), "-isystem", str(include / "vltstd"))
 
 
 def _compiler() -> str:
