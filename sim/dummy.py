@@ -88,6 +88,9 @@ class DummyParams:
     def __post_init__(self) -> None:
         if not (self.inputs_bits and self.outputs_bits):
             raise ValueError("a dummy has at least one input and one output")
+        for bits in (*self.inputs_bits, *self.outputs_bits):
+            if not 1 <= bits <= 64:
+                raise ValueError(f"bits of a dummy's port must be 1 to 64, not {bits}")
         if self.pieces < 1:
             raise ValueError(f"pieces of a dummy must be at least 1, not {self.pieces}")
 
@@ -151,7 +154,7 @@ class DummyParams:
         bits = 32 * len(self.widths) * (self.pieces + 1) + 32
         return Cost(
             resources=Resources(lut=2 * bits, ff=bits),
-            ii=(busiest[-1] - busiest[0]) / (len(busiest) - 1) if len(busiest) > 1 else 1.0,
+            ii=float(busiest[-1] - busiest[0]) / (len(busiest) - 1) if len(busiest) > 1 else 1.0,
             latency=int(min(c[0] for c in sent) - min(c[0] for c in taken)),
             cycles=int(max(c[-1] for c in sent)) + 1,
         )

@@ -1,115 +1,154 @@
-"""Network: the kernels of a graph and the FIFOs between them as one component with plain stream ports.
+"""Network: Verilog of the kernels of a graph and the FIFOs between them, with plain stream ports.
 
 Every port of a kernel without an edge becomes the port `<node>_<port>` of the network, the descriptor of
 a kernel `<node>_i_descriptor`. Kernels that touch memory have no place here. What the FIFOs do can be seen
 from outside: bit k of `i_valid`, `i_ready` (of what enters) and `o_valid`, `o_ready` (of what leaves) belongs
-to edge k of the graph. With `adjustable`, `limits` sets how many tokens of its depth each FIFO may hold, from
-1 on; it behaves in every cycle as a queue of that depth.
+to edge k of the graph. With `adjustable`, 16 bits of `limits` set how many tokens of its depth each FIFO may
+hold, from 1 on; it behaves in every cycle as a queue of that depth.
+
+Kernels and FIFOs are converted as for an accelerator, each kind once. The module `top` that joins them is
+written as text, so that thousands of kernels take a second.
 
 An `Edge` without depth is a GraphError here. Nodes need not have all their ports joined, so such graphs are
 built as values and not with GraphBuilder.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from amaranth import Module, Value
-from amaranth.lib import data, stream, wiring
+from amaranth import Value
 from amaranth.lib.wiring import In, Out
 
+from sim.bench import stream_ports
 from streamgen.errors import GraphError
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Graph
-from streamgen.rtl import Shared
+from streamgen.graph import Graph, Port
+from streamgen.rtl import Buildable, Library, rtlil_to_verilog
 
 __all__ = ["LIMIT_BITS", "Link", "Network"]
 
 LIMIT_BITS = 16
+_PROBES = ("i_valid", "i_ready", "o_valid", "o_ready")
 
 
 @dataclass(frozen=True)
 class Link:
-    """An edge for who watches it: its name, the nodes at its ends, its depth, the streams in and out."""
+    """An edge for who watches it: its name, the nodes at its ends, its depth."""
 
     name: str
     source: str
     target: str
     depth: int
-    into: Any
-    out_of: Any
 
 
-class Network(wiring.Component):
-    """`links`: the edges of the graph, in order."""
+@dataclass(frozen=True)
+class _Block:
+    """A kind of kernel or FIFO: module, its clock and reset, its streams (inward, bits)."""
+
+    module: str
+    clocking: tuple[str, ...]
+    streams: Mapping[str, tuple[bool, int]]
+
+
+class Network:
+    """links: the edges of the graph, in order. ports: (name, inward, bits) of every stream at the boundary.
+
+    verilog: the text, its module called `top`. sources: files of Verilog that it needs, by name.
+    """
 
     def __init__(self, graph: Graph, *, adjustable: bool = False) -> None:
-        self._graph = graph
         self._adjustable = adjustable
-        self._kernels = {node.name: Shared(node.params) for node in graph.nodes}
-        self._queues = []
+        self._library = Library()
+        self._blocks: dict[Buildable, _Block] = {}
         self.links: list[Link] = []
-        joined = set()
-        for edge in graph.edges:
+        self.ports: list[tuple[str, bool, int]] = []
+        body = [*self._kernels(graph), *self._queues(graph)]
+        self.verilog = rtlil_to_verilog(self._library.text()) + "\n".join(
+            [*self._pins(), *body, "endmodule\n"]
+        )
+        self.sources = self._library.sources
+
+    def _block(self, params: Buildable) -> _Block:
+        if params not in self._blocks:
+            component = params.build()
+            streams = {
+                name: (inward, len(Value.cast(getattr(component, name).payload)))
+                for inward in (True, False)
+                for name in stream_ports(component, In if inward else Out)
+            }
+            self._blocks[params] = _Block(*self._library.require(params, component), streams)
+        return self._blocks[params]
+
+    def _kernels(self, graph: Graph) -> Iterator[str]:
+        joined = {port for edge in graph.edges for port in (edge.source, edge.target)}
+        for node in graph.nodes:
+            block = self._block(node.params)
+            pins = {}
+            for name, (inward, bits) in block.streams.items():
+                wire = f"{node.name}_{name}"
+                if Port(node.name, name) in joined:
+                    yield from _wires(wire, bits)
+                else:
+                    self.ports.append((wire, inward, bits))
+                pins[name] = wire
+            yield from _instance(block, node.name, pins)
+
+    def _queues(self, graph: Graph) -> Iterator[str]:
+        for k, edge in enumerate(graph.edges):
             if edge.depth is None:
                 raise GraphError(f"edge {edge.name} of graph {graph.name!r} has no depth")
-            source = getattr(self._kernels[edge.source.node], edge.source.name)
-            queue = Shared(QueueParams(bits=len(source.payload), depth=edge.depth))
-            self._queues.append(queue)
-            self.links.append(
-                Link(edge.name, edge.source.node, edge.target.node, edge.depth, queue.i, queue.o)
-            )
-            joined |= {edge.source, edge.target}
-        self._boundary = {
-            f"{node.name}_{name}": (
-                node.name,
-                name,
-                member.flow(stream.Signature(self._bits(node.name, name))),
-            )
-            for node in graph.nodes
-            for name, member in self._kernels[node.name].signature.members.items()
-            if (node.name, name) not in {(port.node, port.name) for port in joined}
-        }
-        count = max(1, len(graph.edges))
-        probes = {name: Out(count) for name in ("i_valid", "i_ready", "o_valid", "o_ready")}
-        limits = {"limits": In(data.ArrayLayout(LIMIT_BITS, count))} if adjustable else {}
-        super().__init__({name: member for name, (_, _, member) in self._boundary.items()} | probes | limits)
+            source, target = (f"{port.node}_{port.name}" for port in (edge.source, edge.target))
+            _, bits = self._block(graph.node(edge.source.node).params).streams[edge.source.name]
+            params = QueueParams(bits=bits, depth=edge.depth)
+            self.links.append(Link(edge.name, edge.source.node, edge.target.node, edge.depth))
+            wire = f"queue_{k}_i"
+            yield from _wires(wire, bits)
+            allowed = "1'h1"
+            levels = {}
+            if self._adjustable:
+                allowed, levels["level"] = f"queue_{k}_allowed", f"queue_{k}_level"
+                limit = f"limits[{LIMIT_BITS * k} +: {LIMIT_BITS}]"
+                yield f"  wire [{edge.depth.bit_length() - 1}:0] queue_{k}_level;"
+                yield (
+                    f"  wire {allowed} = queue_{k}_level < {limit} "
+                    f"|| ({limit} == 1 && {target}__valid && {target}__ready);"
+                )
+            yield f"  assign {wire}__payload = {source}__payload;"
+            yield f"  assign {wire}__valid = {source}__valid && {allowed};"
+            yield f"  assign {source}__ready = {wire}__ready && {allowed};"
+            yield from _instance(self._block(params), f"queue_{k}", {"i": wire, "o": target}, levels)
+            for probe in _PROBES:
+                side, pin = probe.split("_")
+                yield f"  assign {probe}[{k}] = {source if side == 'i' else target}__{pin};"
 
-    def _bits(self, node: str, port: str) -> int:
-        return len(Value.cast(getattr(self._kernels[node], port).payload))
+    def _pins(self) -> Iterator[str]:
+        """The head of `top`."""
+        pins = {"clk": "input", "rst": "input"}
+        for name, inward, bits in self.ports:
+            forth, back = ("input", "output") if inward else ("output", "input")
+            pins |= {f"{name}__payload": f"{forth} [{bits - 1}:0]", f"{name}__valid": forth}
+            pins[f"{name}__ready"] = back
+        edges = len(self.links)
+        if edges:
+            pins |= {probe: f"output [{edges - 1}:0]" for probe in _PROBES}
+        if edges and self._adjustable:
+            pins["limits"] = f"input [{LIMIT_BITS * edges - 1}:0]"
+        yield f"module top({', '.join(pins)});"
+        for name, kind in pins.items():
+            yield f"  {kind} {name};"
 
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        for name, kernel in self._kernels.items():
-            m.submodules[name] = kernel
-        for name, (node, port, _) in self._boundary.items():
-            ends = getattr(self, name), getattr(self._kernels[node], port)
-            source, target = ends if self.signature.members[name].flow == In else reversed(ends)
-            m.d.comb += [
-                Value.cast(target.payload).eq(Value.cast(source.payload)),
-                target.valid.eq(source.valid),
-                source.ready.eq(target.ready),
-            ]
-        for k, (edge, queue) in enumerate(zip(self._graph.edges, self._queues, strict=True)):
-            m.submodules[f"queue_{k}"] = queue
-            source = getattr(self._kernels[edge.source.node], edge.source.name)
-            target = getattr(self._kernels[edge.target.node], edge.target.name)
-            allowed = self._allowed(k, queue) if self._adjustable else 1
-            m.d.comb += [
-                queue.i.payload.eq(source.payload),
-                queue.i.valid.eq(source.valid & allowed),
-                source.ready.eq(queue.i.ready & allowed),
-                target.payload.eq(queue.o.payload),
-                target.valid.eq(queue.o.valid),
-                queue.o.ready.eq(target.ready),
-                self.i_valid[k].eq(source.valid),
-                self.i_ready[k].eq(source.ready),
-                self.o_valid[k].eq(target.valid),
-                self.o_ready[k].eq(target.ready),
-            ]
-        return m
 
-    def _allowed(self, k: int, queue: Any) -> Any:
-        """Whether a queue of the depth `limits[k]` would be ready; one of depth 1 is as it is emptied."""
-        limit = self.limits[k]
-        emptied = (limit == 1) & queue.o.valid & queue.o.ready
-        return (queue.level < limit) | emptied
+def _wires(name: str, bits: int) -> Iterator[str]:
+    yield f"  wire [{bits - 1}:0] {name}__payload;"
+    yield f"  wire {name}__valid, {name}__ready;"
+
+
+def _instance(
+    block: _Block, name: str, streams: Mapping[str, str], others: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    pins = {pin: pin for pin in block.clocking} | dict(others or {})
+    for stream, wire in streams.items():
+        pins |= {f"{stream}__{part}": f"{wire}__{part}" for part in ("payload", "valid", "ready")}
+    yield f"  {block.module} {name} ("
+    yield ",\n".join(f"    .{pin}({wire})" for pin, wire in pins.items())
+    yield "  );"

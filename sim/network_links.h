@@ -11,13 +11,11 @@ struct Links {
     uint64_t* peak;            // most tokens inside, by edge
     const uint32_t* limits;    // by edge
     uint8_t *into, *out_of;    // the last cycle, by edge: valid + 2 * ready
-    uint64_t deadline;         // the run stops here when tokens are left
     uint64_t extra;            // 1 + an edge that moves more tokens than expected, or 0
-    uint64_t late;             // whether the deadline stopped the run
 
     void start(Vdesign& design) {
         for (int k = 0; k < LINKS; ++k) pushed[k] = popped[k] = peak[k] = into[k] = out_of[k] = 0;
-        extra = late = 0;
+        extra = 0;
 #ifdef ADJUSTABLE
         for (int k = 0; k < LINKS; ++k) put(design.limits, k, limits[k]);
 #endif
@@ -41,7 +39,6 @@ struct Links {
                 into[k] = bit(design.i_valid, k) + 2 * bit(design.i_ready, k);
                 out_of[k] = bit(design.o_valid, k) + 2 * bit(design.o_ready, k);
             }
-        late = cycle >= deadline && left();
         return moved;
     }
 

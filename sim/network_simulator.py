@@ -6,7 +6,8 @@
 
 Like `sim.stream_simulator`, whose results, stalls and errors these are: of a `sim.network.Network`. A run in
 which nothing moves any more raises StuckError with the cycle of nodes that wait for one another. With
-`adjustable` a run may give each FIFO less than its depth, so that one build serves a search.
+`adjustable` a run may give each FIFO less than its depth, so that one build serves a search. A run with
+tokens left in cycle `deadline` ends there with LateError.
 """
 
 import ctypes
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from amaranth.lib import wiring
 
 from sim.bench import BenchError, Result, Stalls, StuckError
 from sim.network import LIMIT_BITS, Link, Network
@@ -28,7 +28,11 @@ __all__ = ["LateError", "LinkTimes", "NetworkResult", "NetworkSimulator", "waiti
 
 
 class LateError(Exception):
-    """A run had tokens left at its deadline."""
+    """A run had tokens left at its deadline; result: what had moved until then."""
+
+    def __init__(self, deadline: int, result: "NetworkResult") -> None:
+        super().__init__(f"tokens are left in cycle {deadline}")
+        self.result = result
 
 
 @dataclass(frozen=True)
@@ -53,18 +57,12 @@ class NetworkSimulator(StreamSimulator):
     def __init__(self, graph: Graph, *, adjustable: bool = False) -> None:
         network = Network(graph, adjustable=adjustable)
         self.links: Sequence[Link] = network.links
-        self._adjustable = adjustable
-        super().__init__(network)
-
-    @staticmethod
-    def translate(component: wiring.Component) -> tuple[str, dict[str, str]]:
-        """As ever, and rules for Verilator that keep kernels of one kind one piece of code."""
-        verilog, sources = StreamSimulator.translate(component)
-        return verilog, {**sources, "sharing.vlt": sharing(verilog, "top")}
-
-    def _header(self) -> str:
-        adjustable = "#define ADJUSTABLE\n" if self._adjustable else ""
-        return f"#define LINKS {len(self.links)}\n{adjustable}" if self.links else ""
+        self._adjustable = adjustable and bool(network.links)
+        header = f"#define LINKS {len(network.links)}\n" if network.links else ""
+        header += "#define ADJUSTABLE\n" if self._adjustable else ""
+        # kernels of one kind stay one piece of code
+        sources = {**network.sources, "sharing.vlt": sharing(network.verilog, "top")}
+        self._build(f"graph {graph.name!r}", network.ports, network.verilog, sources, header)
 
     def run(  # type: ignore[override]
         self,
@@ -79,8 +77,7 @@ class NetworkSimulator(StreamSimulator):
     ) -> NetworkResult:
         """Send `inputs`, collect `outputs`, as `sim.bench.run` does. tokens: how many pass each edge.
 
-        limits: of edges that shall hold less than their depth. LateError is raised when tokens are left in cycle
-        `deadline`.
+        limits: of edges that shall hold less than their depth.
         """
         names = [link.name for link in self.links]
         if set(tokens) != set(names):
@@ -91,25 +88,22 @@ class NetworkSimulator(StreamSimulator):
             depth = next((link.depth for link in self.links if link.name == name), 0)
             if not 1 <= limit <= min(depth, (1 << LIMIT_BITS) - 1):
                 raise ValueError(f"limit of edge {name!r} must be 1 to its depth {depth}, not {limit}")
-        watch = _Watch(
-            [tokens[name] for name in names], [(limits or {}).get(n, 65535) for n in names], deadline
-        )
-        self._links = ctypes.byref(watch.links)
+        watch = _Watch([tokens[name] for name in names], [(limits or {}).get(n, 65535) for n in names])
+        links = ctypes.byref(watch.links) if names else None
         try:
-            result = super().run(inputs, outputs, stalls=stalls, watchdog=watchdog, tail=0)
+            result, late = self._run(
+                inputs, outputs, stalls, watchdog, tail=0, deadline=deadline, links=links
+            )
         except StuckError as error:
             raise StuckError("\n".join([str(error), *self._stuck(watch)])) from None
-        finally:
-            self._links = None
-        if watch.links.late:
-            raise LateError(f"tokens are left in cycle {deadline}")
         if watch.links.extra:
             name = names[watch.links.extra - 1]
             raise BenchError(f"edge {name!r}: a token too many, {tokens[name]} expected")
-        return NetworkResult(
-            **vars(result),
-            links={name: watch.times(k) for k, name in enumerate(names)},
-        )
+        found = NetworkResult(**vars(result), links={name: watch.times(k) for k, name in enumerate(names)})
+        if late:
+            assert deadline is not None
+            raise LateError(deadline, found)
+        return found
 
     def _stuck(self, watch: "_Watch") -> Iterable[str]:
         width = max(len(link.name) for link in self.links)
@@ -149,14 +143,14 @@ class _Links(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("first", "sent", "taken", "pushed", "popped", "peak")),
         *((name, ctypes.c_void_p) for name in ("limits", "into", "out_of")),
-        *((name, ctypes.c_uint64) for name in ("deadline", "extra", "late")),
+        ("extra", ctypes.c_uint64),
     ]
 
 
 class _Watch:
     """The memory of all edges in a run."""
 
-    def __init__(self, counts: Sequence[int], limits: Sequence[int], deadline: int | None) -> None:
+    def __init__(self, counts: Sequence[int], limits: Sequence[int]) -> None:
         self.counts = counts
         edges = len(counts)
         self._first = np.array([0, *accumulate(counts)], np.uint64)
@@ -166,12 +160,13 @@ class _Watch:
         self.into, self.out_of = (np.zeros(edges, np.uint8) for _ in range(2))
         arrays = (self._first, self._sent, self._taken, self.pushed, self.popped, self._peak)
         arrays = (*arrays, self._limits, self.into, self.out_of)
-        never = (1 << 64) - 1
-        self.links = _Links(*(array.ctypes.data for array in arrays), never if deadline is None else deadline)
+        self.links = _Links(*(array.ctypes.data for array in arrays))
 
     def times(self, k: int) -> LinkTimes:
         """What edge k has done."""
-        span = slice(int(self._first[k]), int(self._first[k + 1]))
-        return LinkTimes(
-            self._sent[span].astype(np.int64), self._taken[span].astype(np.int64), int(self._peak[k])
+        first = int(self._first[k])
+        sent, taken = (
+            times[first : first + int(count[k])].astype(np.int64)
+            for times, count in ((self._sent, self.pushed), (self._taken, self.popped))
         )
+        return LinkTimes(sent, taken, int(self._peak[k]))

@@ -23,7 +23,7 @@ from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
 
-__all__ = ["golden_tokens", "random_graph", "streams", "union", "with_depths"]
+__all__ = ["boundary_tokens", "golden_tokens", "random_graph", "streams", "union", "with_depths"]
 
 _WIDTHS = (1, 8, 13, 32, 48, 64)
 _PIECES = 3
@@ -115,6 +115,17 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
             ends = (port.node, None) if outward else (None, port.node)
             found.append(Stream(*ends, 1, own, own))
     return found
+
+
+def boundary_tokens(graph: Graph, phase: int, random: Random) -> dict[Port, list[int]]:
+    """Random tokens for every input port at the boundary."""
+    joined = {edge.target for edge in graph.edges}
+    return {
+        Port(node.name, name): [random.getrandbits(itensor.token_bits) for _ in range(itensor.token_count)]
+        for node in graph.nodes
+        for name, itensor in node.inputs(phase).items()
+        if Port(node.name, name) not in joined
+    }
 
 
 def golden_tokens(graph: Graph, phase: int, inputs: Mapping[Port, Sequence[int]]) -> dict[Port, list[int]]:
