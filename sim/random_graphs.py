@@ -23,44 +23,56 @@ from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
 
-__all__ = ["boundary_tokens", "golden_tokens", "random_graph", "streams", "union", "with_depths"]
+__all__ = ["boundary", "boundary_tokens", "golden_tokens", "random_graph", "streams", "union", "with_depths"]
 
-_WIDTHS = (1, 8, 13, 32, 48, 64)
 _PIECES = 3
 
 
-def random_graph(random: Random, nodes: int, phases: int = 1, most_tokens: int = 64) -> Graph:
-    """A graph of so many nodes, joined in one piece or several."""
+def random_graph(
+    random: Random,
+    nodes: int,
+    phases: int = 1,
+    most_tokens: int = 64,
+    widths: Sequence[int] = (1, 8, 13, 32, 48, 64),
+) -> Graph:
+    """A graph of so many nodes, joined in one piece or several. widths: of tokens between dummies.
+
+    The fewer widths, the fewer kinds of nodes and FIFOs there are to convert and to compile.
+    """
     ends = _structure(random, nodes)
     into = [[k for k, (_, v) in enumerate(ends) if v == n] for n in range(nodes)]
     out_of = [[k for k, (u, _) in enumerate(ends) if u == n] for n in range(nodes)]
     kinds = _kinds(random, ends, into, out_of)
-    widths = [random.choice(_WIDTHS) for _ in ends]
+    bits = [random.choice(widths) for _ in ends]
     tokens = [[random.randint(4, most_tokens) for _ in ends] for _ in range(phases)]
     pairs: dict[int, tuple[ITensor, ITensor]] = {}
     for n, kind in enumerate(kinds):
         if kind == "fork":
             for k in out_of[n]:
-                widths[k] = widths[into[n][0]]
+                bits[k] = bits[into[n][0]]
                 for counts in tokens:
                     counts[k] = counts[into[n][0]]
         elif kind == "converter":
             pairs[n] = pair = _random_pair(random)
             for k, itensor in zip((into[n][0], out_of[n][0]), pair, strict=True):
-                widths[k] = itensor.token_bits
+                bits[k] = itensor.token_bits
                 for counts in tokens:
                     counts[k] = itensor.token_count
     names = [f"{kind}{n}" for n, kind in enumerate(kinds)]
     made = []
     for n, kind in enumerate(kinds):
         if kind == "fork":
-            made.append(_fork(names[n], len(out_of[n]), widths[into[n][0]], [c[into[n][0]] for c in tokens]))
+            made.append(
+                _fork(
+                    names[n], len(out_of[n]), bits[into[n][0]], most_tokens, [c[into[n][0]] for c in tokens]
+                )
+            )
         elif kind == "converter":
             source, target = pairs[n]
             params = PingPongParams(source=source, target=target)
             made.append(Node(names[n], params, ({"source": source, "target": target},) * phases))
         else:
-            made.append(_dummy(random, names[n], into[n], out_of[n], widths, tokens))
+            made.append(_dummy(random, names[n], into[n], out_of[n], bits, tokens))
     edges = [
         Edge(
             Port(names[u], _port(kinds[u], "o", out_of[u].index(k))),
@@ -89,7 +101,7 @@ def with_depths(graph: Graph, depths: Sequence[int]) -> Graph:
 
 
 def streams(graph: Graph, phase: int) -> list[Stream]:
-    """What passes every edge, in order, then what passes the ports at the boundary."""
+    """What passes every edge, in order, then what passes the ports of `boundary`."""
     cycles = {
         Port(node.name, name): curve.cycles()
         for node in graph.nodes
@@ -108,24 +120,29 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
                 cycles[edge.target],
             )
         )
-    joined = {port for edge in graph.edges for port in (edge.source, edge.target)}
-    for port, own in cycles.items():
-        if port not in joined:
-            outward = port.name in graph.node(port.node).outputs(phase)
-            ends = (port.node, None) if outward else (None, port.node)
-            found.append(Stream(*ends, 1, own, own))
+    for port in boundary(graph):
+        outward = port.name in graph.node(port.node).output_ports
+        ends = (port.node, None) if outward else (None, port.node)
+        found.append(Stream(*ends, 1, cycles[port], cycles[port]))
     return found
+
+
+def boundary(graph: Graph) -> list[Port]:
+    """The ports without an edge."""
+    joined = {port for edge in graph.edges for port in (edge.source, edge.target)}
+    ports = (
+        Port(node.name, name) for node in graph.nodes for name in (*node.input_ports, *node.output_ports)
+    )
+    return [port for port in ports if port not in joined]
 
 
 def boundary_tokens(graph: Graph, phase: int, random: Random) -> dict[Port, list[int]]:
     """Random tokens for every input port at the boundary."""
-    joined = {edge.target for edge in graph.edges}
-    return {
-        Port(node.name, name): [random.getrandbits(itensor.token_bits) for _ in range(itensor.token_count)]
-        for node in graph.nodes
-        for name, itensor in node.inputs(phase).items()
-        if Port(node.name, name) not in joined
-    }
+    tokens = {}
+    for port in boundary(graph):
+        if (itensor := graph.node(port.node).inputs(phase).get(port.name)) is not None:
+            tokens[port] = [random.getrandbits(itensor.token_bits) for _ in range(itensor.token_count)]
+    return tokens
 
 
 def golden_tokens(graph: Graph, phase: int, inputs: Mapping[Port, Sequence[int]]) -> dict[Port, list[int]]:
@@ -178,8 +195,8 @@ def _port(kind: str, letter: str, number: int) -> str:
     return letter if single else f"{letter}_{number}"
 
 
-def _fork(name: str, ways: int, width: int, counts: Sequence[int]) -> Node:
-    params = ForkParams(token_bits=width, ways=ways, max_tokens=max(counts))
+def _fork(name: str, ways: int, width: int, most_tokens: int, counts: Sequence[int]) -> Node:
+    params = ForkParams(token_bits=width, ways=ways, max_tokens=most_tokens)
     itensors = (ITensor((1,), f"u{width}", (count,), (1,), ((0,),)) for count in counts)
     return Node(name, params, tuple({"itensor": itensor} for itensor in itensors))
 
@@ -189,12 +206,12 @@ def _dummy(
     name: str,
     into: Sequence[int],
     out_of: Sequence[int],
-    widths: Sequence[int],
+    bits: Sequence[int],
     tokens: Sequence[Sequence[int]],
 ) -> Node:
     params = DummyParams(
-        inputs_bits=tuple(widths[k] for k in into) or (8,),
-        outputs_bits=tuple(widths[k] for k in out_of) or (8,),
+        inputs_bits=tuple(bits[k] for k in into) or (32,),
+        outputs_bits=tuple(bits[k] for k in out_of) or (32,),
         pieces=_PIECES,
     )
     bounds: list[Bounds] = []

@@ -27,11 +27,11 @@ from sim.monitor import StreamLawError
 from streamgen.rtl import Library, to_verilog
 from streamgen.runtime.verilator import library_objects, package_folder, run_tool
 
-__all__ = ["StreamSimulator", "compile_design"]
+__all__ = ["StreamSimulator", "compile_design", "compile_models"]
 
 _FINE, _STUCK, _TOO_MANY, _VALID_FELL, _PAYLOAD_CHANGED, _LATE = range(6)
 _VERILATOR_FLAGS = (
-    *("--cc", "--prefix", "Vdesign", "--top-module", "top", "-O3", "--no-timing", "--noassert"),
+    *("--cc", "-O3", "--no-timing", "--noassert"),
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
 _COMPILER_FLAGS = (
@@ -232,11 +232,22 @@ def _build(
 
 def compile_design(place: Path, files: Sequence[str], driver: Path) -> ctypes.CDLL:
     """The Verilog `files` of a folder with module `top`, and a C++ driver, as a shared library, loaded."""
+    return compile_models(place, files, {"Vdesign": "top"}, driver)
+
+
+def compile_models(
+    place: Path, files: Sequence[str], prefixes: Mapping[str, str], driver: Path
+) -> ctypes.CDLL:
+    """Several modules of the `files`, each a model of its own: module by the name of its class."""
     made = place / "made"
     verilator = str(package_folder() / "bin" / "verilator_bin")
-    run_tool(verilator, *_VERILATOR_FLAGS, "--Mdir", str(made), *files, folder=place)
+    for prefix, module in prefixes.items():
+        names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(made))
+        run_tool(verilator, *_VERILATOR_FLAGS, *names, *files, folder=place)
     unit, target = place / "unit.cc", place / "library.so"
-    unit.write_text("".join(f'#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp")))))
+    # each model has a header that wants to be the only one of its kind in a unit
+    parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp"))))
+    unit.write_text("".join(parts))
     compiler, objects = library_objects()
     include = package_folder() / "include"
     run_tool(
