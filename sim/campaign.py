@@ -23,6 +23,7 @@ from sim.network_models import ModelRun, NetworkModels
 from sim.random_graphs import boundary, boundary_tokens, golden_tokens, random_graph, streams
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
 from streamgen.graph import Graph
+from streamgen.lower.passes import run_nodes
 
 __all__ = ["EXHAUSTIVE_EDGES", "Case", "Trial", "random_cases"]
 
@@ -68,7 +69,7 @@ class Trial:
             found = streams(self._graph, phase)
             inner = zip(found, self._case.widths, strict=False)
             runs.append([*(replace(s, bits=bits) for s, bits in inner), *found[len(self._graph.edges) :]])
-        return size([node.name for node in self._graph.nodes], runs, self._strategy)
+        return size(run_nodes(self._graph), runs, self._strategy)
 
     @property
     def depths(self) -> list[int]:
@@ -136,7 +137,7 @@ class Trial:
         return [
             name
             for name, stream, (sent, taken), produced, consumed in zip(
-                names, found, times, schedule.produced, schedule.consumed, strict=True
+                names, found, times, schedule.produced, schedule.consumed, strict=False
             )
             if (stream.source is not None and (sent > produced).any())
             or (stream.target is not None and (taken > consumed).any())

@@ -18,10 +18,11 @@ from sim.dummy import DummyParams, Piece
 from streamgen import formats
 from streamgen.contract import Bounds
 from streamgen.converters import PingPongParams
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import Stream, parts_of
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
+from streamgen.lower.passes import run_streams
 
 __all__ = ["boundary", "boundary_tokens", "golden_tokens", "random_graph", "streams", "union", "with_depths"]
 
@@ -101,30 +102,17 @@ def with_depths(graph: Graph, depths: Sequence[int]) -> Graph:
 
 
 def streams(graph: Graph, phase: int) -> list[Stream]:
-    """What passes every edge, in order, then what passes the ports of `boundary`."""
-    cycles = {
-        Port(node.name, name): curve.cycles()
-        for node in graph.nodes
-        for name, curve in node.params.curves(_bounds(node, phase)).items()
-    }
-    found = []
-    for edge in graph.edges:
-        itensor = graph.itensor(edge, phase)
-        assert itensor is not None
-        found.append(
-            Stream(
-                edge.source.node,
-                edge.target.node,
-                itensor.token_bits,
-                cycles[edge.source],
-                cycles[edge.target],
-            )
-        )
+    """What passes every edge, in order, then what passes the ports of `boundary`, then parts of nodes."""
+    found = [stream for stream in run_streams(graph, phase) if stream is not None]
+    outside = []
     for port in boundary(graph):
-        outward = port.name in graph.node(port.node).output_ports
-        ends = (port.node, None) if outward else (None, port.node)
-        found.append(Stream(*ends, 1, cycles[port], cycles[port]))
-    return found
+        node = graph.node(port.node)
+        cycles = node.params.curves(_bounds(node, phase))[port.name].cycles()
+        part = parts_of(node.name, node.params, _bounds(node, phase)).ports.get(port.name, node.name)
+        ends = (part, None) if port.name in node.output_ports else (None, part)
+        outside.append(Stream(*ends, 1, cycles, cycles))
+    edges = len(graph.edges)
+    return found[:edges] + outside + found[edges:]
 
 
 def boundary(graph: Graph) -> list[Port]:

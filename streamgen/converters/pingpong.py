@@ -29,10 +29,13 @@ from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
+from streamgen.fifo.curves import Parts, Stream
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["PingPong", "PingPongParams"]
+
+_ENOUGH = 1 << 30  # tokens that nothing limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,34 @@ class PingPongParams(LayoutParams):
             taken = Curve(((write, ((fills, write),)), later))
         first = filling + read + self.latency
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
+
+    def parts(self, bounds: Bounds) -> Parts | None:
+        """For FIFO sizing: the side that fills, the side that reads, and what waits for `o`.
+
+        A window filled lets the reader begin, a window read lets the writer begin the next but one, and
+        QUEUE_DEPTH tokens may be on their way. None where a token is filled in several pieces, all of which
+        wait for it.
+        """
+        if prod(self.banking.source.pieces) > 1:
+            return None
+        trips = self.trips(bounds).items()
+        fills, reads = (
+            prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
+        )
+        taken, sent = (self.curves(bounds)[port].cycles() for port in ("i", "o"))
+        pieces = prod(self.banking.target.pieces)
+        way = self.latency + pieces - 1
+        begun = sent - way  # the first access of every token
+        freed = begun[reads - 1 :: reads][:-2] + pieces
+        return Parts(
+            ("fill", "read", "send"),
+            {"i": "fill", "o": "send"},
+            (
+                Stream("fill", "read", 1, taken[fills - 1 :: fills], begun[::reads], _ENOUGH, 1),
+                Stream("read", "fill", 1, freed, taken[::fills][2:], _ENOUGH, 0),
+                Stream("read", "send", 1, begun, sent, QUEUE_DEPTH, way),
+            ),
+        )
 
     @property
     def resources(self) -> Resources:

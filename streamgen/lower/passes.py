@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
+from streamgen.fifo.curves import Parts, parts_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, verify
@@ -13,7 +16,7 @@ from streamgen.itensor import same_stream
 from streamgen.kernels.fork import ForkParams
 from streamgen.packing import MemoryLayout
 
-__all__ = ["insert_converters", "insert_forks", "place_constants", "size_fifos"]
+__all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
 UNLIMITED = 1 << 30
 LINK_DEPTH = 2  # of a stream whose depth no schedule decides
@@ -120,27 +123,38 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them have the least depth. Back edges keep the depth that they have.
     """
-    names = [node.name for node in corners[0].nodes]
-    runs = [_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
-    sizing = size(names, runs, strategy)
+    runs = [run_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
+    sizing = size(run_nodes(corners[0]), runs, strategy)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
-        for edge, depth in zip(corners[0].edges, sizing.depths, strict=True)
+        for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
     return verify(corners[0].with_depths(depths)), list(sizing.schedules)
 
 
-def _streams(graph: Graph, phase: int) -> list[Stream | None]:
-    """What passes through each FIFO in a phase."""
+def run_nodes(graph: Graph) -> list[str]:
+    """Names of the nodes of a run: kernels, or their parts."""
+    return [name for node in graph.nodes for name in _parts(node).names]
+
+
+def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
+    """What passes through each FIFO in a phase; then what passes between the parts of kernels."""
     ahead = _running_ahead(graph)
-    curves = {
-        Port(node.name, name): curve.cycles()
-        for node in graph.nodes
-        if node.bounds[phase] is not None
-        for name, curve in curves_of(node, phase).items()
-    }
+    curves: dict[Port, np.ndarray] = {}
+    part: dict[Port, str] = {}
+    inner: list[Stream | None] = []
+    for node in graph.nodes:
+        parts = _parts(node)
+        for name in (*node.input_ports, *node.output_ports):
+            part[Port(node.name, name)] = parts.ports.get(name, node.name)
+        if node.bounds[phase] is None:
+            inner += [None] * len(parts.streams)
+            continue
+        inner += parts_of(node.name, node.params, node.bounds[phase]).streams
+        for name, curve in curves_of(node, phase).items():
+            curves[Port(node.name, name)] = curve.cycles()
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -150,18 +164,15 @@ def _streams(graph: Graph, phase: int) -> list[Stream | None]:
         depth, latency = edge.depth if edge.back else None, None
         if edge.source.node in ahead:
             depth, latency = UNLIMITED, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
-        streams.append(
-            Stream(
-                edge.source.node,
-                edge.target.node,
-                itensor.token_bits,
-                curves[edge.source],
-                curves[edge.target],
-                depth,
-                latency,
-            )
-        )
-    return streams
+        ends, bits = (part[edge.source], part[edge.target]), itensor.token_bits
+        streams.append(Stream(*ends, bits, curves[edge.source], curves[edge.target], depth, latency))
+    return streams + inner
+
+
+def _parts(node: Node) -> Parts:
+    """The parts of a node, as in any phase."""
+    bounds = next(bounds for bounds in node.bounds if bounds is not None)
+    return parts_of(node.name, node.params, bounds)
 
 
 def _running_ahead(graph: Graph) -> set[str]:

@@ -14,6 +14,7 @@ from sim.random_graphs import boundary_tokens, golden_tokens, random_graph, stre
 from streamgen.errors import GraphError
 from streamgen.fifo.events import Run
 from streamgen.graph import Edge, Graph, Node, Port
+from streamgen.lower.passes import run_nodes
 
 DEPTH = 12
 
@@ -69,7 +70,7 @@ class Rig:
         return self.simulator.run(self.inputs, counts, tokens=self.tokens, **options)
 
     def model(self, depths) -> Run:
-        nodes = [node.name for node in self.graph.nodes]
+        nodes = run_nodes(self.graph)
         run = Run(nodes, streams(self.graph, 0), [1] * len(streams(self.graph, 0)))
         for k, depth in enumerate(depths):
             run.limit(k, depth)
