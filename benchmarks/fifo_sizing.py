@@ -1,18 +1,26 @@
-"""Seconds of FIFO sizing on large graphs, and how much it saves.
+"""Seconds of FIFO sizing on large graphs, and how much it saves; how much storage more it takes than needed.
 
-    python benchmarks/fifo_sizing.py
+    python benchmarks/fifo_sizing.py [graphs]
 
 Random layered graphs: node i reads one to three of the 40 nodes before it, every stream has 64 tokens in
 bursts of random length and gap. `as soon` is the storage in bits when every node starts as soon as its inputs
 allow at its own rate. `bound`: seconds that it may take on an idle core.
+
+Then graphs of the campaign (`sim.campaign`, 60 of them or as many as asked for) in emitted Verilog: broken
+promises, and bits of the FIFOs against the fewest that keep the promise, found among all depths in graphs of
+up to five FIFOs, and token by token in larger ones.
 """
 
+import sys
 import time
 
 import numpy as np
 
-from streamgen.fifo.sizing import Stream, size
+from sim.campaign import EXHAUSTIVE_EDGES, Case, Trial, random_cases
+from sim.network_models import NetworkModels
+from streamgen.fifo.sizing import Strategy, Stream, size
 
+STRATEGIES: list[Strategy] = ["conservative", "normal"]
 TOKENS = 64
 BOUNDS = {2000: 0.5, 10_000: 5.0}  # seconds on an idle core, by edges
 
@@ -57,16 +65,33 @@ def main() -> None:
     print(
         f"{'edges':>6} {'nodes':>6} {'strategy':>12} {'seconds':>8} {'bound':>6} {'bits':>12} {'as soon':>12}"
     )
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     for edges, bound in BOUNDS.items():
         nodes, streams = random_graph(np.random.default_rng(edges), edges)
         soon = as_soon(nodes, streams)
-        for strategy in ("conservative", "normal"):
+        for strategy in STRATEGIES:
             start = time.perf_counter()
             depths = size(nodes, [streams], strategy).depths
             seconds = time.perf_counter() - start
             bits = sum(s.bits * d for s, d in zip(streams, depths, strict=True))
             graph = f"{len(streams):6} {len(nodes):6} {strategy:>12}"
             print(f"{graph} {seconds:8.2f} {bound:6.1f} {bits:12,} {soon:12,}")
+    campaign(random_cases(count))
+
+
+def campaign(cases: list[Case]) -> None:
+    """Print how far depths are from the fewest."""
+    models = NetworkModels(case.graph for case in cases)
+    print(f"\n{'graphs':>6} {'edges':>6} {'strategy':>12} {'broken':>7} {'median':>7} {'worst':>7}")
+    for few in (True, False):
+        chosen = [case for case in cases if (len(case.graph.edges) <= EXHAUSTIVE_EDGES) == few]
+        edges = f"<= {EXHAUSTIVE_EDGES}" if few else f"> {EXHAUSTIVE_EDGES}"
+        for strategy in STRATEGIES:
+            trials = [Trial(models, case, strategy) for case in chosen]
+            broken = sum(len(trial.problems()) for trial in trials)
+            ratios = [trial.ratio() for trial in trials]
+            figures = f"{broken:7} {np.median(ratios):7.3f} {max(ratios):7.3f}"
+            print(f"{len(trials):6} {edges:>6} {strategy:>12} {figures}")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,23 @@
 #include <vector>
 
 #include "Vdesign.h"
+#include "pause.h"
 #include "streams.h"
+
+#ifdef LINKS
+#include "network_links.h"
+#else
+// Edges inside of the component to watch: none.
+struct Links {
+    void start(Vdesign&) {}
+    bool observe(Vdesign&, uint64_t) { return false; }
+    bool left() const { return false; }
+};
+#endif
 
 namespace {
 
-enum Kind { FINE, STUCK, TOO_MANY, VALID_FELL, PAYLOAD_CHANGED };
+enum Kind { FINE, STUCK, TOO_MANY, VALID_FELL, PAYLOAD_CHANGED, LATE };
 
 // What Python sees of a stream; as `_Port` of stream_simulator.py. `held`, `now`: payloads of one token.
 struct Port {
@@ -27,60 +39,36 @@ struct Outcome {
     uint64_t kind, port, cycle, last;
 };
 
-// A payload of any width as 32-bit words.
-template <typename T>
-void set(T& signal, const uint32_t* words) {
-    signal = words[0];
-    if constexpr (sizeof(T) == 8) signal |= static_cast<T>(words[1]) << 32;
-}
-template <std::size_t N>
-void set(VlWide<N>& signal, const uint32_t* words) {
-    for (std::size_t i = 0; i < N; ++i) signal[i] = words[i];
-}
-template <typename T>
-void get(const T& signal, uint32_t* words) {
-    words[0] = static_cast<uint32_t>(signal);
-    if constexpr (sizeof(T) == 8) words[1] = static_cast<uint32_t>(signal >> 32);
-}
-template <std::size_t N>
-void get(const VlWide<N>& signal, uint32_t* words) {
-    for (std::size_t i = 0; i < N; ++i) words[i] = signal[i];
-}
-
-// The pauses of sim.ports.Stalls.
-class Pause {
-public:
-    Pause(std::mt19937_64& random, double chance) : random(random), chance(chance) {}
-    void draw(Port& port) {
-        if (chance == 0 || !hit(chance)) return;
-        cycles = hit(1 / 16.0) ? 5 + random() % 36 : 1 + random() % 4;
-        port.waits = hit(0.25);
-    }
-    bool passes() { return cycles == 0 || (--cycles, false); }
-    void clear() { cycles = 0; }
-
-private:
-    bool hit(double probability) { return std::uniform_real_distribution<>(0, 1)(random) < probability; }
-    std::mt19937_64& random;
-    double chance;
-    uint64_t cycles = 0;
+// The signals of a stream. Verilator keeps a payload as little-endian bytes, whatever its width.
+struct Pins {
+    bool input;
+    void* payload;
+    std::size_t bytes;
+    CData *valid, *ready;
 };
 
 class Bench {
 public:
-    Bench(Port* ports, uint64_t seed, double sources, double sinks, Outcome& outcome)
-        : ports(ports), outcome(outcome), random(seed) {
+    Bench(Port* ports, Links& links, uint64_t seed, double sources, double sinks, Outcome& outcome)
+        : ports(ports), links(links), outcome(outcome), random(seed) {
+        Verilated::threadContextp(&context);
         context.randReset(2);  // registers that nothing resets begin anyhow
         context.randSeed(static_cast<int>(seed % 0x7fffffff) + 1);
         design = std::make_unique<Vdesign>(&context, "top");
-#define X(number, input, payload, valid, ready) pauses.emplace_back(random, input ? sources : sinks);
+#define X(number, input, payload, valid, ready) \
+    pins.push_back({input, &design->payload, sizeof design->payload, &design->valid, &design->ready});
         PORTS(X)
 #undef X
+        for (const Pins& pin : pins) pauses.emplace_back(random, pin.input ? sources : sinks);
         reset(2);
     }
-    ~Bench() { design->final(); }
+    // Verilator's scopes leave the context that is the thread's, whichever model used it last.
+    ~Bench() {
+        Verilated::threadContextp(&context);
+        design->final();
+    }
 
-    void run(int64_t reset_at, uint64_t watchdog, uint64_t tail) {
+    void run(int64_t reset_at, int64_t deadline, uint64_t watchdog, uint64_t tail) {
         if (reset_at >= 0) {
             for (uint64_t cycle = 0; cycle < static_cast<uint64_t>(reset_at); ++cycle) {
                 step(cycle);
@@ -94,6 +82,8 @@ public:
             } else if (left() && cycle - last >= watchdog && outcome.kind == FINE) {
                 outcome = {STUCK, 0, cycle, last};
             }
+            if (outcome.kind == FINE && deadline >= 0 && cycle >= static_cast<uint64_t>(deadline) && left())
+                outcome = {LATE, 0, cycle, last};
             outcome.last = last;
             if (outcome.kind != FINE) return;
         }
@@ -102,16 +92,14 @@ public:
 private:
     // Cycles of reset, in which no port does anything; then nothing has moved.
     void reset(int cycles) {
-        int k = 0;
-#define X(number, input, payload, valid, ready) \
-    if (input) design->valid = 0; else design->ready = 0; \
-    ports[k].moved = ports[k].offers = ports[k].waits = 0; \
-    pauses[k].clear(); \
-    pauses[k].draw(ports[k]); \
-    ++k;
-        PORTS(X)
-#undef X
-        holding.assign(k, false);
+        for (std::size_t k = 0; k < pins.size(); ++k) {
+            (pins[k].input ? *pins[k].valid : *pins[k].ready) = 0;
+            ports[k].moved = ports[k].offers = ports[k].waits = 0;
+            pauses[k].clear();
+            pauses[k].draw(ports[k]);
+        }
+        holding.assign(pins.size(), false);
+        links.start(*design);
         RESET(1);
         for (int cycle = 0; cycle < cycles; ++cycle) clock();
         RESET(0);
@@ -125,42 +113,40 @@ private:
     }
 
     bool step(uint64_t cycle) {
-#define X(number, input, payload, valid, ready) \
-    if (input) drive_source(number, design->payload, design->valid); \
-    else drive_sink(number, design->ready);
-        PORTS(X)
-#undef X
+        for (std::size_t k = 0; k < pins.size(); ++k) drive(k);
         design->clk = 0;
         design->eval();
         bool moved = false;
-#define X(number, input, payload, valid, ready) \
-    get(design->payload, ports[number].now); \
-    moved |= observe(number, input, design->valid, design->ready, cycle);
-        PORTS(X)
-#undef X
+        for (std::size_t k = 0; k < pins.size(); ++k) moved |= observe(k, cycle);
+        moved |= links.observe(*design, cycle);
         design->clk = 1;
         design->eval();
         return moved;
     }
 
-    template <typename T>
-    void drive_source(int number, T& payload, CData& valid) {
+    void drive(std::size_t number) {
         Port& port = ports[number];
-        valid = pauses[number].passes() && port.moved < port.count;
-        if (valid) set(payload, port.tokens + port.moved * port.words);
+        const Pins& pin = pins[number];
+        const bool passes = pauses[number].passes();
+        if (!pin.input) {
+            *pin.ready = passes && !port.waits;
+            return;
+        }
+        *pin.valid = passes && port.moved < port.count;
+        if (*pin.valid) std::memcpy(pin.payload, port.tokens + port.moved * port.words, pin.bytes);
     }
 
-    void drive_sink(int number, CData& ready) { ready = pauses[number].passes() && !ports[number].waits; }
-
-    bool observe(int number, bool input, bool valid, bool ready, uint64_t cycle) {
+    bool observe(std::size_t number, uint64_t cycle) {
         Port& port = ports[number];
+        const bool input = pins[number].input, valid = *pins[number].valid, ready = *pins[number].ready;
         const uint64_t bytes = 4 * port.words;
+        if (!input) std::memcpy(port.now, pins[number].payload, pins[number].bytes);
         port.valid = valid;
         port.ready = ready;
         if (!input) {
-            if (holding[number] && !valid) outcome = {VALID_FELL, static_cast<uint64_t>(number), cycle, 0};
+            if (holding[number] && !valid) outcome = {VALID_FELL, number, cycle, 0};
             if (holding[number] && valid && std::memcmp(port.held, port.now, bytes))
-                outcome = {PAYLOAD_CHANGED, static_cast<uint64_t>(number), cycle, 0};
+                outcome = {PAYLOAD_CHANGED, number, cycle, 0};
             if (outcome.kind != FINE) return false;
             if (valid && port.offers == port.moved && port.moved < port.count) port.offered[port.offers++] = cycle;
             holding[number] = valid && !ready;
@@ -168,7 +154,7 @@ private:
         }
         if (!valid || !ready) return false;
         if (port.moved == port.count) {
-            outcome = {TOO_MANY, static_cast<uint64_t>(number), cycle, 0};
+            outcome = {TOO_MANY, number, cycle, 0};
             return true;
         }
         if (!input) std::memcpy(port.tokens + port.moved * port.words, port.now, bytes);
@@ -178,27 +164,28 @@ private:
     }
 
     bool left() const {
-#define X(number, input, payload, valid, ready) \
-    if (ports[number].moved < ports[number].count) return true;
-        PORTS(X)
-#undef X
-        return false;
+        for (std::size_t k = 0; k < pins.size(); ++k)
+            if (ports[k].moved < ports[k].count) return true;
+        return links.left();
     }
 
     Port* ports;
+    Links& links;
     Outcome& outcome;
     std::mt19937_64 random;
     VerilatedContext context;
     std::unique_ptr<Vdesign> design;
+    std::vector<Pins> pins;
     std::vector<Pause> pauses;
     std::vector<bool> holding;
 };
 
 }  // namespace
 
-extern "C" void simulate(
-    Port* ports, uint64_t seed, double sources, double sinks, int64_t reset_at, uint64_t watchdog, uint64_t tail,
-    Outcome* outcome) {
+extern "C" __attribute__((visibility("default"))) void simulate(
+    Port* ports, Links* links, uint64_t seed, double sources, double sinks, int64_t reset_at, int64_t deadline,
+    uint64_t watchdog, uint64_t tail, Outcome* outcome) {
     *outcome = {FINE, 0, 0, 0};
-    Bench(ports, seed, sources, sinks, *outcome).run(reset_at, watchdog, tail);
+    Links none{};
+    Bench(ports, links ? *links : none, seed, sources, sinks, *outcome).run(reset_at, deadline, watchdog, tail);
 }

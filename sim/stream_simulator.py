@@ -10,14 +10,10 @@ bits. The simulator is built once for a component, in a few seconds.
 """
 
 import ctypes
-import os
 import re
-import shutil
-import subprocess
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +24,19 @@ from amaranth.lib.wiring import In, Out
 
 from sim.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from sim.monitor import StreamLawError
-from streamgen.errors import MissingToolError
 from streamgen.rtl import Library, to_verilog
-from streamgen.runtime.verilator import package_folder
+from streamgen.runtime.verilator import library_objects, package_folder, run_tool
 
-__all__ = ["StreamSimulator", "compile_design"]
+__all__ = ["StreamSimulator", "compile_design", "compile_models"]
 
-_FINE, _STUCK, _TOO_MANY, _VALID_FELL, _PAYLOAD_CHANGED = range(5)
+_FINE, _STUCK, _TOO_MANY, _VALID_FELL, _PAYLOAD_CHANGED, _LATE = range(6)
 _VERILATOR_FLAGS = (
-    *("--cc", "--prefix", "Vdesign", "--top-module", "top", "-O3", "--no-timing", "--noassert"),
+    *("--cc", "-O3", "--no-timing", "--noassert"),
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
 _COMPILER_FLAGS = (
-    *("-std=c++20", "-O1", "-fPIC", "-fvisibility-inlines-hidden", "-DVERILATOR=1", "-DVM_TRACE=0"),
-    *("-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
+    *("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVERILATOR=1"),
+    *("-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
 )
 
 
@@ -52,20 +47,34 @@ class StreamSimulator:
     """
 
     def __init__(self, component: wiring.Component) -> None:
-        self._kind = type(component).__name__
-        self.inputs, self.outputs = (stream_ports(component, flow) for flow in (In, Out))
-        self._ports = [
-            (name, name in self.inputs, len(Value.cast(getattr(component, name).payload)))
-            for name in (*self.inputs, *self.outputs)
+        ports = [
+            (name, flow == In, len(Value.cast(getattr(component, name).payload)))
+            for flow in (In, Out)
+            for name in stream_ports(component, flow)
         ]
-        self.verilog, self.sources = self.translate(component)
+        self._build(type(component).__name__, ports, *self.translate(component))
+
+    def _build(
+        self,
+        kind: str,
+        ports: Sequence[tuple[str, bool, int]],
+        verilog: str,
+        sources: dict[str, str],
+        header: str = "",
+    ) -> None:
+        """Build the simulator. ports: (name, inward, bits); header: what the driver must know besides."""
+        self._kind, self._ports = kind, ports
+        self.inputs, self.outputs = (
+            [name for name, inward, _ in ports if inward == wanted] for wanted in (True, False)
+        )
+        self.verilog, self.sources = verilog, sources
         folder = tempfile.TemporaryDirectory(prefix="streams-")
         weakref.finalize(self, folder.cleanup)
         place = Path(folder.name)
-        files = {"design.v": self.verilog, **self.sources}
+        files = {"design.v": verilog, **sources}
         for name, text in files.items():
             (place / name).write_text(text)
-        self._library = _build(place, list(files), self._ports)
+        self._library = _build(place, list(files), ports, header)
 
     @staticmethod
     def translate(component: wiring.Component) -> tuple[str, dict[str, str]]:
@@ -87,6 +96,20 @@ class StreamSimulator:
 
         The arguments are those of `sim.bench.run`, and so is what it returns and raises.
         """
+        return self._run(inputs, outputs, stalls, watchdog, tail, reset_at)[0]
+
+    def _run(
+        self,
+        inputs: Mapping[str, Sequence[int]],
+        outputs: Mapping[str, int],
+        stalls: Stalls | None,
+        watchdog: int,
+        tail: int,
+        reset_at: int | None = None,
+        deadline: int | None = None,
+        links: Any = None,
+    ) -> tuple[Result, bool]:
+        """A run, and whether the cycle `deadline` ended it with tokens left. links: see network_links.h."""
         for word, names, given in (("input", self.inputs, inputs), ("output", self.outputs, outputs)):
             if set(names) != set(given):
                 raise ValueError(f"the {word}s of {self._kind} are {sorted(names)}, not {sorted(given)}")
@@ -97,18 +120,20 @@ class StreamSimulator:
         ]
         seen = (_Port * len(ports))(*(port.port for port in ports))
         outcome = _Outcome()
-        reset = -1 if reset_at is None else reset_at
-        self._library.simulate(
-            seen, stalls.seed, stalls.sources, stalls.sinks, reset, watchdog, tail, ctypes.byref(outcome)
-        )
-        if outcome.kind != _FINE:
+        chances = stalls.seed, stalls.sources, stalls.sinks
+        cycles = (-1 if given is None else given for given in (reset_at, deadline))
+        self._library.simulate(seen, links, *chances, *cycles, watchdog, tail, ctypes.byref(outcome))
+        if outcome.kind not in (_FINE, _LATE):
             raise _error(outcome, ports, seen, repr(stalls))
-        return Result(
-            tokens={port.name: port.values() for port in ports if not port.inward},
-            cycles={port.name: port.cycles[: port.count].tolist() for port in ports},
-            offered={port.name: port.offered[: port.count].tolist() for port in ports if not port.inward},
+        moved = {port.name: state.moved for port, state in zip(ports, seen, strict=True)}
+        sent = [port for port in ports if not port.inward]
+        result = Result(
+            tokens={port.name: port.values()[: moved[port.name]] for port in sent},
+            cycles={port.name: port.cycles[: moved[port.name]].tolist() for port in ports},
+            offered={port.name: port.offered[: moved[port.name]].tolist() for port in sent},
             probes={},
         )
+        return result, outcome.kind == _LATE
 
 
 class _Port(ctypes.Structure):
@@ -182,7 +207,9 @@ def _error(outcome: _Outcome, ports: Sequence[_Stream], seen: Any, remark: str) 
     return StuckError("\n".join(lines))
 
 
-def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, int]]) -> ctypes.CDLL:
+def _build(
+    place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, int]], header: str
+) -> ctypes.CDLL:
     """Translate and compile; the shared library, loaded."""
     pins = " ".join(
         f"X({k}, {str(inward).lower()}, "
@@ -192,11 +219,11 @@ def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, i
     )
     has_reset = re.search(r"^  input rst;", (place / files[0]).read_text(), re.MULTILINE)
     reset = "design->rst = value" if has_reset else ""
-    (place / "streams.h").write_text(f"#define PORTS(X) {pins}\n#define RESET(value) {reset}\n")
+    (place / "streams.h").write_text(f"#define PORTS(X) {pins}\n#define RESET(value) {reset}\n{header}")
     library = compile_design(place, files, Path(__file__).with_name("stream_bench.cpp"))
-    u64, number = ctypes.c_uint64, ctypes.c_double
+    u64, i64, number = ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
     library.simulate.argtypes = (
-        *(ctypes.POINTER(_Port), u64, number, number, ctypes.c_int64, u64, u64),
+        *(ctypes.POINTER(_Port), ctypes.c_void_p, u64, number, number, i64, i64, u64, u64),
         ctypes.POINTER(_Outcome),
     )
     library.simulate.restype = None
@@ -205,57 +232,28 @@ def _build(place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, i
 
 def compile_design(place: Path, files: Sequence[str], driver: Path) -> ctypes.CDLL:
     """The Verilog `files` of a folder with module `top`, and a C++ driver, as a shared library, loaded."""
+    return compile_models(place, files, {"Vdesign": "top"}, driver)
+
+
+def compile_models(
+    place: Path, files: Sequence[str], prefixes: Mapping[str, str], driver: Path
+) -> ctypes.CDLL:
+    """Several modules of the `files`, each a model of its own: module by the name of its class."""
     made = place / "made"
-    _run(
-        str(package_folder() / "bin" / "verilator_bin"),
-        *_VERILATOR_FLAGS,
-        "--Mdir",
-        str(made),
-        *files,
-        cwd=place,
-    )
-    unit = place / "unit.cc"
-    unit.write_text("".join(f'#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp")))))
-    target = place / "library.so"
-    _run(
-        *(_compiler(), *_COMPILER_FLAGS, *_include(), f"-I{place}", f"-I{made}", "-shared", str(unit)),
-        *(*map(str, _verilated()), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
-        cwd=place,
+    verilator = str(package_folder() / "bin" / "verilator_bin")
+    for prefix, module in prefixes.items():
+        names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(made))
+        run_tool(verilator, *_VERILATOR_FLAGS, *names, *files, folder=place)
+    unit, target = place / "unit.cc", place / "library.so"
+    # each model has a header that wants to be the only one of its kind in a unit
+    parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp"))))
+    unit.write_text("".join(parts))
+    compiler, objects = library_objects()
+    include = package_folder() / "include"
+    run_tool(
+        *(compiler, *_COMPILER_FLAGS, f"-I{driver.parent}", f"-I{place}", f"-I{made}"),
+        *("-isystem", str(include), "-isystem", str(include / "vltstd"), "-shared", str(unit)),
+        *(*map(str, objects), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
+        folder=place,
     )
     return ctypes.CDLL(str(target))
-
-
-def _include() -> tuple[str, ...]:
-    include = package_folder() / "include"
-    return ("-isystem", str(include), "-isystem", str(include / "vltstd"))
-
-
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), "g++", "clang++"):
-        if name and (path := shutil.which(name)):
-            return path
-    raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
-
-
-@lru_cache(maxsize=1)
-def _verilated() -> tuple[Path, ...]:
-    """The objects of Verilator's own library, compiled once a process."""
-    folder = tempfile.TemporaryDirectory(prefix="verilated-")
-    weakref.finalize(_verilated, folder.cleanup)
-    place = Path(folder.name)
-    objects = []
-    for name in ("verilated", "verilated_threads"):
-        source = package_folder() / "include" / f"{name}.cpp"
-        objects.append(place / f"{name}.o")
-        _run(
-            *(_compiler(), *_COMPILER_FLAGS, *_include(), "-c", str(source), "-o", str(objects[-1])),
-            cwd=place,
-        )
-    return tuple(objects)
-
-
-def _run(*command: str, cwd: Path) -> None:
-    environment = os.environ | {"VERILATOR_ROOT": str(package_folder())}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise AssertionError(f"{Path(command[0]).name} failed:\n{done.stderr or done.stdout}")

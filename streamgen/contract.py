@@ -15,11 +15,9 @@ Laws:
    descriptor except what a descriptor names.
 4. `golden` takes and returns whole tensors (numpy, the shapes of the ITensors), bit-exact.
 5. `cost` and `curves` hold exactly in simulation with every port ready.
-6. Ports stand still together: one that must wait holds up all others, as far as FIFO sizing knows. A kernel
-   whose sides go on by themselves says so with one more method, `waits(bounds)`: see `PortWait`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,15 +26,7 @@ from numpy import integer, ndarray
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
-__all__ = [
-    "Bounds",
-    "Field",
-    "KernelParams",
-    "PortWait",
-    "descriptor_values",
-    "missing_methods",
-    "port_waits",
-]
+__all__ = ["Bounds", "Field", "KernelParams", "descriptor_values", "missing_methods"]
 
 Bounds = Mapping[str, Any]
 
@@ -51,22 +41,6 @@ class Field:
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 32:
             raise ValueError(f"descriptor field {self.name!r} has {self.bits} bits; 1 to 32 are allowed")
-
-
-@dataclass(frozen=True, eq=False)
-class PortWait:
-    """What one port of a kernel waits for another for, where every port has a clock of its own.
-
-    A clock counts the cycles of the curves and stands still while its port does. What happens in cycle
-    after[k] of the clock of `waiter` lies `latency` cycles or more behind cycle before[k] of the clock of
-    `holder`. Both are integer arrays, rising, of one length; it holds in the curves themselves.
-    """
-
-    waiter: str
-    holder: str
-    before: ndarray
-    after: ndarray
-    latency: int
 
 
 @runtime_checkable
@@ -90,12 +64,6 @@ class KernelParams(Protocol):
 
     def build(self) -> Any:
         """A new amaranth Component of this hardware."""
-
-
-def port_waits(params: KernelParams, bounds: Bounds) -> Sequence[PortWait] | None:
-    """What the ports wait for, None for a kernel whose ports stand still together."""
-    waits = getattr(params, "waits", None)
-    return None if waits is None else waits(bounds)
 
 
 def missing_methods(params: object) -> list[str]:

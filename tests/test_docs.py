@@ -60,4 +60,4 @@ def test_example_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     """It compares with golden itself. `examples/feed_forward.py` is `make demo`."""
     runpy.run_path(str(ROOT / "examples" / "by_hand.py"), run_name="__main__")
     printed = capsys.readouterr().out
-    assert "convert_product_i_b = PingPong(i=load_b.o)" in printed and "last run:" in printed
+    assert "convert_product_i_b = InPlace(i=load_b.o)" in printed and "last run:" in printed

@@ -20,9 +20,9 @@ max(F, D) cycles, as with two halves: `choice` takes the fewest places with whic
 the exact cycles.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.contract import Bounds, PortWait
+from streamgen.contract import Bounds
 from streamgen.converters import timing
 from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
@@ -39,6 +39,7 @@ from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
+from streamgen.fifo.curves import Parts, Stream
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
@@ -154,20 +155,25 @@ class InPlaceParams(LayoutParams):
         return timing.Rules(wants, frees, places, self.places, completes, delay)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        trips = self.trips(bounds)
-        count = prod(_starting(trips, "shared"))
-        found, shift = timing.windows(self.rules(trips), count)
+        _, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
         write, read = (prod(side.pieces) for side in (self.banking.source, self.banking.target))
         taken = [window.write_steps[write - 1 :: write] for window in found]
         sent = [window.reads[read - 1 :: read] + self.latency for window in found]
         return {"i": timing.curve(taken, count, shift), "o": timing.curve(sent, count, shift)}
 
-    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
-        trips = self.trips(bounds)
-        count = prod(_starting(trips, "shared"))
-        rules = self.rules(trips)
-        found, shift = timing.windows(rules, count)
-        return timing.waits(rules, timing.every(found, count, shift))
+    def parts(self, bounds: Bounds) -> Parts | None:
+        """Words complete let the reader go on, places that come free the writer."""
+        if prod(self.banking.source.pieces) > 1:
+            return None
+        rules, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
+        times = timing.every(found, count, shift)
+        pieces = prod(self.banking.target.pieces)
+        done = times.reads[pieces - 1 :: pieces]
+        # one token less, as room is asked for a cycle before a read goes
+        sent = Stream("read", "send", 1, done, done + self.latency, QUEUE_DEPTH - 1, self.latency)
+        return Parts(
+            ("fill", "read", "send"), {"i": "fill", "o": "send"}, (*timing.waits(rules, times), sent)
+        )
 
     @property
     def resources(self) -> Resources:
@@ -213,6 +219,16 @@ class InPlaceParams(LayoutParams):
                     )
         if timing.stuck(self.rules(trips)):
             raise ValueError(f"{self.places} places are too few for the trips {dict(trips)}")
+
+
+@lru_cache(maxsize=64)
+def _timed(
+    params: InPlaceParams, trips: tuple[tuple[str, int], ...]
+) -> tuple[timing.Rules, list[timing.Window], int, int]:
+    """Rules, the first windows, the cycles from window to window after them, the number of windows."""
+    rules = params.rules(dict(trips))
+    count = prod(_starting(dict(trips), "shared"))
+    return rules, *timing.windows(rules, count), count
 
 
 def _starting(trips: Mapping[str, int], prefix: str) -> list[int]:

@@ -24,10 +24,11 @@ from amaranth.lib import wiring
 from amaranth.utils import bits_for
 
 from streamgen import formats
-from streamgen.contract import Bounds, Field, PortWait
+from streamgen.contract import Bounds, Field
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.curves import Parts
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import Converter, ITensor, infer_converter
 
@@ -123,8 +124,12 @@ class LayoutParams(ABC):
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]: ...
 
     @abstractmethod
-    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
-        """The side that drains waits for words, the side that fills for places."""
+    def parts(self, bounds: Bounds) -> Parts | None:
+        """For FIFO sizing: the side that fills, the side that reads, and what waits for `o`.
+
+        The reader waits for words, the writer for places, and QUEUE_DEPTH tokens may be on their way. None
+        where a token is filled in several pieces, all of which wait for it.
+        """
 
     @property
     @abstractmethod

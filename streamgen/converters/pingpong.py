@@ -14,7 +14,7 @@ From the descriptor in cycle 0 and with every port ready, with F and D cycles to
     and drains from cycle 1 + F + w * max(F, D); a read reaches the port `latency` cycles later.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -24,11 +24,12 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.contract import Bounds, PortWait
+from streamgen.contract import Bounds
 from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
+from streamgen.fifo.curves import ENOUGH, Parts, Stream
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
@@ -83,24 +84,27 @@ class PingPongParams(LayoutParams):
         first = filling + read + self.latency
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
 
-    def waits(self, bounds: Bounds) -> Sequence[PortWait]:
+    def parts(self, bounds: Bounds) -> Parts | None:
+        """A window filled lets the reader begin, a window read lets the writer begin the next but one."""
+        if prod(self.banking.source.pieces) > 1:
+            return None
         trips = self.trips(bounds).items()
         fills, reads = (
             prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
         )
-        curves = {port: curve.cycles() for port, curve in self.curves(bounds).items()}
-        taken, read = curves["i"], curves["o"] - self.latency
-        first_piece, first_read = (
-            ends - prod(side.pieces) + 1
-            for ends, side in (
-                (taken[::fills], self.banking.source),
-                (read[::reads], self.banking.target),
-            )
-        )
-        last_read = read[reads - 1 :: reads]
-        return (
-            PortWait("o", "i", taken[fills - 1 :: fills], first_read, 1),
-            PortWait("i", "o", last_read[:-2], first_piece[2:], 1),
+        taken, sent = (self.curves(bounds)[port].cycles() for port in ("i", "o"))
+        pieces = prod(self.banking.target.pieces)
+        way = self.latency + pieces - 1
+        begun = sent - way  # the first access of every token
+        freed = begun[reads - 1 :: reads][:-2] + pieces
+        return Parts(
+            ("fill", "read", "send"),
+            {"i": "fill", "o": "send"},
+            (
+                Stream("fill", "read", 1, taken[fills - 1 :: fills], begun[::reads], ENOUGH, 1),
+                Stream("read", "fill", 1, freed, taken[::fills][2:], ENOUGH, 0),
+                Stream("read", "send", 1, begun, sent, QUEUE_DEPTH, way),
+            ),
         )
 
     @property

@@ -20,8 +20,8 @@ from math import inf
 
 import numpy as np
 
-from streamgen.contract import PortWait
 from streamgen.cost import Curve
+from streamgen.fifo.curves import ENOUGH, Stream
 
 __all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]
 
@@ -164,8 +164,9 @@ def every(found: Sequence[Window], count: int, shift: int) -> Window:
     )
 
 
-def waits(rules: Rules, times: Window) -> tuple[PortWait, PortWait, PortWait]:
-    """What `o` waits for (words), and `i` (places, and windows that are done with); times: of all windows.
+def waits(rules: Rules, times: Window) -> tuple[Stream, Stream, Stream]:
+    """What the reader waits for (words), and the writer (places, and windows that are done with), as streams
+    between `fill` and `read`; times: of all windows.
 
     Of waits for the same access only the first is listed: it implies the others.
     """
@@ -181,12 +182,13 @@ def waits(rules: Rules, times: Window) -> tuple[PortWait, PortWait, PortWait]:
     freeing = ((starts + back) * reads + rules.frees[place]).reshape(-1)
     writing = (starts * fills + placed).reshape(-1)
     first = _records(freeing)
+    freed, filled = times.reads[freeing[first]], times.writes[writing[first]]
 
     ends = times.reads[reads - 1 :: reads]
     return (
-        PortWait("o", "i", words, readers, 1),
-        PortWait("i", "o", times.reads[freeing[first]], times.writes[writing[first]], rules.delay),
-        PortWait("i", "o", ends[:-2], times.writes[2 * fills :: fills], 1),
+        Stream("fill", "read", 1, words, readers, ENOUGH, 1),
+        Stream("read", "fill", 1, freed, filled, ENOUGH, rules.delay),
+        Stream("read", "fill", 1, ends[:-2], times.writes[2 * fills :: fills], ENOUGH, 1),
     )
 
 

@@ -1,10 +1,14 @@
 """What passes through a FIFO in one run, as plain numbers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Stream"]
+__all__ = ["ENOUGH", "Parts", "Stream", "parts_of"]
+
+ENOUGH = 1 << 30  # a depth that no run fills
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,3 +51,28 @@ class Stream:
 
     def __str__(self) -> str:
         return f"{self.source or 'outside'} -> {self.target or 'outside'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A kernel whose sides run on clocks of their own, as nodes of a run.
+
+    names: of the parts, in topological order. ports: the part that each port belongs to. streams: between the
+    parts, with depth and latency, the same number in every run.
+    """
+
+    names: tuple[str, ...]
+    ports: Mapping[str, str]
+    streams: tuple[Stream, ...]
+
+
+def parts_of(name: str, params: Any, bounds: Any) -> Parts:
+    """The parts of node `name`: those that `params.parts(bounds)` tells, where there is such a method."""
+    parts = params.parts(bounds) if hasattr(params, "parts") else None
+    if parts is None:
+        return Parts((name,), {}, ())
+    return Parts(
+        tuple(f"{name}.{part}" for part in parts.names),
+        {port: f"{name}.{part}" for port, part in parts.ports.items()},
+        tuple(replace(s, source=f"{name}.{s.source}", target=f"{name}.{s.target}") for s in parts.streams),
+    )

@@ -122,31 +122,33 @@ def _latency(fifo: Stream | None, depth: int) -> int:
 
 
 def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
-    """The nodes in topological order. Streams with a depth of their own count where they go forwards among
-    the nodes as given, and close no cycle with the others."""
-    known: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
-    place = {name: i for i, name in enumerate(known)}
-    forced, asked = TopologicalSorter(known), TopologicalSorter(known)
+    """The nodes in topological order.
+
+    Streams with a depth of their own count when they go along with the order given and none of those closes
+    a cycle.
+    """
+    place = {name: i for i, name in enumerate(nodes)}
+    free, given = TopologicalSorter(dict.fromkeys(place, ())), TopologicalSorter(dict.fromkeys(place, ()))
     for fifo in fifos:
         if fifo is None:
             continue
         for end in (fifo.source, fifo.target):
-            if end is not None and end not in known:
+            if end is not None and end not in place:
                 raise ValueError(f"stream {fifo} names no node: {end!r}")
-        if fifo.source is not None and fifo.target is not None:
-            if fifo.depth is None:
-                forced.add(fifo.target, fifo.source)
-            if fifo.depth is None or place[fifo.source] < place[fifo.target]:
-                asked.add(fifo.target, fifo.source)
+        if fifo.source is None or fifo.target is None:
+            continue
+        if fifo.depth is None:
+            free.add(fifo.target, fifo.source)
+        if fifo.depth is None or place[fifo.source] < place[fifo.target]:
+            given.add(fifo.target, fifo.source)
+    with suppress(CycleError):
+        return list(given.static_order())
     try:
-        order = list(forced.static_order())
+        return list(free.static_order())
     except CycleError as error:
         raise GraphError(
             f"the nodes {' -> '.join(error.args[1])} are a cycle; one of its streams needs a depth of its own"
         ) from None
-    with suppress(CycleError):
-        return list(asked.static_order())
-    return order
 
 
 class _Sizer:

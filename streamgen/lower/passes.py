@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamgen.contract import port_waits
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
+from streamgen.fifo.curves import ENOUGH, Parts, parts_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, verify
@@ -16,9 +16,8 @@ from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.fork import ForkParams
 from streamgen.packing import MemoryLayout
 
-__all__ = ["insert_converters", "insert_forks", "place_constants", "size_fifos"]
+__all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
-UNLIMITED = 1 << 30
 LINK_DEPTH = 2  # of a stream whose depth no schedule decides
 
 
@@ -128,14 +127,8 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them have the least depth. Back edges keep the depth that they have.
     """
-    runs = [streams_of(graph, phase) for graph in corners for phase in range(graph.phases)]
-    inner = list(dict.fromkeys(key for _, waits in runs for key in waits))
-    sizing = size(
-        clocks_of(corners[0]),
-        [[*streams, *(waits.get(key) for key in inner)] for streams, waits in runs],
-        strategy,
-        LINK_DEPTH,
-    )
+    runs = [run_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
+    sizing = size(run_nodes(corners[0]), runs, strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
@@ -145,37 +138,27 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     return verify(corners[0].with_depths(depths)), list(sizing.schedules)
 
 
-def clocks_of(graph: Graph) -> list[str]:
-    """The names of all clocks: a node has one, or one a port where its ports go on by themselves."""
-    return list(
-        dict.fromkeys(
-            _clock(node, name)
-            for node in graph.nodes
-            for phase in range(graph.phases)
-            for name in (*node.inputs(phase), *node.outputs(phase))
-        )
-    )
+def run_nodes(graph: Graph) -> list[str]:
+    """Names of the nodes of a run: kernels, or their parts."""
+    return [name for node in graph.nodes for name in _parts(node).names]
 
 
-def _clock(node: Node, port: str) -> str:
-    return f"{node.name}.{port}" if hasattr(node.params, "waits") else node.name
-
-
-def streams_of(graph: Graph, phase: int) -> tuple[list[Stream | None], dict[tuple[str, int], Stream]]:
-    """What passes through each FIFO in a phase, in the order of the edges; and inside of nodes, by node and
-    number, what a port waits for another for."""
+def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
+    """What passes through each FIFO in a phase; then what passes between the parts of kernels."""
     ahead = _running_ahead(graph)
     curves: dict[Port, np.ndarray] = {}
-    waits: dict[tuple[str, int], Stream] = {}
+    part: dict[Port, str] = {}
+    inner: list[Stream | None] = []
     for node in graph.nodes:
-        bounds = node.bounds[phase]
-        if bounds is None:
+        parts = _parts(node)
+        for name in (*node.input_ports, *node.output_ports):
+            part[Port(node.name, name)] = parts.ports.get(name, node.name)
+        if node.bounds[phase] is None:
+            inner += [None] * len(parts.streams)
             continue
-        curves |= {Port(node.name, name): c.cycles() for name, c in curves_of(node, phase).items()}
-        for k, wait in enumerate(port_waits(node.params, bounds) or ()):
-            if len(wait.before):
-                ends = (_clock(node, wait.holder), _clock(node, wait.waiter))
-                waits[node.name, k] = Stream(*ends, 1, wait.before, wait.after, UNLIMITED, wait.latency)
+        inner += parts_of(node.name, node.params, node.bounds[phase]).streams
+        for name, curve in curves_of(node, phase).items():
+            curves[Port(node.name, name)] = curve.cycles()
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -184,11 +167,16 @@ def streams_of(graph: Graph, phase: int) -> tuple[list[Stream | None], dict[tupl
             continue
         depth, latency = edge.depth if edge.back else None, None
         if edge.source.node in ahead:
-            depth, latency = UNLIMITED, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
-        source, target = (_clock(graph.node(port.node), port.name) for port in (edge.source, edge.target))
-        produced, consumed = curves[edge.source], curves[edge.target]
-        streams.append(Stream(source, target, itensor.token_bits, produced, consumed, depth, latency))
-    return streams, waits
+            depth, latency = ENOUGH, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
+        ends, bits = (part[edge.source], part[edge.target]), itensor.token_bits
+        streams.append(Stream(*ends, bits, curves[edge.source], curves[edge.target], depth, latency))
+    return streams + inner
+
+
+def _parts(node: Node) -> Parts:
+    """The parts of a node, as in any phase."""
+    bounds = next(bounds for bounds in node.bounds if bounds is not None)
+    return parts_of(node.name, node.params, bounds)
 
 
 def _running_ahead(graph: Graph) -> set[str]:

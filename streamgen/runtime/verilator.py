@@ -29,7 +29,7 @@ from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
 
-__all__ = ["build", "cache_folder", "load", "package_folder"]
+__all__ = ["build", "cache_folder", "library_objects", "load", "package_folder", "run_tool"]
 
 HERE = Path(__file__).parent
 DRIVER = ("device.cpp", "memory.h", "probe.h", "instruments.py", "sharing.py")
@@ -92,6 +92,13 @@ def build(
     return library
 
 
+def library_objects() -> tuple[str, list[Path]]:
+    """The C++ compiler, and the objects of Verilator's own library for designs without waves."""
+    toolchain, cache = _toolchain(), _usable(cache_folder())
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
+        return toolchain[0], _verilated(*toolchain, Path(place), cache, TRACED[False])
+
+
 def load(library: Path) -> ctypes.CDLL:
     """Load a copy of a built library, once per content: damage to the file cannot reach this process."""
     content = library.read_bytes()
@@ -130,11 +137,11 @@ def _build(
             rules.write_text(sharing(verilog, top) + pins)
             files = [str(file.resolve()) for file in (rules, *sources)]
             flags = (*VERILATOR_FLAGS, *instruments.flags)
-            _run(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
+            run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
             traced = TRACED[instruments.waves]
             objects = _compile(compiler, _units(folder), folder, progress, traced)
             objects += _verilated(*toolchain, folder, library.parent, traced)
-            _run(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
+            run_tool(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
             _keep(folder / "library", library)
         except OSError as error:
             raise StreamgenError(f"cannot build a simulator in {library.parent}: {error}") from error
@@ -196,7 +203,7 @@ def _compile(
     def compile_one(job: tuple[Path, tuple[str, ...]]) -> None:
         nonlocal done
         file, flags = job
-        _run(
+        run_tool(
             compiler, *COMMON, *traced, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o")
         )
         done += 1
@@ -232,7 +239,7 @@ def _toolchain() -> tuple[str, str]:
     tool = metadata.version("verilator") if package_folder() else ""
     for name in (os.environ.get("CXX"), "g++", "clang++"):
         if name and (path := shutil.which(name)):
-            return path, f"{_run(path, '--version').splitlines()[0]}, verilator {tool}"
+            return path, f"{run_tool(path, '--version').splitlines()[0]}, verilator {tool}"
     raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
 
 
@@ -246,10 +253,10 @@ def _fast() -> tuple[str, ...]:
     return (*FAST, "-march=x86-64-v3") if {"avx2", "bmi2", "fma"} <= known else FAST
 
 
-def _run(*command: str) -> str:
-    """Run a tool; StreamgenError with its first complaint when it fails."""
+def run_tool(*command: str, folder: Path | None = None) -> str:
+    """Run a tool in a folder; StreamgenError with its first complaint when it fails."""
     environment = os.environ | {"VERILATOR_ROOT": str(package_folder())}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
     if result.returncode:
         lines = (result.stderr or result.stdout).splitlines()
         first = next((line for line in lines if "error" in line.lower()), "") or "\n".join(lines[:5])

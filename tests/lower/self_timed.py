@@ -10,7 +10,7 @@ import numpy as np
 
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph
-from streamgen.lower.passes import clocks_of, streams_of
+from streamgen.lower.passes import run_nodes, run_streams
 
 __all__ = ["finish"]
 
@@ -20,16 +20,16 @@ def finish(graph: Graph, limit: int) -> int | None:
 
     Least times that satisfy all waits, by relaxation, clock by clock until nothing changes.
     """
-    edges, waits = streams_of(graph, 0)
-    streams = [*edges, *waits.values()]
+    streams = run_streams(graph, 0)
     depth, latency = [], []
     for k, stream in enumerate(streams):
         own = stream.depth if stream.depth is not None else graph.edges[k].depth
         depth.append(min(own, len(stream.produced)))
-        latency.append(stream.latency or QueueParams(bits=stream.bits, depth=own).latency)
+        queue = QueueParams(bits=stream.bits, depth=own)
+        latency.append(queue.latency if stream.latency is None else stream.latency)
     clocks = {}
     times: dict[tuple[int, str], np.ndarray] = {}
-    for name in clocks_of(graph):
+    for name in run_nodes(graph):
         ports = [(k, "in") for k, stream in enumerate(streams) if stream.target == name]
         ports += [(k, "out") for k, stream in enumerate(streams) if stream.source == name]
         curves = [streams[k].consumed if side == "in" else streams[k].produced for k, side in ports]
@@ -61,7 +61,7 @@ def finish(graph: Graph, limit: int) -> int | None:
             ready = np.zeros(len(cycles), own.dtype)
             np.maximum.at(ready, group[inward], can[inward])
             real[~inward] = np.maximum(np.maximum(base, ready[group]), can)[~inward]
-            if real.max() >= limit:
+            if real.max(initial=0) >= limit:
                 return None
             for (k, side), new in zip(
                 ports, np.split(real, np.cumsum([len(times[p]) for p in ports])[:-1]), strict=True
@@ -71,4 +71,4 @@ def finish(graph: Graph, limit: int) -> int | None:
                     other = streams[k].source if side == "in" else streams[k].target
                     assert other is not None
                     waiting.add(other)
-    return int(max(t[-1] for t in times.values())) + 1
+    return int(max(t[-1] for t in times.values() if len(t))) + 1

@@ -112,7 +112,7 @@ def test_full_disk(kernel, cache, monkeypatch, tmp_path):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(verilator, "_run", lambda *_: "g++ 12")
+    monkeypatch.setattr(verilator, "run_tool", lambda *_: "g++ 12")
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(StreamgenError, match=r"^cannot build a simulator in .*No space left on device$"):
         verilator.build([kernel() / "design.v"], "top", MASTERS)

@@ -1,0 +1,117 @@
+"""FIFO sizing on random graphs in emitted Verilog: promises are kept, and little storage could be saved."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sim.campaign import EXHAUSTIVE_EDGES, Case, Trial, random_cases
+from sim.network_models import NetworkModels
+from sim.network_simulator import NetworkSimulator
+from sim.random_graphs import streams, with_depths
+from streamgen.converters import PingPongParams
+from streamgen.fifo.sizing import Strategy
+
+STRATEGIES: list[Strategy] = ["conservative", "normal"]
+
+
+@pytest.fixture(scope="module")
+def few() -> tuple[NetworkModels, list[Case]]:
+    cases = random_cases(6, most_nodes=6)
+    return NetworkModels(case.graph for case in cases), cases
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("number", range(6))
+def test_promises_are_kept(few, number, strategy):
+    """No deadlock, no token later than scheduled, no FIFO fuller than its depth, results equal golden."""
+    models, cases = few
+    trial = Trial(models, cases[number], strategy)
+    assert trial.problems() == []
+    assert trial.keeps(trial.depths)
+    assert trial.ratio() <= 1.5
+
+
+def test_dummies_run_as_sizing_computes(few):
+    """Where nodes stall as the equations say, every token moves in the very cycle."""
+    models, cases = few
+    exact = [case for case in cases if all("dummy" in node.name for node in case.graph.nodes)]
+    assert exact
+    for case in exact:
+        trial = Trial(models, case, "conservative")
+        for phase, schedule in enumerate(trial.sizing.schedules):
+            run = trial.run(phase, trial.depths)
+            for k, link in enumerate(run.links):
+                assert link.sent.tolist() == schedule.produced[k].tolist()
+                assert link.taken.tolist() == schedule.consumed[k].tolist()
+
+
+def test_a_promise_is_broken_by_depths_cut(few):
+    """The checks can fail: one token less in a FIFO that is not 1 deep makes a run late, or stops it."""
+    models, cases = few
+    found = 0
+    for case in cases:
+        if _converts(case) or any("fork" in node.name for node in case.graph.nodes):
+            continue
+        trial = Trial(models, case, "conservative")
+        for k, depth in enumerate(trial.depths):
+            if depth > 1:
+                found += 1
+                assert not trial.keeps([*trial.depths[:k], depth - 1, *trial.depths[k + 1 :]])
+    assert found
+
+
+def test_models_run_as_the_whole_network(few):
+    """The graph in one piece of Verilog, queues of the very depths: each token in the same cycle."""
+    models, cases = few
+    case = cases[0]
+    trial = Trial(models, case, "conservative")
+    run = trial.run(0, trial.depths)
+    simulator = NetworkSimulator(with_depths(case.graph, trial.depths))
+    inputs, outputs = trial.pins(0)
+    counts = {
+        edge.name: len(s.produced) for edge, s in zip(case.graph.edges, streams(case.graph, 0), strict=False)
+    }
+    result = simulator.run(inputs, {name: len(tokens) for name, tokens in outputs.items()}, tokens=counts)
+    assert result.tokens == outputs
+    for edge, link in zip(case.graph.edges, run.links, strict=True):
+        whole = result.links[edge.name]
+        assert (whole.sent.tolist(), whole.taken.tolist(), whole.peak) == (
+            link.sent.tolist(),
+            link.taken.tolist(),
+            link.peak,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_campaign() -> None:
+    """300 graphs of 2 to 40 nodes. What could be saved is searched in all small ones and some others."""
+    cases = random_cases(300)
+    models = NetworkModels(case.graph for case in cases)
+    problems = []
+    ratios: dict[tuple[Strategy, bool], list[float]] = {}
+    for case in cases:
+        small = len(case.graph.edges) <= EXHAUSTIVE_EDGES
+        for strategy in STRATEGIES:
+            trial = Trial(models, case, strategy)
+            problems += trial.problems()
+            if small or case.seed % 9 == 1 or (case.seed % 9 == 5 and strategy == "conservative"):
+                ratios.setdefault((strategy, _converts(case)), []).append(trial.ratio())
+    for (strategy, converts), found in ratios.items():
+        print(f"{strategy}, converters {converts}: {_summary(found)}")
+    assert problems == []
+    for strategy in STRATEGIES:
+        assert np.median(ratios[strategy, False] + ratios[strategy, True]) <= 1.1
+        assert max(ratios[strategy, False] + ratios[strategy, True]) <= 1.5
+
+
+def _converts(case: Case) -> bool:
+    return any(isinstance(node.params, PingPongParams) for node in case.graph.nodes)
+
+
+def _summary(ratios: Sequence[float]) -> str:
+    return (
+        f"{len(ratios)} graphs, median {np.median(ratios):.3f}, 95 % {np.quantile(ratios, 0.95):.3f}, "
+        f"worst {max(ratios):.3f}, above 1.5: {sum(ratio > 1.5 for ratio in ratios)}"
+    )
