@@ -1,6 +1,7 @@
 """Channel master: bursts of the clients reach the pins unchanged, once each; data and responses find back.
 
-The FIFO that keeps the order of writes is looked at from outside; that it keeps order is the queue's theorem.
+The FIFO that keeps the order of writes is looked at from outside: what goes in is proved here to be one
+client; that what comes out is what went in is the queue's theorem, assumed here.
 Of data two bits are compared, the lowest and the highest; the others go the same way.
 """
 
@@ -107,9 +108,11 @@ def theorem(readers: int, writers: int) -> Theorem:
         order = t.inside.submodules.order
         turn = Mux(order.o.valid, order.o.payload, 0)
         granted = Cat(fire(c.aw) for c in writes)
+        t.assume(~order.o.valid | ((turn != 0) & ((turn & (turn - 1)) == 0)))
         done = Cat(fire(c.w) & c.w.payload.last for c in writes).any()
         t.always("every granted burst is put in line", order.i.valid == granted.any())
         t.always("it is put in line by its client", ~order.i.valid | (order.i.payload == granted))
+        t.always("one client is put in line", (granted & (granted - 1)) == 0)
         t.always("the line has room", ~order.i.valid | order.i.ready)
         t.always("only the first in line sends data", (Cat(c.w.ready for c in writes) & ~turn) == 0)
         t.always("the line moves on after the last beat", fire(order.o) == done)
