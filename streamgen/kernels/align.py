@@ -44,8 +44,8 @@ class AlignParams:
     @property
     def resources(self) -> Resources:
         if self.square:
-            return Resources(lut=130, ff=95, dsp=multiplier_dsps(F24.precision))
-        return Resources(lut=185, ff=110)
+            return Resources(lut=118, ff=100, dsp=multiplier_dsps(F24.precision))
+        return Resources(lut=145, ff=106)
 
     def golden(self, x: ndarray) -> tuple[ndarray, ndarray]:
         """Rows [T, K] of values of f24 -> (G [T], integers [T, K]), int64.

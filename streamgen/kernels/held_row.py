@@ -55,11 +55,18 @@ class HeldRowParams:
 
     @property
     def resources(self) -> Resources:
-        pointers = 3 * self.depth.bit_length() + 2 * self.starts.bit_length() + 2 * self.end_bits
-        total = Resources(lut=2 * pointers, ff=1.2 * pointers + 4)
+        tokens, starts = self.depth.bit_length(), self.starts.bit_length()
+        total = Resources(
+            lut=3.3 * tokens + 2.2 * starts + 2.2 * self.end_bits,
+            ff=4 * tokens + 2 * starts + self.end_bits + 2,
+        )
         total += Resources(lut=memory_resources(self.end_bits, self.starts).lut, ff=0)
         total += memory_resources(self.lanes * F24.bits, self.depth)
-        return total + self.lanes * self.adder.resources * 0.6 if self.plus_one else total
+        if not self.plus_one:
+            return total
+        # One operand is a constant.
+        adder = Resources(lut=0.82 * self.adder.resources.lut, ff=0.98 * self.adder.resources.ff)
+        return total + self.lanes * adder + Resources(lut=0, ff=self.adder.latency)
 
     def build(self) -> "HeldRow":
         return HeldRow(self)

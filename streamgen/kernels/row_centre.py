@@ -58,7 +58,7 @@ class RowMeanParams:
     @property
     def resources(self) -> Resources:
         products = 2 * self.parts
-        return Resources(lut=60 * products + 120, ff=60 * products + 100, dsp=products)
+        return Resources(lut=40 * products + 110, ff=60 * products + 90, dsp=products)
 
     def golden(self, total: ndarray, valid_k: int) -> ndarray:
         """int64 array of M."""

@@ -73,7 +73,7 @@ class RowRingParams:
         pointers = 3 * self.depth.bit_length() + 4 * self.rows.bit_length() + self.end_bits
         of_rows = self.head_bits + self.end_bits, self.tail_bits
         small = sum(memory_resources(bits, self.rows).lut for bits in of_rows)
-        logic = Resources(lut=small + 1.5 * pointers, ff=pointers + 1)
+        logic = Resources(lut=small + 0.76 * pointers, ff=pointers + 1)
         return logic + memory_resources(self.bits, self.depth)
 
     def build(self) -> "RowRing":

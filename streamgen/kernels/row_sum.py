@@ -98,7 +98,7 @@ class RowSumParams:
     def resources(self) -> Resources:
         tree = (self.lanes - 1) * (KEPT_BITS + 3)
         maxima = 16 * self.lanes
-        control = Resources(lut=60 + self.head_bits, ff=2 * self.total_bits + 50 + 2 * self.head_bits)
+        control = Resources(lut=65 + self.head_bits, ff=47 + self.total_bits + self.head_bits)
         tree_costs = Resources(lut=tree + maxima, ff=tree / 2 + maxima / 2)
         return self.ring.resources + self.lanes * self.align.resources + control + tree_costs
 
