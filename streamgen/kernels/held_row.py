@@ -73,13 +73,13 @@ class HeldRowParams:
 
 
 class HeldRow(Component):
-    """The ring of one parameter; `room`: another `start` may come."""
+    """The ring of one parameter; `room`: another `start` may come. It is known a cycle late, as in `RowRing`."""
 
     def __init__(self, params: HeldRowParams) -> None:
         self._params = params
         super().__init__(
             {
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "start": In(1),
                 "end": In(params.end_bits),
                 "i": In(stream.Signature(params.lanes * F24.bits)),
@@ -109,7 +109,6 @@ class HeldRow(Component):
             end_in.addr.eq(asked),
             end_in.data.eq(self.end),
             end_out.addr.eq(begun),
-            self.room.eq((asked - begun)[: len(asked)] != p.starts),
             self.i.ready.eq(loading & room),
             taken.eq(self.i.valid & self.i.ready),
             begin.eq((asked != begun) & (~loading | (taken & (left == 0)))),
@@ -117,6 +116,7 @@ class HeldRow(Component):
         m.d.sync += [
             asked.eq(asked + self.start),
             begun.eq(begun + begin),
+            self.room.eq((asked - begun)[: len(asked)] < p.starts - 1),
             room.eq((granted - base)[: len(base)] < p.depth - 1),
             granted.eq(granted + taken),
         ]

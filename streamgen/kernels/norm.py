@@ -17,6 +17,8 @@ How it is computed, and how near it comes:
 * A row with NaN or an infinity is all NaN. A row of zeros gives ±0 · w [+ b], NaN if epsilon is 0.
 * epsilon is rounded to f24. A row below 2^-60 · sqrt(epsilon) gives zeros [+ b].
 
+The reciprocal of K and epsilon come with the descriptor: one build serves different layers.
+
 A row waits once for its greatest exponent and once for its sum, twice as often for layer. Rows follow one
 another without a gap, lanes elements a cycle: while one is sent the next are summed and taken in.
 """

@@ -154,10 +154,11 @@ def test_descriptors_follow_without_a_gap(name: str, tokens: int | None) -> None
         assert cycles[-1] - cycles[0] == len(cycles) - 1 == 30 * tokens - 1, port
 
 
-@pytest.mark.parametrize("params", [RMS, LAYER])
-def test_rows_enter_while_nobody_takes_them(params: NormParams) -> None:
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_rows_enter_while_nobody_takes_them(kind: Any) -> None:
     """While the output waits, another row at least comes in."""
-    bounds, inputs = case(params, rows(np.random.default_rng(9), 12, 96), 96, 1e-6)
+    params = NormParams(kind=kind, lanes=1, max_k=24, max_rows=12)
+    bounds, inputs = case(params, rows(np.random.default_rng(9), 12, 24), 24, 1e-6)
     streams = {"i_descriptor": [descriptor_word(params, bounds)]}
     streams |= {port: encode_port(itensor, inputs[port]) for port, itensor in params.inputs(bounds).items()}
     result = run(params.build(), streams, {"o": 12 * 24}, hold={"o": 300})
@@ -300,7 +301,7 @@ def test_random_bits(kind: Any, lanes: int) -> None:
             exponent = np.where(special, 255, exponent)
             fraction = np.where(exponent == 0, 0, rng.integers(0, 1 << 15, itensor.shape))
             bits = rng.integers(0, 2, itensor.shape) << 31 | exponent << 23 | fraction << 8
-            inputs[port] = round_f24(bits.astype(np.uint32).view(np.float32))
+            inputs[port] = bits.astype(np.uint32).view(np.float32)
         epsilon = float(round_f24(np.exp2(rng.uniform(-126, 127)))) * (rng.random() < 0.9)
         cases.append((bounds | {"epsilon": epsilon}, inputs))
     block = StreamSimulator(params.build())
