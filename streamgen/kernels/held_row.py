@@ -73,7 +73,7 @@ class HeldRowParams:
 
 
 class HeldRow(Component):
-    """The ring of one parameter; `room`: another `start` may come. It is known a cycle late, as in `RowRing`."""
+    """The ring of one parameter; `room`, known a cycle late as in `RowRing`: another `start` may come."""
 
     def __init__(self, params: HeldRowParams) -> None:
         self._params = params
