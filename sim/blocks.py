@@ -46,6 +46,7 @@ from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, Bi
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -86,6 +87,7 @@ def sweep() -> dict[str, list[Case]]:
         ),
         "quantise": _quantisers(),
         "converter": [(p, {"source": p.source, "target": p.target}) for p in _converters()],
+        "norm": [(params, {"t": 1, "k": params.lanes, "valid_k": 1, "epsilon": 1e-5}) for params in _norms()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -258,6 +260,21 @@ def _quantisers() -> list[Case]:
     shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
     bounds = {"t": 1, "k": 32, "valid_k": 32}
     return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+def _norms() -> list[NormParams]:
+    return [
+        NormParams(kind=kind, lanes=lanes, max_k=max_k, max_rows=max_rows, bias=bias, plus_one=plus_one)
+        for kind, lanes, max_k, max_rows, bias, plus_one in (
+            ("rms", 1, 576, 4096, False, False),
+            ("rms", 4, 128, 1 << 20, False, False),
+            ("rms", 3, 96, 16, True, True),
+            ("rms", 8, 4096, 2048, False, True),
+            ("layer", 1, 768, 1024, True, False),
+            ("layer", 4, 1600, 1024, True, False),
+            ("layer", 2, 16384, 64, False, True),
+        )
+    ]
 
 
 def _columns() -> list[ColumnParams]:

@@ -1,5 +1,7 @@
 """Our own kernels and converters pass the conformance test that users run on theirs."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands
@@ -14,6 +16,7 @@ from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
@@ -76,6 +79,20 @@ def quantise(lanes: int, sums: bool) -> Kernel:
     return params, cases, refused
 
 
+def norm(kind: Literal["rms", "layer"], bias: bool) -> Kernel:
+    params = NormParams(kind=kind, lanes=4, max_k=64, max_rows=20, bias=bias, plus_one=not bias)
+    ports = ("i_weight", "i_bias") if bias else ("i_weight",)
+    cases = [
+        (
+            {"t": t, "k": k, "valid_k": valid, "epsilon": epsilon},
+            {"i": values((t, k), k)} | {port: values((1, k), k + 1) for port in ports},
+        )
+        for t, k, valid, epsilon in ((3, 64, 64, 1e-5), (1, 4, 3, 1e-6), (20, 4, 4, 0.0), (5, 24, 17, 1e-2))
+    ]
+    bounds = cases[0][0]
+    return params, cases, [bounds | {"k": 68}, bounds | {"t": 21}, bounds | {"epsilon": -1.0}]
+
+
 def matmul(params: ColumnParams, *changes: dict) -> Kernel:
     rng = np.random.default_rng(7)
     several = [bounds_of(params, **change) for change in changes]
@@ -114,6 +131,8 @@ KERNELS = {
     "column-both": matmul(
         column(formats=("w4", "w8"), minimum=True), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}
     ),
+    "rms-norm": norm("rms", bias=False),
+    "layer-norm": norm("layer", bias=True),
     "pingpong": pingpong(
         *((TILES.format(trips), PANELS.format(trips // 2)) for trips in (4, 2)),
     ),
