@@ -41,7 +41,14 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
+from streamgen.kernels.elementwise import (
+    BINARY_OPERATIONS,
+    SCALAR_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    BinaryParams,
+    ScalarParams,
+    UnaryParams,
+)
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
@@ -218,10 +225,13 @@ def _control() -> list[Any]:
 def _elementwise() -> list[Case]:
     cases: list[Case] = []
     for lanes, tokens in ((1, 1), (1, 5000), (4, 100)):
-        bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ()))}
+        bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ())), "constant": 3.0}
         cases += [(UnaryParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in UNARY_FUNCTIONS]
         cases += [
             (BinaryParams(operation=o, lanes=lanes, max_tokens=tokens), bounds) for o in BINARY_OPERATIONS
+        ]
+        cases += [
+            (ScalarParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in SCALAR_FUNCTIONS
         ]
     wide = {"lanes": 16, "max_tokens": 1 << 20}
     bounds = {"itensor": ITensor((1, 16), "f24", (1,), (1,), ((0,), ()))}

@@ -2,6 +2,7 @@
 
 from streamgen.arith.add import Add, AddParams
 from streamgen.arith.compare import Compare, CompareParams, Maximum, MaximumParams, Order
+from streamgen.arith.composed import Gated, GatedParams, SoftCap, SoftCapParams
 from streamgen.arith.convert import Convert, ConvertParams, FloatToInt, FloatToIntParams
 from streamgen.arith.divide import Divide, DivideParams
 from streamgen.arith.exp import Exp, ExpParams
@@ -34,6 +35,8 @@ __all__ = [
     "Float",
     "FloatToInt",
     "FloatToIntParams",
+    "Gated",
+    "GatedParams",
     "Gelu",
     "GeluParams",
     "IntToFloat",
@@ -55,6 +58,8 @@ __all__ = [
     "ScaleAccumulatorParams",
     "Sigmoid",
     "SigmoidParams",
+    "SoftCap",
+    "SoftCapParams",
     "SquareRoot",
     "SquareRootParams",
 ]
