@@ -53,6 +53,7 @@ from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.rope import RopeParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -91,6 +92,7 @@ def sweep() -> dict[str, list[Case]]:
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
         "quantise": _quantisers(),
+        "rope": [(params, {"rows": 1, "heads": 1}) for params in _ropes()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -224,7 +226,7 @@ def _control() -> list[Any]:
 
 def _elementwise() -> list[Case]:
     cases: list[Case] = []
-    for lanes, tokens in ((1, 1), (1, 5000), (4, 100)):
+    for lanes, tokens in ((1, 1), (4, 5000)):
         bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ())), "constant": 3.0}
         cases += [(UnaryParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in UNARY_FUNCTIONS]
         cases += [
@@ -266,6 +268,15 @@ def _quantisers() -> list[Case]:
     shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
     bounds = {"t": 1, "k": 32, "valid_k": 32}
     return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+def _ropes() -> list[RopeParams]:
+    shapes = [(1, 64, 64, False, 99), (2, 256, 256, False, 9999), (4, 128, 64, False, 1 << 20)]
+    shapes += [(8, 64, 64, False, 999), (2, 64, 64, True, 9999), (8, 64, 32, True, 999)]
+    return [
+        RopeParams(lanes=lanes, dims=dims, rotated=rotated, interleaved=interleaved, max_heads=heads)
+        for lanes, dims, rotated, interleaved, heads in shapes
+    ]
 
 
 def _columns() -> list[ColumnParams]:

@@ -1,7 +1,8 @@
 """Units made of units: what is computed between two streams without a FIFO in the middle.
 
-    GatedParams     f(a)·b            f of one operand: SiLU, GELU; rounded after f and after the product
-    SoftCapParams   b·tanh(a·c)       c = 1/b given beside b; rounded after each of the three
+    GatedParams        f(a)·b            f of one operand: SiLU, GELU; rounded after f and after the product
+    ProductSumParams   a·b + c·d         each product rounded, then the sum
+    SoftCapParams      b·tanh(a·c)       c = 1/b given beside b; rounded after each of the three
 
 The results are those of the units one after another, bit for bit.
 """
@@ -14,6 +15,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
+from streamgen.arith.add import AddParams
 from streamgen.arith.format import Float
 from streamgen.arith.multiply import MultiplyParams
 from streamgen.arith.pipeline import Pipeline
@@ -21,7 +23,7 @@ from streamgen.arith.saturating import SaturatingParams
 from streamgen.cost import Resources
 from streamgen.rtl import Shared
 
-__all__ = ["Gated", "GatedParams", "SoftCap", "SoftCapParams"]
+__all__ = ["Gated", "GatedParams", "ProductSum", "ProductSumParams", "SoftCap", "SoftCapParams"]
 
 
 class _Function(Protocol):
@@ -103,6 +105,67 @@ class Gated(wiring.Component):
             multiply.a.eq(function.o),
             multiply.b.eq(_delay(m, self.enable, self.b, self._params.function.latency)),
             self.o.eq(multiply.o),
+        ]
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductSumParams:
+    """a·b + c·d in `form`."""
+
+    form: Float
+
+    @property
+    def multiply(self) -> MultiplyParams:
+        """Either product."""
+        return MultiplyParams(form=self.form)
+
+    @property
+    def add(self) -> AddParams:
+        """The sum."""
+        return AddParams(form=self.form)
+
+    @property
+    def latency(self) -> int:
+        """Stages, hence enabled cycles from operands to result."""
+        return self.multiply.latency + self.add.latency
+
+    @property
+    def resources(self) -> Resources:
+        """The three units."""
+        return 2 * self.multiply.resources + self.add.resources
+
+    def golden(self, a: ndarray, b: ndarray, c: ndarray, d: ndarray) -> ndarray:
+        """float64 array of the result for values of the format."""
+        return self.add.golden(self.multiply.golden(a, b), self.multiply.golden(c, d))
+
+    def build(self) -> "ProductSum":
+        return ProductSum(self)
+
+
+class ProductSum(wiring.Component):
+    """a, b, c, d: the bits of the operands; o: of the result, `latency` enabled cycles later."""
+
+    def __init__(self, params: ProductSumParams) -> None:
+        bits = unsigned(params.form.bits)
+        operands = {name: In(bits) for name in ("a", "b", "c", "d")}
+        super().__init__({"enable": In(1), **operands, "o": Out(bits)})
+        self._params = params
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.first = first = Shared(self._params.multiply)
+        m.submodules.second = second = Shared(self._params.multiply)
+        m.submodules.add = add = Shared(self._params.add)
+        m.d.comb += [
+            *(unit.enable.eq(self.enable) for unit in (first, second, add)),
+            first.a.eq(self.a),
+            first.b.eq(self.b),
+            second.a.eq(self.c),
+            second.b.eq(self.d),
+            add.a.eq(first.o),
+            add.b.eq(second.o),
+            self.o.eq(add.o),
         ]
         return m
 
