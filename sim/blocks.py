@@ -49,6 +49,7 @@ from streamgen.kernels.elementwise import (
     ScalarParams,
     UnaryParams,
 )
+from streamgen.kernels.embedding import EmbeddingParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
@@ -92,6 +93,7 @@ def sweep() -> dict[str, list[Case]]:
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
         "quantise": _quantisers(),
+        "embedding": [(params, {"ids": 1, "vocabulary": 1, "offset": 0}) for params in _embeddings()],
         "rope": [(params, {"rows": 1, "heads": 1}) for params in _ropes()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
@@ -268,6 +270,19 @@ def _quantisers() -> list[Case]:
     shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
     bounds = {"t": 1, "k": 32, "valid_k": 32}
     return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+def _embeddings() -> list[EmbeddingParams]:
+    return [
+        EmbeddingParams(row_beats=beats, row_tokens=tokens, load_tokens=1 << 16, max_rows=rows, max_ids=ids)
+        for beats, tokens, rows, ids in (
+            (1, 1, 1000, 1),
+            (6, 5, 49_152, 100),
+            (36, 36, 49_152, 2048),
+            (77, 300, 262_144, 1 << 20),
+            (64, 64, 151_936, 4096),
+        )
+    ]
 
 
 def _ropes() -> list[RopeParams]:
