@@ -128,7 +128,15 @@ class EmbeddingParams:
     def _resources(self) -> Resources:
         """Fitted to synthesis: the count, the comparison, the product by a constant, the sum, the slice."""
         count = CountdownParams(bits=self.max_ids.bit_length()).resources
-        return count + skid_resources(OFFSET_BITS, 1) + Resources(lut=0, ff=0)
+        rows, beats = self.row_bits, self.row_beats
+        product = (self.max_rows * beats).bit_length()
+        by_shift = beats & (beats - 1) == 0 or product < 10
+        own = Resources(
+            lut=12 + rows + product,
+            ff=STAGES + 4 * OFFSET_BITS + 2 * rows + product,
+            dsp=0 if by_shift else -(-rows // 26) * -(-beats.bit_length() // 17),
+        )
+        return count + skid_resources(OFFSET_BITS, 1) + own
 
     def build(self) -> "Embedding":
         return Embedding(self)

@@ -95,6 +95,11 @@ class RopeParams:
         return 1 << (2 * self.distance + 1).bit_length()
 
     @property
+    def ring_style(self) -> str:
+        """What the ring is made of: LUT memory or block memory."""
+        return "distributed" if self.ring_depth <= 128 else "block"
+
+    @property
     def latency(self) -> int:
         """Cycles from the first token in to the first one out."""
         ring = 0 if self.interleaved else self.distance + 1
@@ -163,7 +168,18 @@ class RopeParams:
         token = self.lanes * F24.bits
         count = CountdownParams(bits=self.descriptor_fields()[0].bits)
         total = self.lanes * UNIT.resources + count.resources + skid_resources(token, 1)
-        return total + Resources(lut=30, ff=4 * token)
+        if self.turning_tokens < self.head_tokens:  # what passes is multiplied by 1
+            total += Resources(lut=2.4 * token, ff=0)
+        if self.interleaved:
+            return total + Resources(lut=20, ff=2 * token)
+        control = Resources(lut=30, ff=30 + 2 * token)
+        if self.ring_style == "block":
+            blocks = -(-token * max(self.ring_depth, 512) // 18432) / 2
+            return total + control + Resources(lut=0, ff=0, bram=2 * blocks)
+        # For each reader eight LUTs for 14 bits of 32 words or 7 of 64, multiplexers beyond.
+        words = max(self.ring_depth, 32)
+        lut = 2 * 8 * -(-token * words // (14 * 32)) + (2 * token if words > 64 else 0)
+        return total + control + Resources(lut=lut, ff=2 * token)
 
     def build(self) -> "Rope":
         return Rope(self)
@@ -265,7 +281,9 @@ class Rope(wiring.Component):
         A partner that went before stays in the ring: `distance` places behind the reader are not written.
         """
         depth, distance = self.params.ring_depth, self.params.distance
-        m.submodules.ring = ring = Memory(shape=len(self.i.payload), depth=depth, init=[])
+        attributes = {"ram_style": self.params.ring_style}
+        ring = Memory(shape=len(self.i.payload), depth=depth, init=[], attrs=attributes)
+        m.submodules.ring = ring
         write, own, partner = ring.write_port(), ring.read_port(), ring.read_port()
         waiting = Signal(range(depth + 1))  # tokens in the ring that have not left
         taken, first, negative = Signal(), Signal(), Signal(reset_less=True)

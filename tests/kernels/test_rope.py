@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import streamgen
 from sim.bench import Stalls
 from sim.conformance import ASPECTS, check
 from sim.kernel import Case, check_golden, check_promises
@@ -13,6 +14,7 @@ from streamgen.formats import round_f24
 from streamgen.itensor import ITensor, infer_converter
 from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import LinearScaling, Llama3Scaling, rope_frequencies, rope_table
+from streamgen.lower import GraphBuilder
 
 ULP = 2.0**-16  # of f24: the relative error of one rounding
 LARGEST = float(round_f24(np.array(3.4e38)))
@@ -187,6 +189,26 @@ def test_table_from_memory(interleaved: bool) -> None:
     table = rope_table(np.arange(30, 35), 32, 1e4)
     np.testing.assert_array_equal(sent.from_tokens(sent.to_tokens(table)), table)
     assert asked.to_tokens(table).shape == (5 * 3 * (2 if not interleaved else 1) * 16 // pairs, 1, 2, pairs)
+
+
+@pytest.mark.slow
+def test_in_an_accelerator() -> None:
+    """Rows and table from memory, a converter in between that sends a table row for every head."""
+    params = rope(4, 32, 32, False)
+    bounds = {"rows": 5, "heads": 3}
+    ports = params.inputs(bounds)
+    builder = GraphBuilder("rope")
+    x = builder.load("x", ports["i"], shape=(5, 96), channel=0)
+    sent = ITensor((1, 2, 4), "f24", (5, 4), (1, 4), ((0,), (), (1,)))
+    table = builder.load("turns", sent, shape=(5, 2, 16), channel=1)
+    y = builder.kernel("rope", params, bounds, i=x, i_table=table)["o"]
+    builder.store("y", y, shape=(5, 96), channel=0)
+    accelerator = streamgen.assemble(builder.build())
+    values = np.random.default_rng(1).normal(size=(5, 96)).astype(np.float32)
+    turns = rope_table(np.arange(70, 75), 32, 1e4)
+    found = accelerator.run(values, turns)
+    expected = params.golden(bounds, {"i": round_f24(values), "i_table": turns})["o"]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
