@@ -42,12 +42,21 @@ from streamgen.converters import LayoutParams, PingPongParams, choose_converter
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
+from streamgen.kernels.elementwise import (
+    BINARY_OPERATIONS,
+    SCALAR_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    BinaryParams,
+    ScalarParams,
+    UnaryParams,
+)
+from streamgen.kernels.embedding import EmbeddingParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.rope import RopeParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -88,6 +97,8 @@ def sweep() -> dict[str, list[Case]]:
         "quantise": _quantisers(),
         "converter": [(p, {"source": p.source, "target": p.target}) for p in _converters()],
         "norm": [(params, {"t": 1, "k": params.lanes, "valid_k": 1, "epsilon": 1e-5}) for params in _norms()],
+        "embedding": [(params, {"ids": 1, "vocabulary": 1, "offset": 0}) for params in _embeddings()],
+        "rope": [(params, {"rows": 1, "heads": 1}) for params in _ropes()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -221,11 +232,14 @@ def _control() -> list[Any]:
 
 def _elementwise() -> list[Case]:
     cases: list[Case] = []
-    for lanes, tokens in ((1, 1), (1, 5000), (4, 100)):
-        bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ()))}
+    for lanes, tokens in ((1, 1), (4, 5000)):
+        bounds = {"itensor": ITensor((1, lanes), "f24", (1,), (1,), ((0,), ())), "constant": 3.0}
         cases += [(UnaryParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in UNARY_FUNCTIONS]
         cases += [
             (BinaryParams(operation=o, lanes=lanes, max_tokens=tokens), bounds) for o in BINARY_OPERATIONS
+        ]
+        cases += [
+            (ScalarParams(function=f, lanes=lanes, max_tokens=tokens), bounds) for f in SCALAR_FUNCTIONS
         ]
     wide = {"lanes": 16, "max_tokens": 1 << 20}
     bounds = {"itensor": ITensor((1, 16), "f24", (1,), (1,), ((0,), ()))}
@@ -273,7 +287,25 @@ def _norms() -> list[NormParams]:
             ("layer", 1, 768, 1024, True, False),
             ("layer", 4, 1600, 1024, True, False),
             ("layer", 2, 16384, 64, False, True),
+def _embeddings() -> list[EmbeddingParams]:
+    return [
+        EmbeddingParams(row_beats=beats, row_tokens=tokens, load_tokens=1 << 16, max_rows=rows, max_ids=ids)
+        for beats, tokens, rows, ids in (
+            (1, 1, 1000, 1),
+            (6, 5, 49_152, 100),
+            (36, 36, 49_152, 2048),
+            (77, 300, 262_144, 1 << 20),
+            (64, 64, 151_936, 4096),
         )
+    ]
+
+
+def _ropes() -> list[RopeParams]:
+    shapes = [(1, 64, 64, False, 99), (2, 256, 256, False, 9999), (4, 128, 64, False, 1 << 20)]
+    shapes += [(8, 64, 64, False, 999), (2, 64, 64, True, 9999), (8, 64, 32, True, 999)]
+    return [
+        RopeParams(lanes=lanes, dims=dims, rotated=rotated, interleaved=interleaved, max_heads=heads)
+        for lanes, dims, rotated, interleaved, heads in shapes
     ]
 
 

@@ -2,6 +2,14 @@
 
 from streamgen.arith.add import Add, AddParams
 from streamgen.arith.compare import Compare, CompareParams, Maximum, MaximumParams, Order
+from streamgen.arith.composed import (
+    Gated,
+    GatedParams,
+    ProductSum,
+    ProductSumParams,
+    SoftCap,
+    SoftCapParams,
+)
 from streamgen.arith.convert import Convert, ConvertParams, FloatToInt, FloatToIntParams
 from streamgen.arith.divide import Divide, DivideParams
 from streamgen.arith.exp import Exp, ExpParams
@@ -34,6 +42,8 @@ __all__ = [
     "Float",
     "FloatToInt",
     "FloatToIntParams",
+    "Gated",
+    "GatedParams",
     "Gelu",
     "GeluParams",
     "IntToFloat",
@@ -45,6 +55,8 @@ __all__ = [
     "MultiplyAddParams",
     "MultiplyParams",
     "Order",
+    "ProductSum",
+    "ProductSumParams",
     "Reciprocal",
     "ReciprocalParams",
     "Relu",
@@ -55,6 +67,8 @@ __all__ = [
     "ScaleAccumulatorParams",
     "Sigmoid",
     "SigmoidParams",
+    "SoftCap",
+    "SoftCapParams",
     "SquareRoot",
     "SquareRootParams",
 ]

@@ -32,7 +32,10 @@ UNARY = {
     aten.sigmoid_.default: "sigmoid",
     aten.silu.default: "silu",
     aten.silu_.default: "silu",
+    aten.tanh.default: "tanh",
+    aten.tanh_.default: "tanh",
 }
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 BINARY = {
     aten.add.Tensor: "add",
     aten.add_.Tensor: "add",
@@ -51,10 +54,10 @@ RENAMES = {
     aten.unsqueeze.default,
     aten.view.default,
 }
-KNOWN = {aten.linear.default, operator.getitem, *UNARY, *BINARY, *RENAMES}
+KNOWN = {aten.linear.default, aten.gelu.default, operator.getitem, *UNARY, *BINARY, *RENAMES}
 SUPPORTED = (
-    "Linear; ReLU, Sigmoid, SiLU; + and * of two tensors of one shape, or of a tensor with a scalar or a "
-    "parameter of shape [features]; Dropout in eval mode; views that keep the last dimension"
+    "Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; + and * of two tensors of one shape, or of a tensor with a "
+    "scalar or a parameter of shape [features]; Dropout in eval mode; views that keep the last dimension"
 )
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 
@@ -171,6 +174,9 @@ class _Importer:
                 self._linear(node)
             elif target in UNARY:
                 self._append(node, node.name, Unary(UNARY[target]), (self.values[node.args[0]],))
+            elif target == aten.gelu.default:
+                function = GELU[node.kwargs.get("approximate", "none")]
+                self._append(node, node.name, Unary(function), (self.values[node.args[0]],))
             elif target in BINARY:
                 self._binary(node)
             elif target in RENAMES:

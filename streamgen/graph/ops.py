@@ -5,7 +5,8 @@ all values of a graph have the same number of tokens, whatever leading dimension
 `reference` runs a graph in float64: the meaning that quantised hardware approaches.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,10 +32,21 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
-UNARY_FUNCTIONS = {
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1.0 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2.0)))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+UNARY_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "sigmoid": _sigmoid,
     "silu": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
 }
 BINARY_OPERATIONS = {"add": np.add, "mul": np.multiply}
 

@@ -1,11 +1,17 @@
 """Elementwise kernels in f24: each element of each token by itself, in whatever order tokens come.
 
-    UnaryParams    o = function(i)                relu, sigmoid, silu
+    UnaryParams    o = function(i)                relu, sigmoid, silu, tanh, gelu (erf), gelu_tanh
     BinaryParams   o = i_a + i_b  or  i_a · i_b   add, multiply
+                   o = function(i_a) · i_b        silu_multiply (SwiGLU), gelu_multiply, gelu_tanh_multiply
+    ScalarParams   o = i · c                      scale
+                   o = c · tanh(i · (1/c))        soft_cap
 
 Tokens go out in the order they come in, one a cycle. The order is part of the bounds, not of the hardware:
 bounds = {"itensor": ITensor} is the itensor of every port; of a binary kernel "b" may give i_b another one
-of the same token count (a re-use loop, say, to add a row to many). The descriptor is the number of tokens.
+of the same token count (a re-use loop, say, to add a row to many); "constant" is c of a scalar kernel. The
+descriptor is the number of tokens and the constant, so that every execution may have another.
+
+Each operation rounds once to f24: a product of a function twice, soft_cap three times, and c and 1/c too.
 
 All lanes are one pipe under one clock enable, behind it a register slice, so that the enable depends on
 registers only. Tokens of the next descriptor follow those of this one without a gap.
@@ -23,18 +29,36 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24, AddParams, MultiplyParams, ReluParams, SigmoidParams
+from streamgen.arith import (
+    F24,
+    AddParams,
+    GatedParams,
+    GeluParams,
+    MultiplyParams,
+    ReluParams,
+    SaturatingParams,
+    SigmoidParams,
+    SoftCapParams,
+)
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
 from streamgen.rtl import Shared
 from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 
-__all__ = ["BINARY_OPERATIONS", "UNARY_FUNCTIONS", "BinaryParams", "Elementwise", "UnaryParams"]
+__all__ = [
+    "BINARY_OPERATIONS",
+    "SCALAR_FUNCTIONS",
+    "UNARY_FUNCTIONS",
+    "BinaryParams",
+    "Elementwise",
+    "ScalarParams",
+    "UnaryParams",
+]
 
 
 class _Unit(Protocol):
-    """Params of an arithmetic unit; the ports of the unit are `i`, or `a` and `b`, and `o`."""
+    """Params of an arithmetic unit; the ports of the unit are `i`, or `a`, `b` and `c`, and `o`."""
 
     @property
     def latency(self) -> int: ...
@@ -51,10 +75,20 @@ UNARY_FUNCTIONS: dict[str, Any] = {
     "relu": ReluParams(form=F24),
     "sigmoid": SigmoidParams(form=F24),
     "silu": SigmoidParams(form=F24, times_x=True),
+    "tanh": SaturatingParams(form=F24, function="tanh"),
+    "gelu": GeluParams(form=F24),
+    "gelu_tanh": GeluParams(form=F24, tanh=True),
 }
 BINARY_OPERATIONS: dict[str, Any] = {
     "add": AddParams(form=F24),
     "multiply": MultiplyParams(form=F24),
+    "silu_multiply": GatedParams(function=SigmoidParams(form=F24, times_x=True)),
+    "gelu_multiply": GatedParams(function=GeluParams(form=F24)),
+    "gelu_tanh_multiply": GatedParams(function=GeluParams(form=F24, tanh=True)),
+}
+SCALAR_FUNCTIONS: dict[str, Any] = {
+    "scale": MultiplyParams(form=F24),
+    "soft_cap": SoftCapParams(form=F24),
 }
 
 
@@ -82,6 +116,16 @@ class _ElementwiseParams(ABC):
         """The input ports."""
 
     @property
+    def constants(self) -> tuple[str, ...]:
+        """The fields of the descriptor that hold numbers, which every token meets."""
+        return ()
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        """The pin of the unit for each operand and constant."""
+        return {name: name.removeprefix("i_") for name in self.operands}
+
+    @property
     def latency(self) -> int:
         """Cycles from an input token to its output token: the unit and the register slice."""
         return self.unit.latency + 1
@@ -95,8 +139,9 @@ class _ElementwiseParams(ABC):
         return {"o": self._itensor(bounds, "itensor")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens."""
-        return (Field("tokens", self.max_tokens.bit_length()),)
+        """The number of tokens, and the constants as bits of f24."""
+        tokens = Field("tokens", self.max_tokens.bit_length())
+        return tokens, *(Field(name, F24.bits) for name in self.constants)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         """The value of each descriptor field; ValueError for more tokens than `max_tokens`."""
@@ -109,7 +154,8 @@ class _ElementwiseParams(ABC):
         """Exact cycles: a descriptor, a token a cycle, the latency of the unit."""
         tokens = self.describe(bounds)["tokens"]
         count = CountdownParams(bits=self.descriptor_fields()[0].bits)
-        control = Resources(lut=8, ff=self.unit.latency) + skid_resources(self.lanes * F24.bits, 1)
+        control = Resources(lut=8, ff=self.unit.latency + F24.bits * len(self.constants))
+        control += skid_resources(self.lanes * F24.bits, 1)
         return Cost(
             resources=self.lanes * self.unit.resources + count.resources + control,
             ii=1.0,
@@ -199,8 +245,64 @@ class BinaryParams(_ElementwiseParams):
         return {"o": ports["i_a"].from_tokens(self.unit.golden(a, b).astype(np.float32), fill=0)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScalarParams(_ElementwiseParams):
+    """A function of SCALAR_FUNCTIONS of i and a run-time constant; ports i and o.
+
+    bounds["constant"] is c, rounded to f24: any finite number for scale, 2^-126 to 2^126 for soft_cap.
+    """
+
+    function: str
+
+    def __post_init__(self) -> None:
+        if self.function not in SCALAR_FUNCTIONS:
+            known = ", ".join(SCALAR_FUNCTIONS)
+            raise ValueError(f"function is {self.function!r}; one of {known} is needed")
+        super().__post_init__()
+
+    @property
+    def unit(self) -> _Unit:
+        return SCALAR_FUNCTIONS[self.function]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("i",)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        return ("constant",) if self.function == "scale" else ("constant", "inverse")
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        return dict(zip((*self.operands, *self.constants), "abc", strict=False))
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self._itensor(bounds, "itensor")}
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        """As of every kernel here, and the bits of c and 1/c; ValueError for a c that is not allowed."""
+        values = map(F24.encode, self._values(bounds))
+        return {**super().describe(bounds), **dict(zip(self.constants, map(int, values), strict=True))}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """o = function(i, c), float32 of the same shape."""
+        return {"o": self.unit.golden(inputs["i"], *self._values(bounds)).astype(np.float32)}
+
+    def _values(self, bounds: Bounds) -> tuple[ndarray, ...]:
+        """c, and 1/c if it is used, as values of f24."""
+        given = float(bounds["constant"])
+        constant = F24.round(np.array(given))
+        if not np.isfinite(constant):
+            raise ValueError(f"constant is {given}; a finite number of f24 is needed")
+        if self.function == "scale":
+            return (constant,)
+        if not 2.0**-126 <= constant <= 2.0**126:
+            raise ValueError(f"constant is {given}; soft_cap takes 2^-126 to 2^126")
+        return constant, F24.round(1 / constant)
+
+
 class Elementwise(wiring.Component):
-    """The hardware of UnaryParams and BinaryParams: one unit a lane."""
+    """The hardware of UnaryParams, BinaryParams and ScalarParams: one unit a lane."""
 
     def __init__(self, params: _ElementwiseParams) -> None:
         self._params = params
@@ -215,7 +317,7 @@ class Elementwise(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        unit = self._params.unit
+        unit, pins = self._params.unit, self._params.pins
         inputs = [getattr(self, name) for name in self._params.operands]
         count = CountdownParams(bits=self._params.descriptor_fields()[0].bits).build()
         m.submodules.count = count
@@ -225,6 +327,9 @@ class Elementwise(wiring.Component):
             count.i_count.valid.eq(descriptor.valid),
             descriptor.ready.eq(count.i_count.ready),
         ]
+        constants = {name: Signal(F24.bits, name=name, reset_less=True) for name in self._params.constants}
+        with m.If(count.taken):
+            m.d.sync += (value.eq(descriptor.payload[name]) for name, value in constants.items())
 
         results = stream.Signature(self._params.lanes * F24.bits).create()
         add_skid(m, results, [wiring.flipped(self.o)])
@@ -246,5 +351,6 @@ class Elementwise(wiring.Component):
             at = slice(lane * F24.bits, (lane + 1) * F24.bits)
             m.d.comb += [block.enable.eq(move), results.payload[at].eq(block.o)]
             for name, i in zip(self._params.operands, inputs, strict=True):
-                m.d.comb += getattr(block, name.removeprefix("i_")).eq(i.payload[at])
+                m.d.comb += getattr(block, pins[name]).eq(i.payload[at])
+            m.d.comb += (getattr(block, pins[name]).eq(value) for name, value in constants.items())
         return m

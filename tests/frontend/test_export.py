@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module
-from streamgen.graph.ops import Constant, Linear, LogicalGraph
+from streamgen.graph.ops import Constant, Linear, LogicalGraph, Unary
 from streamgen.quantisation import GroupGrid
 
 HERE = Path(__file__)
@@ -105,6 +105,20 @@ def test_in_place() -> None:
     _same(import_module(InPlace(), (x,)), InPlace(), x)
 
 
+class Activations(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.gelu(x) + functional.gelu(x * 0.5, approximate="tanh")
+        return torch.tanh(x) * x.tanh_()
+
+
+def test_activations() -> None:
+    x = torch.randn(3, 8)
+    graph = import_module(Activations(), (x,))
+    _same(graph, Activations(), x)
+    functions = [operation.op.function for operation in graph.operations if isinstance(operation.op, Unary)]
+    assert functions == ["gelu", "gelu_tanh", "tanh", "tanh"]
+
+
 class TwoInputs(nn.Module):
     @torch.no_grad()
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,7 +172,7 @@ class Unsupported(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.block(x)
-        y = functional.gelu(y) + 1
+        y = functional.elu(y) + 1
         z = torch.add(x, x, alpha=2)
         z = z + x.transpose(0, 1)
         z = z * torch.arange(8.0)[:, None]
@@ -182,7 +196,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
         f"  {place}: {problem}"
         for place, problem in (
             (f"block.1 (LayerNorm), {_where('y = self.block(x)')}", "aten.layer_norm.default"),
-            (f"{root}, {_where('functional.gelu(y)')}", "aten.gelu.default"),
+            (f"{root}, {_where('functional.elu(y)')}", "aten.elu.default"),
             (f"{root}, {_where('alpha=2)')}", "aten.add.Tensor: alpha is 2, only 1 can be compiled"),
             (f"{root}, {_where('x.transpose(0, 1)')}", "aten.transpose.int"),
             (f"{root}, {_where('x[:1]')}", "aten.slice.Tensor"),
@@ -201,7 +215,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
             ),
         )
     ]
-    assert last.startswith("Supported: Linear; ReLU, Sigmoid, SiLU; ")
+    assert last.startswith("Supported: Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; ")
 
 
 class _Call(nn.Module):

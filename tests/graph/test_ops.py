@@ -92,7 +92,10 @@ def test_bad_graphs(inputs, operations, outputs, message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Unary("tanh"), "there is no unary function 'tanh'; relu, sigmoid, silu"),
+        (
+            lambda: Unary("sin"),
+            "there is no unary function 'sin'; relu, sigmoid, silu, tanh, gelu, gelu_tanh",
+        ),
         (lambda: Binary("div"), "there is no binary operation 'div'; add, mul"),
         (lambda: Linear(WEIGHT[0]), "the weight of a Linear has shape [3]; [N, K] is needed"),
         (lambda: Linear(WEIGHT, WEIGHT[0]), "a Linear has weight [4, 3] and bias [3]; [4] is needed"),

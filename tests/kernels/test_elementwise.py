@@ -1,13 +1,25 @@
 """Elementwise kernels: RTL equal to golden under stalls, promises measured, golden near float64."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from sim.bench import Stalls
 from sim.kernel import check_golden, check_promises
 from streamgen import formats
 from streamgen.itensor import ITensor
-from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
+from streamgen.kernels.elementwise import (
+    BINARY_OPERATIONS,
+    SCALAR_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    BinaryParams,
+    ScalarParams,
+    UnaryParams,
+)
 
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3.4e38, -3.4e38, 88.5, -90.0],
@@ -37,12 +49,19 @@ def values(shape: tuple[int, ...], seed: int) -> np.ndarray:
 # Wide components take long to build: all stalls at once there.
 STALLS = {1: [(0.0, 0.0), (0.4, 0.4)], 3: [(0.5, 0.0), (0.0, 0.5), (0.3, 0.8)], 16: [(0.3, 0.3)]}
 
-UNARY = [pytest.param(function, id=function) for function in UNARY_FUNCTIONS]
-BINARY = [pytest.param(operation, id=operation) for operation in BINARY_OPERATIONS]
+WIDE = ("relu", "silu", "multiply", "silu_multiply", "scale")
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 16])
-@pytest.mark.parametrize("function", UNARY)
+def by_lanes(names: Iterable[str]) -> list[Any]:
+    """(name, lanes) for every name with few lanes, for some with many."""
+    pairs = [(name, lanes) for name in names for lanes in (1, 3, 16) if lanes < 16 or name in WIDE]
+    return [pytest.param(name, lanes, id=f"{name}-{lanes}") for name, lanes in pairs]
+
+
+CONSTANTS = (3.0, 0.1, 50.0, 2.0**-126, 2.0**126)
+
+
+@pytest.mark.parametrize(("function", "lanes"), by_lanes(UNARY_FUNCTIONS))
 def test_unary_matches_golden(function: str, lanes: int) -> None:
     params = UnaryParams(function=function, lanes=lanes, max_tokens=100)
     cases = []
@@ -53,8 +72,7 @@ def test_unary_matches_golden(function: str, lanes: int) -> None:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 16])
-@pytest.mark.parametrize("operation", BINARY)
+@pytest.mark.parametrize(("operation", "lanes"), by_lanes(BINARY_OPERATIONS))
 def test_binary_matches_golden(operation: str, lanes: int) -> None:
     params = BinaryParams(operation=operation, lanes=lanes, max_tokens=100)
     cases = []
@@ -64,6 +82,32 @@ def test_binary_matches_golden(operation: str, lanes: int) -> None:
         cases.append(({"itensor": itensor}, {"i_a": a, "i_b": b}))
     for sources, sinks in STALLS[lanes]:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
+
+
+@pytest.mark.parametrize(("function", "lanes"), by_lanes(SCALAR_FUNCTIONS))
+def test_scalar_matches_golden(function: str, lanes: int) -> None:
+    """Each descriptor brings another constant, also the shortest ones back to back."""
+    params = ScalarParams(function=function, lanes=lanes, max_tokens=100)
+    cases = []
+    for seed, tokens in enumerate([4, 60, 1, 1, 2, 24]):
+        itensor = rows(tokens, lanes, row=1)
+        bounds = {"itensor": itensor, "constant": CONSTANTS[seed % len(CONSTANTS)]}
+        cases.append((bounds, {"i": values(itensor.shape, seed)}))
+    for sources, sinks in [(0.0, 0.0), *STALLS[lanes]]:
+        check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
+
+
+def test_negative_scale() -> None:
+    params = ScalarParams(function="scale", lanes=1, max_tokens=13)
+    itensor = rows(13, 1, row=1)
+    for constant in (-2.5, 0.0, -0.0):
+        bounds = {"itensor": itensor, "constant": constant}
+        check_golden(params, [(bounds, {"i": formats.round_f24(SPECIAL[:, None])})] * 2)
+        with np.errstate(invalid="ignore"):
+            expected = formats.round_f24(formats.round_f24(SPECIAL[:, None]).astype(np.float64) * constant)
+        np.testing.assert_array_equal(
+            params.golden(bounds, {"i": formats.round_f24(SPECIAL[:, None])})["o"], expected
+        )
 
 
 def test_one_row_meets_many() -> None:
@@ -78,27 +122,110 @@ def test_one_row_meets_many() -> None:
     np.testing.assert_array_equal(params.golden(bounds, {"i_a": a, "i_b": b})["o"], expected)
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 17, 64])
-@pytest.mark.parametrize("name", [*UNARY_FUNCTIONS, *BINARY_OPERATIONS])
+@pytest.mark.parametrize("tokens", [1, 2, 64])
+@pytest.mark.parametrize("name", [*UNARY_FUNCTIONS, *BINARY_OPERATIONS, *SCALAR_FUNCTIONS])
 def test_cost_and_curves_are_measured(name: str, tokens: int) -> None:
     itensor = rows(tokens, 2, row=1)
     a, b = values(itensor.shape, 5), values(itensor.shape, 6)
-    if name in UNARY_FUNCTIONS:
+    if name in SCALAR_FUNCTIONS:
+        scalar = ScalarParams(function=name, lanes=2, max_tokens=64)
+        check_promises(scalar, {"itensor": itensor, "constant": 30.0}, {"i": a})
+    elif name in UNARY_FUNCTIONS:
         check_promises(UnaryParams(function=name, lanes=2, max_tokens=64), {"itensor": itensor}, {"i": a})
     else:
         params = BinaryParams(operation=name, lanes=2, max_tokens=64)
         check_promises(params, {"itensor": itensor}, {"i_a": a, "i_b": b})
 
 
+ULP = 2.0**-16  # of f24, half a unit of the last place of 1: one rounding
+TABLE = 2.0**-14  # relative error of a function of `streamgen.arith`
+LEAST = 2.0**-126  # what flushing may cost
+# Relative error of f(a), and what it may miss beside that as a share of |a| (where GELU cancels).
+FUNCTION_ERRORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+    "relu": (functional.relu, 0.0, 0.0),
+    "sigmoid": (torch.sigmoid, TABLE, 0.0),
+    "silu": (functional.silu, TABLE, 0.0),
+    "tanh": (torch.tanh, TABLE, 0.0),
+    "gelu": (functional.gelu, TABLE, 2.0**-17),
+    "gelu_tanh": (lambda x: functional.gelu(x, approximate="tanh"), TABLE, 2.0**-17),
+}
+
+
+def finite(count: int, seed: int) -> np.ndarray:
+    """Rows of one element, from 2^-20 to 2^10 in size, both signs."""
+    rng = np.random.default_rng(seed)
+    return formats.round_f24(rng.normal(size=(count, 1)) * np.exp2(rng.integers(-20, 9, (count, 1))))
+
+
+def torch64(function: Callable[..., torch.Tensor], *operands: np.ndarray) -> np.ndarray:
+    """The function in float64."""
+    result: Any = function(*(torch.from_numpy(x.astype(np.float64)) for x in operands))
+    return result.numpy()
+
+
+@pytest.mark.parametrize("name", UNARY_FUNCTIONS)
+def test_functions_are_near_torch(name: str) -> None:
+    function, relative, share = FUNCTION_ERRORS[name]
+    a = finite(4000, 1)
+    bounds = {"itensor": rows(4000, 1)}
+    params = UnaryParams(function=name, lanes=1, max_tokens=4000)
+    a = a.reshape(bounds["itensor"].shape)
+    exact = torch64(function, a)
+    error = np.abs(params.golden(bounds, {"i": a})["o"] - exact)
+    assert (error <= relative * np.abs(exact) + share * np.abs(a) + LEAST).all()
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh"])
+def test_gated_products_are_near_torch_and_equal_two_kernels(name: str) -> None:
+    """The error of the function times b, then a rounding of the product."""
+    function, relative, share = FUNCTION_ERRORS[name]
+    bounds = {"itensor": rows(4000, 1)}
+    a, b = (finite(4000, seed).reshape(bounds["itensor"].shape) for seed in (2, 3))
+    gated = BinaryParams(operation=f"{name}_multiply", lanes=1, max_tokens=4000)
+    found = gated.golden(bounds, {"i_a": a, "i_b": b})["o"]
+    exact = torch64(lambda a, b: function(a) * b, a, b)
+    before = relative * np.abs(exact) + (share * np.abs(a) + LEAST) * np.abs(b)
+    assert (np.abs(found - exact) <= before + ULP * (np.abs(exact) + before) + LEAST).all()
+    gate = UnaryParams(function=name, lanes=1, max_tokens=4000).golden(bounds, {"i": a})["o"]
+    product = BinaryParams(operation="multiply", lanes=1, max_tokens=4000)
+    np.testing.assert_array_equal(found, product.golden(bounds, {"i_a": gate, "i_b": b})["o"])
+
+
+@pytest.mark.parametrize("cap", [30.0, 50.0, 0.7])
+def test_soft_cap_is_near_torch(cap: float) -> None:
+    """1/c, c and x/c are rounded: tanh(y(1 + e)) differs by |y·tanh'(y)·e| <= |tanh(y)·e|; then the table,
+    c and the product."""
+    bounds = {"itensor": rows(4000, 1), "constant": cap}
+    a = finite(4000, 4).reshape(bounds["itensor"].shape)
+    found = ScalarParams(function="soft_cap", lanes=1, max_tokens=4000).golden(bounds, {"i": a})["o"]
+    exact = torch64(lambda x: cap * torch.tanh(x / cap), a)
+    assert (np.abs(found - exact) <= (3 * ULP + TABLE + 2 * ULP) * 1.001 * np.abs(exact) + LEAST).all()
+    assert (np.abs(found) <= formats.round_f24(np.array(cap))).all()
+
+
+def test_soft_cap_of_extremes() -> None:
+    """The cap itself for what is far above it, NaN for NaN."""
+    params = ScalarParams(function="soft_cap", lanes=1, max_tokens=13)
+    bounds = {"itensor": rows(13, 1, row=1), "constant": 30}
+    found = params.golden(bounds, {"i": formats.round_f24(SPECIAL[:, None])})["o"][:, 0]
+    np.testing.assert_array_equal(found[:5], [0, 0, 30, -30, np.nan])
+    np.testing.assert_array_equal(found[9:11], [30, -30])
+
+
 def test_bad_params() -> None:
     cases = [
         (
             lambda: UnaryParams(function="cube", lanes=1, max_tokens=1),
-            "function is 'cube'; one of relu, sigmoid, silu is needed",
+            "function is 'cube'; one of relu, sigmoid, silu, tanh, gelu, gelu_tanh is needed",
         ),
         (
             lambda: BinaryParams(operation="mul", lanes=1, max_tokens=1),
-            "operation is 'mul'; one of add, multiply is needed",
+            "operation is 'mul'; one of add, multiply, silu_multiply, gelu_multiply, gelu_tanh_multiply "
+            "is needed",
+        ),
+        (
+            lambda: ScalarParams(function="add", lanes=1, max_tokens=1),
+            "function is 'add'; one of scale, soft_cap is needed",
         ),
         (lambda: UnaryParams(function="relu", lanes=0, max_tokens=1), "lanes is 0; at least 1 is needed"),
         (
@@ -128,3 +255,21 @@ def test_bad_bounds() -> None:
         unary.describe({"itensor": rows(12, 4)})
     with pytest.raises(ValueError, match=r"^b must have as many tokens as itensor, 8; it has 4$"):
         binary.inputs({"itensor": rows(8, 4), "b": rows(4, 4)})
+
+
+@pytest.mark.parametrize(
+    ("function", "constant", "message"),
+    [
+        ("scale", np.inf, "constant is inf; a finite number of f24 is needed"),
+        ("scale", np.nan, "constant is nan; a finite number of f24 is needed"),
+        ("scale", 3.4028e38, "constant is 3.4028e+38; a finite number of f24 is needed"),
+        ("soft_cap", 0, "constant is 0.0; soft_cap takes 2^-126 to 2^126"),
+        ("soft_cap", -30, "constant is -30.0; soft_cap takes 2^-126 to 2^126"),
+        ("soft_cap", 2.0**127, "constant is 1.7014118346046923e+38; soft_cap takes 2^-126 to 2^126"),
+    ],
+)
+def test_bad_constants(function: str, constant: float, message: str) -> None:
+    params = ScalarParams(function=function, lanes=4, max_tokens=8)
+    with pytest.raises(ValueError) as raised:
+        params.describe({"itensor": rows(8, 4), "constant": constant})
+    assert str(raised.value) == message

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from streamgen import golden
-from streamgen.arith import F24, SigmoidParams
+from streamgen.arith import F24, GeluParams, SaturatingParams, SigmoidParams
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
 from streamgen.fifo.sizing import Schedule
@@ -35,6 +36,13 @@ __all__ = [
 ]
 
 RATE = 0.6927
+TABLES: dict[str, Any] = {
+    "sigmoid": SigmoidParams(form=F24),
+    "silu": SigmoidParams(form=F24, times_x=True),
+    "tanh": SaturatingParams(form=F24, function="tanh"),
+    "gelu": GeluParams(form=F24),
+    "gelu_tanh": GeluParams(form=F24, tanh=True),
+}
 SIZES = (1, 5, 7, 13, 31, 32, 33, 40, 64, 65, 96)
 
 
@@ -169,7 +177,7 @@ def exact(
         elif op.function == "relu":
             result = np.where(np.isnan(operands[0]), np.nan, np.where(operands[0] > 0, operands[0], 0))
         else:
-            result = SigmoidParams(form=F24, times_x=op.function == "silu").golden(operands[0])
+            result = TABLES[op.function].golden(operands[0])
         values[operation.name] = result.astype(np.float32)
     return values
 

@@ -149,6 +149,16 @@ def _padding(rng: np.random.Generator) -> LogicalGraph:
     return network({"x": 40}, operations, "y")
 
 
+def _functions(rng: np.random.Generator) -> LogicalGraph:
+    operations = {
+        "a": (Unary("gelu"), "x"),
+        "b": (Unary("gelu_tanh"), "x"),
+        "c": (Binary("add"), "a", "b"),
+        "y": (Unary("tanh"), "c"),
+    }
+    return network({"x": 17}, operations, "y")
+
+
 NETWORKS = {
     "odd sizes": lambda rng: _mlp(rng, 7, 13, 5, bias=True),
     "one feature": lambda rng: _mlp(rng, 1, 1, 1, bias=True),
@@ -159,6 +169,7 @@ NETWORKS = {
     "constants": _constants,
     "several": _several,
     "padding": _padding,
+    "functions": _functions,
     "no matmul": lambda rng: network({"x": 17}, {"y": (Unary("silu"), "x")}, "y"),
 }
 
