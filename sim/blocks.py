@@ -41,11 +41,14 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.row_codes import RowCodeParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -84,6 +87,9 @@ def sweep() -> dict[str, list[Case]]:
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
         "quantise": _quantisers(),
+        "row codes": _plain((RowCodeParams(), ScaleCodeParams())),
+        "quantise rows": _row_quantisers(),
+        "dequantise": _dequantisers(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -256,6 +262,27 @@ def _quantisers() -> list[Case]:
     shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
     bounds = {"t": 1, "k": 32, "valid_k": 32}
     return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+_ROWS = ((1, 1, 1), (1, 64, 4096), (2, 64, 4096), (3, 96, 4096), (4, 64, 1 << 16), (8, 64, 1 << 16))
+_ROWS = (*_ROWS, (8, 2048, 1 << 20), (16, 128, 1 << 20), (16, 12288, 1 << 20), (32, 64, 1 << 16))
+
+
+def _row_quantisers() -> list[Case]:
+    return [
+        (QuantiseRowsParams(lanes=n, max_d=d, max_tokens=t), {"t": 1, "features": d, "d": d})
+        for n, d, t in _ROWS
+    ]
+
+
+def _dequantisers() -> list[Case]:
+    return [
+        (
+            DequantiseParams(lanes=n, scale_dtype=kind, max_d=d, max_tokens=t),
+            {"t": 1, "features": d, "d": d},
+        )
+        for (n, d, t), kind in product(_ROWS[:-1:2], ("i24", "f24"))
+    ]
 
 
 def _columns() -> list[ColumnParams]:

@@ -158,8 +158,24 @@ class QuantiseRowsParams:
         return QueueParams(bits=SCALE.size, depth=_GROUPS)
 
     @property
+    def ring(self) -> QueueParams:
+        """The memory of the ring, as a queue has it: up to 64 tokens in LUTs."""
+        bits, depth = self.lanes * _ELEMENT_BITS, self.ring_depth
+        return QueueParams(bits=bits, depth=depth, memory="lutram" if depth <= 64 else "bram")
+
+    @property
     def _resources(self) -> Resources:
-        return Resources(lut=1, ff=1)
+        """Fitted to synthesis: lanes with their share of the tree, control, ring."""
+        tokens, length = (field.bits for field in self.descriptor_fields())
+        logic = Resources(
+            lut=215 + 127 * self.lanes + 4 * tokens + 4 * length,
+            ff=225 + 119 * self.lanes + 2 * tokens + 3 * length,
+            dsp=self.lanes,
+        )
+        ring = self.ring
+        if ring.kind == "bram":
+            return logic + Resources(lut=0, ff=0, bram=ring.resources.bram)
+        return logic + Resources(lut=8 * -(-ring.bits // (14 if ring.depth <= 32 else 7)), ff=ring.bits)
 
     def _rows(self, dtype: str, bounds: Bounds) -> ITensor:
         trips = (bounds["t"], bounds["features"] // self.lanes)
@@ -188,9 +204,9 @@ class QuantiseRows(wiring.Component):
         m = Module()
         params = self.params
         depth = params.ring_depth
-        style = "distributed" if depth <= 64 else "block"
+        style = {"lutram": "distributed", "bram": "block"}[params.ring.kind]
         m.submodules.ring = ring = Memory(
-            shape=unsigned(len(self.i.payload)), depth=depth, init=[], attrs={"ram_style": style}
+            shape=unsigned(params.ring.bits), depth=depth, init=[], attrs={"ram_style": style}
         )
         m.submodules.groups = groups = Queue(params.group_queue)
         m.submodules.scales = scales = Queue(params.scale_queue)

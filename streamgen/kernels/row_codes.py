@@ -135,7 +135,7 @@ class RowCodeParams:
     @property
     def resources(self) -> Resources:
         """What synthesis uses, within a fifth."""
-        return Resources(lut=100, ff=100, dsp=1)
+        return Resources(lut=79, ff=110, dsp=1)
 
     def build(self) -> "RowCode":
         return RowCode(self)
