@@ -4,11 +4,11 @@
     channel  p mod channels
     beat     ((l * heads + h) * rows_per_channel + p div channels) * row_beats     from the cache's base there
 
-So a layer is a block of `layer_beats` in every channel, in it a stripe for each head, in that the rows of every
-`channels`-th position: whoever reads the first n rows of a head reads one piece of each channel from its begin
-to its end. A row is padded with zeros to whole beats, since memory is written in whole beats: a row is
-stored without touching its neighbours. For scales a row therefore holds those of all heads of a position, and
-there is one stripe, `heads` = 1; a stripe of one scale a row would be padding for fifteen sixteenths.
+A layer is so a block of `layer_beats` in every channel, in it each head has a stripe, in that lie the rows of
+every `channels`-th position: whoever reads the first n rows of a head reads one piece of each channel from
+its beginning on. A row is padded with zeros to whole beats, since memory is written in whole beats: it is
+stored without touching its neighbours. A row of scales therefore holds those of all heads of a position, in
+one stripe (`heads` = 1); with a row for each scale fifteen sixteenths would be padding.
 
 K codes, K scales, V codes and V scales are four caches of this kind, each with its own layout and base.
 """
@@ -29,7 +29,7 @@ __all__ = ["KvLayout"]
 class KvLayout:
     """dtype, width: of a row. heads: rows of a position. layers, positions: the most there are.
 
-    channels: a power of two. ValueError for anything less than 1, and for a cache beyond 2^32 beats a channel.
+    channels: a power of two. ValueError for anything less than 1, and beyond 2^32 - 1 beats a channel.
     """
 
     dtype: str
@@ -99,7 +99,7 @@ class KvLayout:
         return tuple(-(-(count - channel) // self.channels) for channel in range(self.channels))
 
     def pack(self, array: np.ndarray) -> tuple[bytes, ...]:
-        """Images of the channels from [layers, heads, positions, width]; raises as `MemoryLayout.pack` does."""
+        """Images of the channels from [layers, heads, positions, width]; raises as `MemoryLayout.pack`."""
         shape = (self.layers, self.heads, self.positions, self.width)
         if array.shape != shape:
             raise ValueError(f"the cache holds {shape}; the array has {array.shape}")
