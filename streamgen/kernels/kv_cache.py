@@ -3,7 +3,8 @@
     KvAppend: row (p, h) of i -> channel p mod channels, as a token and a store's descriptor {place of it, 1}
     KvRead:   for each head h: {begin of its stripe, rows of the first n positions there} to every channel
 
-Where rows lie is said by `streamgen.kv_layout.KvLayout`, whose tokens are those of the stores and loads.
+Where rows lie is said by `streamgen.kv_layout.KvLayout`. Stores and loads have its `memory` as their layout,
+and max_tokens of 1 and of `rows_per_channel`: then their descriptors are those sent here.
 
 A read sees what was appended. A store says `done` when the responses to its writes have come; KvAppend takes
 that as a token on `i_done_c` (never refused, as a row is counted before it leaves) and, when every row of
