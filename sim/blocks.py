@@ -45,10 +45,12 @@ from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
+from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.row_codes import RowCodeParams
+from streamgen.kv_layout import KvLayout
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -90,6 +92,7 @@ def sweep() -> dict[str, list[Case]]:
         "row codes": _plain((RowCodeParams(), ScaleCodeParams())),
         "quantise rows": _row_quantisers(),
         "dequantise": _dequantisers(),
+        "kv cache": _caches(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -283,6 +286,25 @@ def _dequantisers() -> list[Case]:
         )
         for (n, d, t), kind in product(_ROWS[:-1:2], ("i24", "f24"))
     ]
+
+
+def _caches() -> list[Case]:
+    cases: list[Case] = []
+    for dtype, width, heads, positions, channels in (
+        ("i8", 64, 1, 16, 1),
+        ("i8", 64, 3, 2048, 2),
+        ("i8", 80, 4, 1024, 4),
+        ("i8", 64, 8, 4096, 8),
+        ("i24", 3, 1, 2048, 8),
+        ("i8", 128, 8, 8192, 16),
+        ("i8", 256, 1, 2048, 32),
+    ):
+        layout = KvLayout(
+            dtype=dtype, width=width, heads=heads, layers=24, positions=positions, channels=channels
+        )
+        bounds = {"layer": 0, "position": 0, "rows": 1, "waits": 1}
+        cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
+    return cases
 
 
 def _columns() -> list[ColumnParams]:

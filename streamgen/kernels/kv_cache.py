@@ -8,9 +8,9 @@ and max_tokens of 1 and of `rows_per_channel`: then their descriptors are those 
 
 A read sees what was appended. A store says `done` when the responses to its writes have come; KvAppend takes
 that as a token on `i_done_c` (never refused, as a row is counted before it leaves) and, when every row of
-a descriptor is in memory, sends one token on `o_appended` and raises `done` for a cycle, for the sequencer.
-KvRead takes `waits` such tokens before its first descriptor leaves. So a step may read what it has itself
-appended, whatever the memory delays; and a run that ends when all stores are done leaves a complete cache.
+a descriptor is in memory, sends one token on `o_appended`. KvRead takes `waits` such tokens before its first
+descriptor leaves. So a step may read what it has itself appended, whatever the memory delays. To a sequencer,
+which ends a run when all stores are done, a token that moves is the completion of an append.
 KvAppend works on two descriptors at a time, one that gives rows and one whose rows are on their way.
 With eight tokens not taken it stops: every append must be waited for by a read.
 
@@ -41,6 +41,7 @@ from streamgen.stream import (
     add_skid,
     descriptor_layout,
     descriptor_signature,
+    skid_resources,
 )
 
 __all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams"]
@@ -148,7 +149,13 @@ class KvAppendParams:
 
     @property
     def _resources(self) -> Resources:
-        return Resources(lut=1, ff=1)
+        """Fitted to synthesis: the register stage, a counter pair for each channel, the walk."""
+        layout = self.layout
+        stage = skid_resources(_OFFSET_BITS + layout.channels + self.row_bits, 2)
+        heads = 32 if layout.heads > 1 else 0
+        return stage + Resources(
+            lut=110 + heads + 43.5 * layout.channels, ff=60 + heads + 16 * layout.channels
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,11 +225,14 @@ class KvReadParams:
 
     @property
     def _resources(self) -> Resources:
-        return Resources(lut=1, ff=1)
+        """Fitted to synthesis: offsets, the queue, for each channel a choice of two counts."""
+        channels = self.layout.channels
+        queue = Resources(lut=0, ff=self.queue.resources.ff)
+        return queue + Resources(lut=85 + (self.tokens_bits + 4.5) * channels, ff=85 + 3 * channels)
 
 
 class KvAppend(wiring.Component):
-    """The hardware of a KvAppendParams; `done` for a cycle for each descriptor whose rows are in memory."""
+    """The hardware of a KvAppendParams."""
 
     def __init__(self, params: KvAppendParams) -> None:
         self.params = params
@@ -236,7 +246,6 @@ class KvAppend(wiring.Component):
                 **{f"o_{c}": Out(stream.Signature(unsigned(params.memory_bits))) for c in channels},
                 **{f"o_descriptor_{c}": Out(descriptor) for c in channels},
                 "o_appended": Out(stream.Signature(unsigned(1))),
-                "done": Out(1),
             }
         )
 
@@ -339,7 +348,6 @@ class KvAppend(wiring.Component):
             taking.eq(taking ^ end),
             oldest.eq(oldest ^ complete),
             appended.eq(appended + complete - (self.o_appended.valid & self.o_appended.ready)),
-            self.done.eq(complete),
             may.eq(~Cat(high).any() & (appended < _AHEAD)),
         ]
 

