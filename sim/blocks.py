@@ -51,12 +51,18 @@ from streamgen.kernels.elementwise import (
     UnaryParams,
 )
 from streamgen.kernels.embedding import EmbeddingParams
+from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
+from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
+from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.rope import RopeParams
+from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.row_codes import RowCodeParams
+from streamgen.kv_layout import KvLayout
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -99,6 +105,10 @@ def sweep() -> dict[str, list[Case]]:
         "norm": [(params, {"t": 1, "k": params.lanes, "valid_k": 1, "epsilon": 1e-5}) for params in _norms()],
         "embedding": [(params, {"ids": 1, "vocabulary": 1, "offset": 0}) for params in _embeddings()],
         "rope": [(params, {"rows": 1, "heads": 1}) for params in _ropes()],
+        "row codes": _plain((RowCodeParams(), ScaleCodeParams())),
+        "quantise rows": _row_quantisers(),
+        "dequantise": _dequantisers(),
+        "kv cache": _caches(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -307,6 +317,44 @@ def _ropes() -> list[RopeParams]:
         RopeParams(lanes=lanes, dims=dims, rotated=rotated, interleaved=interleaved, max_heads=heads)
         for lanes, dims, rotated, interleaved, heads in shapes
     ]
+_ROWS = ((1, 1, 1), (1, 64, 4096), (2, 64, 4096), (3, 96, 4096), (4, 64, 1 << 16), (8, 64, 1 << 16))
+_ROWS = (*_ROWS, (8, 2048, 1 << 20), (16, 128, 1 << 20), (16, 12288, 1 << 20), (32, 64, 1 << 16))
+
+
+def _row_quantisers() -> list[Case]:
+    return [
+        (QuantiseRowsParams(lanes=n, max_d=d, max_tokens=t), {"t": 1, "features": d, "d": d})
+        for n, d, t in _ROWS
+    ]
+
+
+def _dequantisers() -> list[Case]:
+    return [
+        (
+            DequantiseParams(lanes=n, scale_dtype=kind, max_d=d, max_tokens=t),
+            {"t": 1, "features": d, "d": d},
+        )
+        for (n, d, t), kind in product(_ROWS[:-1:2], ("i24", "f24"))
+    ]
+
+
+def _caches() -> list[Case]:
+    cases: list[Case] = []
+    for dtype, width, heads, positions, channels in (
+        ("i8", 64, 1, 16, 1),
+        ("i8", 64, 3, 2048, 2),
+        ("i8", 80, 4, 1024, 4),
+        ("i8", 64, 8, 4096, 8),
+        ("i24", 3, 1, 2048, 8),
+        ("i8", 128, 8, 8192, 16),
+        ("i8", 256, 1, 2048, 32),
+    ):
+        layout = KvLayout(
+            dtype=dtype, width=width, heads=heads, layers=24, positions=positions, channels=channels
+        )
+        bounds = {"layer": 0, "position": 0, "rows": 1, "waits": 1}
+        cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
+    return cases
 
 
 def _columns() -> list[ColumnParams]:

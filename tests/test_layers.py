@@ -23,6 +23,7 @@ FLOORS: list[list[set[str]]] = [
             "contract",
             "manifest",
             "itensor",
+            "kv_layout",
             "progress",
             "quantisation",
         }

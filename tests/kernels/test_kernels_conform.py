@@ -13,11 +13,16 @@ from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.dequantise import DequantiseParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.row_codes import join_scale
+from streamgen.kv_layout import KvLayout
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 
@@ -91,6 +96,55 @@ def norm(kind: Literal["rms", "layer"], bias: bool) -> Kernel:
     ]
     bounds = cases[0][0]
     return params, cases, [bounds | {"k": 68}, bounds | {"t": 21}, bounds | {"epsilon": -1.0}]
+ROWS = ((3, 24, 8), (1, 4, 4), (2, 32, 32))  # t, features, d
+LONG_ROWS = [{"t": 1, "features": features, "d": d} for features, d in ((64, 64), (6, 6), (20, 8))]
+
+
+def quantise_rows() -> Kernel:
+    params = QuantiseRowsParams(lanes=4, max_d=32, max_tokens=40)
+    cases = [
+        ({"t": t, "features": features, "d": d}, {"i": values((t, features), d)}) for t, features, d in ROWS
+    ]
+    return params, cases, LONG_ROWS
+
+
+def dequantise(scale_dtype: str) -> Kernel:
+    params = DequantiseParams(lanes=4, scale_dtype=scale_dtype, max_d=32, max_tokens=40)
+    rng = np.random.default_rng(8)
+    cases = []
+    for t, features, d in ROWS:
+        groups = (t, features // d)
+        scales = values(groups, d)
+        if scale_dtype == "i24":
+            scales = join_scale(rng.integers(128, 256, groups), rng.integers(-150, 150, groups))
+        codes = rng.integers(-127, 128, (t, features)).astype(np.int8)
+        cases.append(({"t": t, "features": features, "d": d}, {"i_x": codes, "i_scale": scales}))
+    return params, cases, LONG_ROWS
+
+
+CACHE = KvLayout(dtype="i8", width=40, heads=3, layers=3, positions=50, channels=2)
+
+
+def kv_append() -> Kernel:
+    params = KvAppendParams(layout=CACHE)
+    rng = np.random.default_rng(9)
+    cases = []
+    for layer, position, rows in ((0, 0, 9), (2, 48, 2), (1, 7, 4)):
+        bounds = {"layer": layer, "position": position, "rows": rows}
+        ports = params.inputs(bounds)
+        inputs = {name: np.ones(itensor.shape, np.uint8) for name, itensor in ports.items()}
+        inputs["i"] = rng.integers(-128, 128, ports["i"].shape).astype(np.int8)
+        cases.append((bounds, inputs))
+    return params, cases, [{"layer": 0, "position": 49, "rows": 2}, {"layer": 3, "position": 0, "rows": 1}]
+
+
+def kv_read() -> Kernel:
+    params = KvReadParams(layout=CACHE)
+    cases = [
+        ({"layer": layer, "rows": rows, "waits": waits}, {"i_appended": np.ones(waits, np.uint8)})
+        for layer, rows, waits in ((0, 50, 1), (2, 2, 3), (1, 7, 1))
+    ]
+    return params, cases, [{"layer": 0, "rows": 51, "waits": 1}, {"layer": 0, "rows": 1, "waits": 16}]
 
 
 def matmul(params: ColumnParams, *changes: dict) -> Kernel:
@@ -127,6 +181,10 @@ KERNELS = {
     "concat": concat(),
     "quantise": quantise(4, True),
     "quantise-32-lanes": quantise(32, False),
+    "quantise-rows": quantise_rows(),
+    **{f"dequantise-{kind}": dequantise(kind) for kind in ("i24", "f24")},
+    "kv-append": kv_append(),
+    "kv-read": kv_read(),
     "column-w4": matmul(column(minimum=True, t_lanes=2), {}, {"t": 2, "k": 32}),
     "column-both": matmul(
         column(formats=("w4", "w8"), minimum=True), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}

@@ -7,7 +7,16 @@ from sim.synthesis import check_all
 
 SWEEP = sweep()
 # Kinds whose synthesis takes long, in parts of so many cases.
-AT_A_TIME = {"arith": 12, "column": 4, "quantise": 9, "elementwise": 10, "control": 9, "dma": 18}
+AT_A_TIME = {
+    "arith": 12,
+    "column": 4,
+    "quantise": 9,
+    "quantise rows": 5,
+    "dequantise": 5,
+    "elementwise": 10,
+    "control": 9,
+    "dma": 18,
+}
 PARTS = [
     (kind, first, AT_A_TIME.get(kind, len(cases)))
     for kind, cases in SWEEP.items()
