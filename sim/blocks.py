@@ -40,12 +40,16 @@ from streamgen.control.sequencer import SequencerParams
 from streamgen.control.status import StatusWriterParams
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
+from streamgen.kernels.masked_rows import MaskedRowsParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -84,6 +88,8 @@ def sweep() -> dict[str, list[Case]]:
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
         "quantise": _quantisers(),
+        "softmax blocks": _plain(_softmax_blocks()),
+        "softmax": [(params, {"rows": 1, "length": 1}) for params in _softmaxes()],
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -256,6 +262,24 @@ def _quantisers() -> list[Case]:
     shapes += [(4, 32, True), (1, 1536, True), (16, 1024, True), (8, 12288, True), (32, 12288, False)]
     bounds = {"t": 1, "k": 32, "valid_k": 32}
     return [(QuantiseParams(lanes=lanes, max_k=k, sums=sums), bounds) for lanes, k, sums in shapes]
+
+
+def _softmax_blocks() -> list[Any]:
+    rows = ((1, 40), (1, 2048), (3, 100), (8, 1 << 20), (16, 256), (32, 4096))
+    return [
+        *(MaskedRowsParams(lanes=lanes, max_length=length) for lanes, length in rows),
+        *(ShareParams(p_bits=bits) for bits in (8, 12, 16)),
+        ExponentialParams(),
+        *(RowSumParams(lanes=n, bits=b, count=c) for n, b, c in ((1, 12, 100), (32, 16, 4096), (3, 40, 40))),
+    ]
+
+
+def _softmaxes() -> list[Any]:
+    shapes = ((1, 40, 12), (4, 1024, 8), (8, 2048, 12), (16, 300, 16))
+    return [
+        *(AttentionSoftmaxParams(lanes=n, max_length=length, p_bits=b) for n, length, b in shapes),
+        *(SoftmaxParams(lanes=n, max_length=length) for n, length, _ in shapes),
+    ]
 
 
 def _columns() -> list[ColumnParams]:
