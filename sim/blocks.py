@@ -50,6 +50,7 @@ from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
+from streamgen.kernels.top_k import TopKParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -90,6 +91,7 @@ def sweep() -> dict[str, list[Case]]:
         "quantise": _quantisers(),
         "softmax blocks": _plain(_softmax_blocks()),
         "softmax": [(params, {"rows": 1, "length": 1}) for params in _softmaxes()],
+        "top k": _top_ks(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -265,7 +267,7 @@ def _quantisers() -> list[Case]:
 
 
 def _softmax_blocks() -> list[Any]:
-    rows = ((1, 40), (1, 2048), (3, 100), (8, 1 << 20), (16, 256), (32, 4096))
+    rows = ((1, 40), (1, 2048), (3, 100), (16, 256), (32, 4096))
     return [
         *(MaskedRowsParams(lanes=lanes, max_length=length) for lanes, length in rows),
         *(ShareParams(p_bits=bits) for bits in (8, 12, 16)),
@@ -275,11 +277,19 @@ def _softmax_blocks() -> list[Any]:
 
 
 def _softmaxes() -> list[Any]:
-    shapes = ((1, 40, 12), (4, 1024, 8), (8, 2048, 12), (16, 300, 16))
     return [
-        *(AttentionSoftmaxParams(lanes=n, max_length=length, p_bits=b) for n, length, b in shapes),
-        *(SoftmaxParams(lanes=n, max_length=length) for n, length, _ in shapes),
+        AttentionSoftmaxParams(lanes=1, max_length=40, p_bits=12),
+        AttentionSoftmaxParams(lanes=3, max_length=300, p_bits=16),
+        AttentionSoftmaxParams(lanes=8, max_length=2048, p_bits=8),
+        SoftmaxParams(lanes=1, max_length=40),
+        SoftmaxParams(lanes=4, max_length=1024),
     ]
+
+
+def _top_ks() -> list[Case]:
+    shapes = ((1, 50, 1), (4, 49152, 1), (32, 262144, 1), (1, 64, 8), (8, 49152, 16), (3, 262144, 5))
+    several = [TopKParams(lanes=n, max_length=length, max_k=k) for n, length, k in shapes]
+    return [(params, {"rows": 1, "length": 8, "k": 1}) for params in several]
 
 
 def _columns() -> list[ColumnParams]:

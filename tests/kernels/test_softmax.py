@@ -1,5 +1,6 @@
 """Softmax: rtl == golden, golden against float64 within a derived bound, promises against measurement."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,24 @@ from streamgen.kernels.softmax import SoftmaxParams
 
 Params = AttentionSoftmaxParams | SoftmaxParams
 
+SMALL = [
+    AttentionSoftmaxParams(lanes=1, max_length=40),
+    pytest.param(AttentionSoftmaxParams(lanes=3, max_length=40, p_bits=16), marks=pytest.mark.slow),
+    AttentionSoftmaxParams(lanes=8, max_length=40, p_bits=8),
+    pytest.param(SoftmaxParams(lanes=1, max_length=40), marks=pytest.mark.slow),
+    SoftmaxParams(lanes=3, max_length=40),
+    pytest.param(SoftmaxParams(lanes=8, max_length=40), marks=pytest.mark.slow),
+]
+
 LARGEST = float(round_f24(np.array(3.4e38)))
 NORMAL = 2.0**-126  # the least value of f24
 UNIT = 2.0**-16  # the relative error of a rounding to f24
 FUNCTION = 2.0**-14  # of exp and of the reciprocal
+
+
+@lru_cache(maxsize=len(SMALL))
+def simulator_of(params: Params) -> StreamSimulator:
+    return StreamSimulator(params.build())
 
 
 def scores(params: Params, bounds: dict[str, Any], seed: int = 0) -> np.ndarray:
@@ -83,14 +98,12 @@ def attended(bounds: dict[str, Any], keys: int) -> np.ndarray:
     return mask
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 8])
-@pytest.mark.parametrize("kind", [AttentionSoftmaxParams, SoftmaxParams])
-def test_matches_golden(kind: Any, lanes: int) -> None:
+@pytest.mark.parametrize("params", SMALL)
+def test_matches_golden(params: Params) -> None:
     """Random descriptors back to back, all stalls, and a reset in the middle of some."""
-    params = kind(lanes=lanes, max_length=40)
+    lanes, simulator = params.lanes, simulator_of(params)
     special = ({"rows": 12, "length": 9}, {"i": np.pad(extreme_rows(), ((0, 0), (0, -9 % lanes)))})
     cases = [special, *cases_of(params, 12, seed=lanes), special]
-    simulator = StreamSimulator(params.build())
     for seed, (sources, sinks) in enumerate([(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3), (0.8, 0.9)]):
         check_golden(params, cases, Stalls(seed=seed, sources=sources, sinks=sinks), simulator=simulator)
     for cycle in (1, 20, 77, 150):
@@ -214,20 +227,18 @@ def test_lanes_do_not_matter() -> None:
             assert np.array_equal(found[..., :37], narrow[port])
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 8])
-@pytest.mark.parametrize("kind", [AttentionSoftmaxParams, SoftmaxParams])
-def test_promises(kind: Any, lanes: int) -> None:
+@pytest.mark.parametrize("params", SMALL)
+def test_promises(params: Params) -> None:
     """Curves, cycles, latency and II as measured: a token a cycle, for rows of one token too."""
-    params = kind(lanes=lanes, max_length=120)
-    simulator = StreamSimulator(params.build())
-    for bounds in (
+    several: list[dict[str, Any]] = [
         {"rows": 1, "length": 1},
         {"rows": 100, "length": 1},
-        {"rows": 3, "length": 120},
-        {"rows": 40, "length": 2 * lanes, "causal": True},
+        {"rows": 3, "length": 40},
+        {"rows": 40, "length": 2 * params.lanes, "causal": True},
         {"rows": 7, "length": 5, "window": 2},
-    ):
-        check_promises(params, bounds, {"i": scores(params, bounds)}, simulator=simulator)
+    ]
+    for bounds in several:
+        check_promises(params, bounds, {"i": scores(params, bounds)}, simulator=simulator_of(params))
 
 
 def test_no_gap_between_descriptors() -> None:

@@ -1,5 +1,6 @@
 """Top-k and argmax: rtl == golden, golden equal to torch, promises against measurement."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,18 @@ from streamgen.kernels.top_k import TopKParams
 LARGEST = float(round_f24(np.array(3.4e38)))
 NORMAL = 2.0**-126  # the least value of f24
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, LARGEST, -LARGEST, NORMAL, -NORMAL, 1.0])
+
+
+SMALL = [
+    (3, 1),
+    (3, 4),
+    *(pytest.param(lanes, k, marks=pytest.mark.slow) for lanes, k in ((1, 1), (8, 1), (1, 6), (8, 9))),
+]
+
+
+@lru_cache(maxsize=len(SMALL))
+def simulator_of(params: TopKParams) -> StreamSimulator:
+    return StreamSimulator(params.build())
 
 
 def values(params: TopKParams, bounds: dict[str, Any], rng: np.random.Generator) -> np.ndarray:
@@ -44,12 +57,12 @@ def cases_of(params: TopKParams, count: int, seed: int) -> list[Case]:
     return cases
 
 
-@pytest.mark.parametrize(("lanes", "max_k"), [(1, 1), (3, 1), (8, 1), (1, 6), (3, 4), (8, 9)])
+@pytest.mark.parametrize(("lanes", "max_k"), SMALL)
 def test_matches_golden(lanes: int, max_k: int) -> None:
     """Random descriptors back to back, all stalls, and a reset in the middle of some."""
-    params = TopKParams(lanes=lanes, max_length=50, max_k=max_k)
+    params = TopKParams(lanes=lanes, max_length=60, max_k=max_k)
     cases = cases_of(params, 20, seed=lanes)
-    simulator = StreamSimulator(params.build())
+    simulator = simulator_of(params)
     for seed, (sources, sinks) in enumerate([(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3), (0.8, 0.9)]):
         check_golden(params, cases, Stalls(seed=seed, sources=sources, sinks=sinks), simulator=simulator)
     for cycle in (1, 7, 40, 101):
@@ -98,11 +111,11 @@ def test_golden_of_extremes() -> None:
     assert not np.signbit(found["o_values"][0, 3:5]).any()
 
 
-@pytest.mark.parametrize(("lanes", "max_k"), [(1, 1), (3, 1), (8, 1), (1, 6), (3, 4), (8, 9)])
+@pytest.mark.parametrize(("lanes", "max_k"), SMALL)
 def test_promises(lanes: int, max_k: int) -> None:
     """Argmax takes a token a cycle, rows of one token too; top-k an element a cycle."""
     params = TopKParams(lanes=lanes, max_length=60, max_k=max_k)
-    simulator = StreamSimulator(params.build())
+    simulator = simulator_of(params)
     rng = np.random.default_rng(3)
     for rows, length, k in ((1, 1, 1), (30, max_k, max_k), (3, 60, max_k), (7, 23, 1)):
         bounds = {"rows": rows, "length": length, "k": k}
