@@ -53,7 +53,7 @@ class TopKParams:
     max_k: int
 
     def __post_init__(self) -> None:
-        for name, most in (("lanes", 64), ("max_length", MAX_LENGTH), ("max_k", MAX_K)):
+        for name, most in (("lanes", 32), ("max_length", MAX_LENGTH), ("max_k", MAX_K)):
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}; 1 to {most} are allowed")
 
@@ -126,8 +126,18 @@ class TopKParams:
         return {"i": Curve.nest(1, (rows * tokens, self.period)), "o_values": out, "o_indices": out}
 
     def _resources(self) -> Resources:
-        """Fitted to synthesis."""
-        return Resources(lut=100, ff=100) + skid_resources(F24.bits + self.index_bits, 2)
+        """Fitted to synthesis: cells twice, in the queue and at the output; what comes before them."""
+        cell, lanes = F24.bits + self.index_bits, self.lanes
+        cells = self.max_k * Resources(lut=2 * cell + 18, ff=2 * cell) + skid_resources(cell, 2)
+        if self.max_k > 1:
+            before = Resources(lut=25 * lanes + 30 + 3.5 * self.index_bits, ff=25 * lanes + 75)
+            return cells + before + Resources(lut=0, ff=4.7 * self.index_bits)
+        keys, registers = lanes, F24.bits * lanes
+        for _ in range(tree_stages(lanes)):
+            keys = -(-keys // 4)
+            registers += keys * (F24.bits + (lanes - 1).bit_length())
+        lut = 76 * (lanes - 1) + 55 + 3.5 * self.index_bits
+        return cells + Resources(lut=lut, ff=registers + 75 + self.index_bits)
 
     def build(self) -> "TopK":
         return TopK(self)
@@ -206,26 +216,31 @@ class TopK(wiring.Component):
         length, left = (Signal.like(given.length, reset_less=True, name=name) for name in ("length", "left"))
         rows, k = Signal.like(given.rows, reset_less=True), Signal.like(given.k, reset_less=True)
         base = Signal(params.index_bits, reset_less=True)
-        ready, valid, next_length = Signal(), Signal(), Signal.like(length)
+        ready, valid, short = Signal(), Signal(), Signal(reset_less=True)
         ending = valid & last & (rows == 1)
         m.d.comb += [
             ready.eq(1),
             self.i.ready.eq(active & move & ready),
             valid.eq(self.i.valid & self.i.ready),
             descriptor.ready.eq(~active | ending),
-            next_length.eq(Mux(descriptor.ready, given.length, length)),
         ]
         with m.If(descriptor.ready):
             m.d.sync += [
                 active.eq(descriptor.valid),
                 rows.eq(given.rows),
                 length.eq(given.length),
+                short.eq(given.length <= params.lanes),
                 k.eq(given.k),
             ]
         with m.Elif(valid & last):
             m.d.sync += rows.eq(rows - 1)
         with m.If(descriptor.ready | (valid & last)):
-            m.d.sync += [first.eq(1), base.eq(0), left.eq(next_length), last.eq(next_length <= params.lanes)]
+            m.d.sync += [
+                first.eq(1),
+                base.eq(0),
+                left.eq(Mux(descriptor.ready, given.length, length)),
+                last.eq(Mux(descriptor.ready, given.length <= params.lanes, short)),
+            ]
         with m.Elif(valid):
             m.d.sync += [
                 first.eq(0),
