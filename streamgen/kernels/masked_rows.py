@@ -32,35 +32,16 @@ from streamgen.arith import F24
 from streamgen.arith.pipeline import Pipeline, operand
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Resources
-from streamgen.fifo.queue import QueueParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, ring_resources, ring_style, tree_stages
 from streamgen.stream import descriptor_signature
 
-__all__ = ["MAX_LENGTH", "MaskedRows", "MaskedRowsParams", "ring_resources", "ring_style", "tree_stages"]
+__all__ = ["MaskedRows", "MaskedRowsParams"]
 
-MAX_LENGTH = 1 << 20
 ROWS_BITS = 16
 SHARING_BITS = 8
 ROWS_WAITING = 16  # complete rows in the ring; a row of one token spends at most 8 cycles there
 LOWEST = 0x007FFF  # the key of -infinity
-
-
-def tree_stages(lanes: int) -> int:
-    """Stages of a tree over the lanes, two levels in each."""
-    return -(-ceil_log2(lanes) // 2)
-
-
-def ring_style(depth: int) -> dict[str, str]:
-    """The attribute of a ring's memory: LUT memory as long as it is one bank."""
-    return {"ram_style": "distributed" if depth <= 64 else "block"}
-
-
-def ring_resources(bits: int, depth: int) -> Resources:
-    """What a ring's memory uses, its read register included."""
-    if ring_style(depth)["ram_style"] == "block":
-        block = QueueParams(bits=bits, depth=depth, memory="bram").resources.bram
-        return Resources(lut=0, ff=0, bram=block)
-    return Resources(lut=8 * -(-bits // (14 if depth <= 32 else 7)), ff=bits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +203,7 @@ class MaskedRows(wiring.Component):
         pipe = Pipeline(m, Const(1))
         taken, begins, lo, hi, last = self._take(m, token_room, row_room)
         m.d.sync += [granted.eq(granted + taken), rows_granted.eq(rows_granted + (taken & begins))]
-        attended = Cat((lo <= lane) & (hi > lane) for lane in range(params.lanes))
+        attended = ~lanes_before(lo, params.lanes) & lanes_before(hi, params.lanes)
         s = pipe.stage(elements=self.i.payload, attended=attended, last=last)
         keys = [
             _key(pipe, s.elements.word_select(lane, F24.bits), s.attended[lane])

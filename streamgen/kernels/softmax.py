@@ -28,7 +28,7 @@ from streamgen.contract import Bounds
 from streamgen.cost import Curve, Resources
 from streamgen.fifo.queue import QueueParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.masked_rows import ring_resources, ring_style
+from streamgen.kernels.row_parts import ring_resources, ring_style
 from streamgen.kernels.softmax_rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax_terms import E_BITS, TERM_FRACTION, ExponentialParams
 from streamgen.rtl import Shared

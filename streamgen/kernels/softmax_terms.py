@@ -23,7 +23,7 @@ from numpy import ndarray
 from streamgen.arith import F24, AddParams, ExpParams
 from streamgen.arith.pipeline import Pipeline, align, operand, round_up
 from streamgen.cost import Resources
-from streamgen.kernels.masked_rows import tree_stages
+from streamgen.kernels.row_parts import tree_stages
 
 __all__ = ["TERM_FRACTION", "ExponentialParams", "RowSumParams", "ShareParams"]
 

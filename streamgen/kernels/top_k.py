@@ -32,7 +32,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.formats import numpy_dtype
 from streamgen.itensor import ITensor
-from streamgen.kernels.masked_rows import MAX_LENGTH, tree_stages
+from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, tree_stages
 from streamgen.stream import add_skid, descriptor_signature, signature, skid_resources
 
 __all__ = ["TopK", "TopKParams"]
@@ -248,7 +248,7 @@ class TopK(wiring.Component):
                 left.eq(left - params.lanes),
                 last.eq(left <= 2 * params.lanes),
             ]
-        inside = [left > lane for lane in range(params.lanes)]
+        inside = lanes_before(left, params.lanes)
         return SimpleNamespace(
             valid=valid, ready=ready, first=first, last=last, base=base, k=k, inside=inside
         )
@@ -290,7 +290,7 @@ class TopK(wiring.Component):
                 present.eq(1),
                 position.eq(0),
                 elements.eq(self.i.payload),
-                inside.eq(Cat(token.inside)),
+                inside.eq(token.inside),
                 index.eq(token.base),
                 first.eq(token.first),
                 last.eq(token.last),
