@@ -33,7 +33,14 @@ from streamgen.arith.pipeline import Pipeline, operand
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Resources
 from streamgen.itensor import ITensor
-from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, ring_resources, ring_style, tree_stages
+from streamgen.kernels.row_parts import (
+    MAX_LENGTH,
+    lanes_before,
+    narrowed,
+    ring_resources,
+    ring_style,
+    tree_stages,
+)
 from streamgen.stream import descriptor_signature
 
 __all__ = ["MaskedRows", "MaskedRowsParams"]
@@ -203,11 +210,11 @@ class MaskedRows(wiring.Component):
         pipe = Pipeline(m, Const(1))
         taken, begins, lo, hi, last = self._take(m, token_room, row_room)
         m.d.sync += [granted.eq(granted + taken), rows_granted.eq(rows_granted + (taken & begins))]
-        attended = ~lanes_before(lo, params.lanes) & lanes_before(hi, params.lanes)
-        s = pipe.stage(elements=self.i.payload, attended=attended, last=last)
+        lo, hi = narrowed(lo, params.lanes), narrowed(hi, params.lanes)
+        s = pipe.stage(elements=self.i.payload, lo=lo, hi=hi, last=last)
+        attended = pipe.wire(~lanes_before(s.lo, params.lanes) & lanes_before(s.hi, params.lanes))
         keys = [
-            _key(pipe, s.elements.word_select(lane, F24.bits), s.attended[lane])
-            for lane in range(params.lanes)
+            _key(pipe, s.elements.word_select(lane, F24.bits), attended[lane]) for lane in range(params.lanes)
         ]
         s = pipe.stage(keys=Cat(keys), last=s.last)
         present = Signal(2 + tree_stages(params.lanes))

@@ -1,12 +1,12 @@
 """What kernels that reduce rows share: the lanes of a row's last token, trees over lanes, rings of tokens."""
 
-from amaranth import Const, Value
+from amaranth import Cat, Const, Value
 from amaranth.utils import ceil_log2
 
 from streamgen.cost import Resources
 from streamgen.fifo.queue import QueueParams
 
-__all__ = ["MAX_LENGTH", "lanes_before", "ring_resources", "ring_style", "tree_stages"]
+__all__ = ["MAX_LENGTH", "lanes_before", "narrowed", "ring_resources", "ring_style", "tree_stages"]
 
 MAX_LENGTH = 1 << 20  # of a row
 
@@ -22,6 +22,12 @@ def lanes_before(limit: Value, lanes: int) -> Value:
     negative = limit[-1] if limit.shape().signed else Const(0, 1)
     below = ~(Const((1 << lanes) - 1, lanes) << low)[:lanes]
     return (below | high.any().replicate(lanes)) & (~negative).replicate(lanes)
+
+
+def narrowed(limit: Value, lanes: int) -> Value:
+    """A signed limit as the same for `lanes_before`, in as few bits as that asks for."""
+    split = ceil_log2(lanes)
+    return Cat(limit[:split], limit[split:].any(), limit[-1]).as_signed()
 
 
 def ring_style(depth: int) -> dict[str, str]:
