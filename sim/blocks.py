@@ -41,6 +41,7 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.converters import LayoutParams, PingPongParams, choose_converter
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import (
     BINARY_OPERATIONS,
@@ -56,6 +57,7 @@ from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, Bi
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
+from streamgen.kernels.masked_rows import MaskedRowsParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
@@ -63,6 +65,9 @@ from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.row_codes import RowCodeParams
 from streamgen.kv_layout import KvLayout
+from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
+from streamgen.kernels.top_k import TopKParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -109,6 +114,9 @@ def sweep() -> dict[str, list[Case]]:
         "quantise rows": _row_quantisers(),
         "dequantise": _dequantisers(),
         "kv cache": _caches(),
+        "softmax blocks": _plain(_softmax_blocks()),
+        "softmax": [(params, {"rows": 1, "length": 1}) for params in _softmaxes()],
+        "top k": _top_ks(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
 
@@ -355,6 +363,30 @@ def _caches() -> list[Case]:
         bounds = {"layer": 0, "position": 0, "rows": 1, "waits": 1}
         cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
     return cases
+def _softmax_blocks() -> list[Any]:
+    rows = ((1, 40), (1, 2048), (3, 100), (16, 256), (32, 4096))
+    return [
+        *(MaskedRowsParams(lanes=lanes, max_length=length) for lanes, length in rows),
+        *(ShareParams(p_bits=bits) for bits in (8, 12, 16)),
+        ExponentialParams(),
+        *(RowSumParams(lanes=n, bits=b, count=c) for n, b, c in ((1, 12, 100), (32, 16, 4096), (3, 40, 40))),
+    ]
+
+
+def _softmaxes() -> list[Any]:
+    return [
+        AttentionSoftmaxParams(lanes=1, max_length=40, p_bits=12),
+        AttentionSoftmaxParams(lanes=3, max_length=300, p_bits=16),
+        AttentionSoftmaxParams(lanes=8, max_length=2048, p_bits=8),
+        SoftmaxParams(lanes=1, max_length=40),
+        SoftmaxParams(lanes=4, max_length=1024),
+    ]
+
+
+def _top_ks() -> list[Case]:
+    shapes = ((1, 50, 1), (4, 49152, 1), (32, 262144, 1), (1, 64, 8), (8, 49152, 16), (3, 262144, 5))
+    several = [TopKParams(lanes=n, max_length=length, max_k=k) for n, length, k in shapes]
+    return [(params, {"rows": 1, "length": 8, "k": 1}) for params in several]
 
 
 def _columns() -> list[ColumnParams]:

@@ -12,6 +12,7 @@ from streamgen import formats
 from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.dequantise import DequantiseParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -23,6 +24,8 @@ from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.row_codes import join_scale
 from streamgen.kv_layout import KvLayout
+from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.top_k import TopKParams
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 
@@ -155,6 +158,23 @@ def matmul(params: ColumnParams, *changes: dict) -> Kernel:
     return params, cases, refused
 
 
+def softmax(params: AttentionSoftmaxParams | SoftmaxParams) -> Kernel:
+    several: list[dict] = [
+        {"rows": 3, "length": 11, "causal": True, "position": 4, "rows_per_position": 2},
+        {"rows": 1, "length": 1},
+        {"rows": 2, "length": 16, "start": 3, "window": 5, "position": 9},
+    ]
+    cases = [(bounds, {"i": values(params.inputs(bounds)["i"].shape, 1)}) for bounds in several]
+    return params, cases, [{"rows": 1, "length": 17}, {"rows": 1, "length": 0}]
+
+
+def top_k(lanes: int, max_k: int) -> Kernel:
+    params = TopKParams(lanes=lanes, max_length=20, max_k=max_k)
+    several = [{"rows": rows, "length": n, "k": min(n, max_k)} for rows, n in ((3, 11), (4, 1), (1, 20))]
+    cases = [(bounds, {"i": values(params.inputs(bounds)["i"].shape, 1)}) for bounds in several]
+    return params, cases, [{"rows": 1, "length": 21, "k": 1}, {"rows": 1, "length": 20, "k": max_k + 1}]
+
+
 def pingpong(*pairs: tuple[str, str]) -> Kernel:
     """The first pair of itensors is the largest."""
     several = [{"source": ITensor.parse(source), "target": ITensor.parse(target)} for source, target in pairs]
@@ -191,6 +211,10 @@ KERNELS = {
     ),
     "rms-norm": norm("rms", bias=False),
     "layer-norm": norm("layer", bias=True),
+    "softmax": softmax(SoftmaxParams(lanes=2, max_length=16)),
+    "attention-softmax": softmax(AttentionSoftmaxParams(lanes=4, max_length=16, p_bits=12)),
+    "argmax": top_k(4, 1),
+    "top-k": top_k(2, 3),
     "pingpong": pingpong(
         *((TILES.format(trips), PANELS.format(trips // 2)) for trips in (4, 2)),
     ),
