@@ -43,6 +43,7 @@ from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
 from streamgen.kernels.elementwise import (
     BINARY_OPERATIONS,
     SCALAR_FUNCTIONS,
@@ -52,8 +53,6 @@ from streamgen.kernels.elementwise import (
     UnaryParams,
 )
 from streamgen.kernels.embedding import EmbeddingParams
-from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
-from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
@@ -61,13 +60,13 @@ from streamgen.kernels.masked_rows import MaskedRowsParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
-from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.row_codes import RowCodeParams
-from streamgen.kv_layout import KvLayout
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.kv_layout import KvLayout
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -305,6 +304,10 @@ def _norms() -> list[NormParams]:
             ("layer", 1, 768, 1024, True, False),
             ("layer", 4, 1600, 1024, True, False),
             ("layer", 2, 16384, 64, False, True),
+        )
+    ]
+
+
 def _embeddings() -> list[EmbeddingParams]:
     return [
         EmbeddingParams(row_beats=beats, row_tokens=tokens, load_tokens=1 << 16, max_rows=rows, max_ids=ids)
@@ -325,6 +328,8 @@ def _ropes() -> list[RopeParams]:
         RopeParams(lanes=lanes, dims=dims, rotated=rotated, interleaved=interleaved, max_heads=heads)
         for lanes, dims, rotated, interleaved, heads in shapes
     ]
+
+
 _ROWS = ((1, 1, 1), (1, 64, 4096), (2, 64, 4096), (3, 96, 4096), (4, 64, 1 << 16), (8, 64, 1 << 16))
 _ROWS = (*_ROWS, (8, 2048, 1 << 20), (16, 128, 1 << 20), (16, 12288, 1 << 20), (32, 64, 1 << 16))
 
@@ -363,6 +368,8 @@ def _caches() -> list[Case]:
         bounds = {"layer": 0, "position": 0, "rows": 1, "waits": 1}
         cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
     return cases
+
+
 def _softmax_blocks() -> list[Any]:
     rows = ((1, 40), (1, 2048), (3, 100), (16, 256), (32, 4096))
     return [

@@ -28,8 +28,8 @@ class CompileConfig:
         report): of a matmul `columns`, `n_lanes` (output rows a column computes side by side),
         `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
         elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
-    prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of 512 bits,
-        in beats. Thinner streams have 64.
+    prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
+        512 bits, in beats; thinner streams have 64.
     clock_mhz: kernel clock that memory rates and reports are computed for.
     sizing: FIFO sizing strategy, "conservative" or "normal".
     """

@@ -23,9 +23,9 @@ from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.row_codes import join_scale
-from streamgen.kv_layout import KvLayout
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.kv_layout import KvLayout
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 
@@ -99,6 +99,8 @@ def norm(kind: Literal["rms", "layer"], bias: bool) -> Kernel:
     ]
     bounds = cases[0][0]
     return params, cases, [bounds | {"k": 68}, bounds | {"t": 21}, bounds | {"epsilon": -1.0}]
+
+
 ROWS = ((3, 24, 8), (1, 4, 4), (2, 32, 32))  # t, features, d
 LONG_ROWS = [{"t": 1, "features": features, "d": d} for features, d in ((64, 64), (6, 6), (20, 8))]
 
