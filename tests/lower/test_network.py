@@ -24,7 +24,7 @@ from streamgen.quantisation import QuantisedWeight
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative
 TINY = 2.0**-126  # what is smaller becomes zero
-FUNCTION = 2.0**-14  # relative error of sigmoid and silu (streamgen.arith.sigmoid)
+FUNCTION = 2.0**-14  # relative error of sigmoid, silu and tanh
 
 
 def _config(rng: np.random.Generator, **changes: object) -> CompileConfig:
@@ -315,12 +315,18 @@ def _matmul(op: Linear, weight: QuantisedWeight, scale_bits: int, x: _Bounds) ->
     return _Bounds(value, error).rounded().rounded()
 
 
+SLOPES = {"relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "silu": 1.1, "gelu": 1.13, "gelu_tanh": 1.13}
+GELU = 2.0**-17  # error of either GELU against the operand, beside the rounding of the result
+
+
 def _unary(function: str, x: _Bounds) -> _Bounds:
-    """Lipschitz constants: relu 1, sigmoid 1/4, silu 1.1; the tables are good to a relative error."""
-    value = Unary(function).reference(x.value)
-    slope = {"relu": 1.0, "sigmoid": 0.25, "silu": 1.1}[function]
-    moved = _Bounds(value, slope * x.error)
-    return moved if function == "relu" else _Bounds(value, moved.error + moved.greatest * FUNCTION + TINY)
+    """What x is wrong by, times the Lipschitz constant; the error of the table; the rounding of the result."""
+    moved = _Bounds(Unary(function).reference(x.value), SLOPES[function] * x.error)
+    if function == "relu":
+        return moved
+    if function.startswith("gelu"):
+        return _Bounds(moved.value, moved.error + GELU * x.greatest).rounded()
+    return _Bounds(moved.value, moved.error + moved.greatest * FUNCTION + TINY)
 
 
 def _binary(operation: str, a: _Bounds, b: _Bounds) -> _Bounds:
