@@ -60,6 +60,7 @@ def main() -> None:
         print(f"a new process opens the unchanged design: {time.perf_counter() - start:.2f} s (under 3)")
         for tokens, x in inputs.items():
             print_run(accelerator, tokens, x)
+        print(accelerator.report().memory)
     print_errors(module, inputs[16])
 
 

@@ -174,8 +174,8 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A netlist is millions of objects that stay until it is written: looking for garbage among them, again and
-    again, takes a third of the time of a conversion.
+    """A netlist is millions of objects that stay until it is written. Looking for garbage among them,
+    again and again, takes a third of the time of a conversion.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -320,7 +320,7 @@ GELU = 2.0**-17  # error of either GELU against the operand, beside the rounding
 
 
 def _unary(function: str, x: _Bounds) -> _Bounds:
-    """What x is wrong by, times the Lipschitz constant; the error of the table; the rounding of the result."""
+    """The error of x times the Lipschitz constant, the error of the table, the rounding of the result."""
     moved = _Bounds(Unary(function).reference(x.value), SLOPES[function] * x.error)
     if function == "relu":
         return moved
