@@ -1,7 +1,7 @@
 """Decoder-only language models: what a checkpoint says, before anything is said about hardware.
 
-A `Decoder` is the logical form of a model of the Llama family: frontends make it (of torch modules and of
-checkpoints), golden models and lowering read it. A pass works on tokens [T] at positions first … first + T - 1
+A `Decoder` is the logical form of a model of the Llama family: frontends make it, of torch modules and of
+checkpoints; golden models and lowering read it. A pass works on tokens ids [T] at positions p ... p + T - 1
 and appends their keys and values to a cache:
 
     x = embedding[ids]
@@ -34,7 +34,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
-    """Rotary position embedding. frequencies: float64 [rotated / 2], radians for each position, scaled already.
+    """Rotary position embedding. frequencies: float64 [rotated / 2], radians a position, after any scaling.
 
     interleaved: pairs are neighbours (2j, 2j + 1), else halves (j, j + rotated / 2). The first `rotated`
     dimensions of a head rotate.
