@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def compile(
     groups = []
     for part, fused in group_network(network, weights, config, rate):
         tell(f"{part.config.name}: kernels, converters, FIFO depths")
-        program, schedules = finish(part.graph, part.plan.token_lanes, part.largest, config.sizing)
+        program, schedules = finish(part.build, part.plan.token_lanes, part.largest, config.sizing)
         tell(f"{part.config.name}: Verilog")
         design = emit(program, part.config, max_tokens=config.max_tokens)
         corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
@@ -96,7 +97,7 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator"
     config = config or CompileConfig(name=graph.name)
     groups = []
     for part, fused in group_graph(graph, config):
-        program, schedules = finish(lambda _, part=part: part, 1, 1, config.sizing)  # type: ignore[misc]
+        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing)
         fixed = Program(program.graph)
         design = emit(fixed, replace(config, name=part.name), max_tokens=1)
         groups.append(Group(fixed, _notes(fused, design, {1: schedules[0].finish}), design))
@@ -119,6 +120,11 @@ def load(folder: str | Path) -> "Accelerator":
     accelerator = Accelerator(groups, chain, folder=place)
     accelerator._running()  # reads the manifests
     return accelerator
+
+
+def _whole(graph: Graph, tiles: int, position: int) -> Graph:
+    """The only graph of a family."""
+    return graph
 
 
 @dataclass(frozen=True, eq=False)

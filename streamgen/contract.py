@@ -15,18 +15,23 @@ Laws:
    descriptor except what a descriptor names.
 4. `golden` takes and returns whole tensors (numpy, the shapes of the ITensors), bit-exact.
 5. `cost` and `curves` hold exactly in simulation with every port ready.
+
+Params may have a mapping `memory_ports` from the names of memory ports to "read" or "write". The component
+then has such a port of a channel master (`memory`, or `memory_x`), with an input `base`, or `base_x`, the
+byte address of the buffer behind it; and, if it writes, `done`, high for a cycle when what a descriptor asked
+for is in memory. `golden` takes the arrays behind the ports by their names, and returns those it changes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from numpy import integer, ndarray
 
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
-__all__ = ["Bounds", "Field", "KernelParams", "descriptor_values", "missing_methods"]
+__all__ = ["Bounds", "Field", "KernelParams", "descriptor_values", "memory_ports", "missing_methods"]
 
 Bounds = Mapping[str, Any]
 
@@ -70,6 +75,11 @@ def missing_methods(params: object) -> list[str]:
     """The methods of KernelParams that an object lacks."""
     methods = (name for name in vars(KernelParams) if not name.startswith("_"))
     return [name for name in methods if not callable(getattr(params, name, None))]
+
+
+def memory_ports(params: KernelParams) -> Mapping[str, Literal["read", "write"]]:
+    """Names of the memory ports and what they do; most kernels have none."""
+    return getattr(params, "memory_ports", {})
 
 
 def descriptor_values(params: KernelParams, bounds: Bounds) -> dict[str, int]:

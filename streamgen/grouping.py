@@ -47,10 +47,10 @@ class NetworkGroup:
     @property
     def converter_bits(self) -> int:
         """What its layout converters hold."""
-        return converter_bits(insert_converters(insert_forks(self.graph(self.largest))))
+        return converter_bits(insert_converters(insert_forks(self.build(self.largest))))
 
-    def graph(self, tiles: int) -> Graph:
-        """Of kernels, unfinished, for a run of so many token tiles."""
+    def build(self, tiles: int, position: int = 0) -> Graph:
+        """The graph of kernels, unfinished, for a run of so many token tiles; positions do not matter."""
         return lower_network(
             self.network, self.weights, self.plan, self.config, self.rate, tiles, self.boundary
         )

@@ -93,7 +93,7 @@ def computed(
     tokens = len(x[0])
     known = {value.name: (array, value.features) for value, array in zip(found.inputs, x, strict=True)}
     for group, _ in groups:
-        graph = finished(group.graph(-(-tokens // group.plan.token_lanes)))
+        graph = finished(group.build(-(-tokens // group.plan.token_lanes)))
         given = {}
         for tensor in graph.tensors:
             if tensor.role == "input":
@@ -160,7 +160,7 @@ def test_golden_is_the_same_for_every_budget(name: str, seed: int) -> None:
         fused = [why for _, why in groups]
         assert max(why.converter_bits for why in fused) <= budget
         for part, why in groups:
-            assert converter_bits(finished(part.graph(part.largest))) == why.converter_bits
+            assert converter_bits(finished(part.build(part.largest))) == why.converter_bits
         assert sorted(u for why in fused for u in why.units) == sorted(one[0][1].units)
         for arrays, result in zip(x, expected, strict=True):
             found = computed(name, groups, arrays)

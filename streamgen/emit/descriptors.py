@@ -1,8 +1,9 @@
-"""Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in the tiles.
+"""Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in what a run varies.
 
 Every field of every node is evaluated for every phase and every number of token tiles (all of them up
-to 64, beyond that the ends, the powers of two and their neighbours). A field with one value everywhere
-becomes a constant of the hardware. Any other must be base + slope * tiles in each phase.
+to 64, beyond that the ends, the powers of two and their neighbours), for first, second and last walks of a
+phase, and for positions at both ends of the context. A field with one value everywhere becomes a constant of
+the hardware. Any other must be base + layer * walk + position * first position + tiles * tiles in each phase.
 """
 
 from dataclasses import dataclass
@@ -34,9 +35,8 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
     (loads that run ahead), those last that share a channel with an input, which would wait behind them.
     GraphError when a field is not affine in the token tiles.
     """
-    values = {tiles: _describe(program.at(tiles)) for tiles in _tiles(program.max_tiles)}
-    largest = values[program.max_tiles]
     graph = program.graph
+    values = {run: _describe(program.at(run.tiles, run.position), run.end) for run in _runs(program)}
     constants: dict[str, dict[str, int]] = {}
     varying: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
@@ -51,18 +51,21 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
         varying[node.name] = tuple(field for field in fields if len(seen[field]) > 1)
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
-    descriptors = []
-    for phase in range(graph.phases):
+    sections: list[Section] = []
+    for phase, walks in enumerate(graph.walks or (1,) * graph.phases):
+        descriptors = []
         for node in order:
-            if (node.name, phase) not in largest:
+            if node.bounds[phase] is None:
                 continue
             words = tuple(
-                _fit({t: v[node.name, phase][field] for t, v in values.items()}, node.name, field)
+                _fit({run: v[node.name, phase][field] for run, v in values.items()}, walks, node.name, field)
                 for field in varying[node.name]
             )
             descriptors.append(Descriptor(target=targets[node.name], words=words, store=node.name in stores))
-    table = PhaseTable(sections=(Section(descriptors=tuple(descriptors)),))
-    return Encoding(constants, varying, targets, table)
+        if walks == 1 and sections and sections[-1].repeats == 1:
+            descriptors = [*sections.pop().descriptors, *descriptors]
+        sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
+    return Encoding(constants, varying, targets, PhaseTable(sections=tuple(sections)))
 
 
 def _order(graph: Graph, first: set[str]) -> list[Node]:
@@ -72,6 +75,28 @@ def _order(graph: Graph, first: set[str]) -> list[Node]:
     return sorted(graph.nodes, key=lambda n: (n.name not in inputs, n.name not in first, n.name in shared))
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What descriptors are evaluated for. end: 0 the first walk of each phase, 1 the second, 2 the last."""
+
+    tiles: int
+    position: int = 0
+    end: int = 0
+
+
+def _runs(program: Program) -> list[_Run]:
+    """The first ones differ from the very first in one thing by one step, where there is room for that."""
+    tiles = _tiles(program.max_tiles)
+    runs = [_Run(tiles[0])]
+    if program.last_position(1):
+        runs.append(_Run(tiles[0], 1))
+    ends = range(1, 3) if any(walks > 1 for walks in program.graph.walks) else ()
+    runs += [_Run(tiles[0], end=end) for end in ends]
+    runs += [_Run(t) for t in tiles[1:]]
+    runs += [_Run(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
+    return list(dict.fromkeys(runs))
+
+
 def _tiles(largest: int) -> list[int]:
     if largest <= _ALL_TILES:
         return list(range(1, largest + 1))
@@ -79,29 +104,45 @@ def _tiles(largest: int) -> list[int]:
     return sorted({t for t in near if 1 <= t <= largest} | {largest - 1, largest})
 
 
+def _walk(end: int, walks: int) -> int:
+    return (0, min(1, walks - 1), walks - 1)[end]
+
+
 def _active(graph: Graph, name: str) -> list[int]:
     return [phase for phase, bounds in enumerate(graph.node(name).bounds) if bounds is not None]
 
 
-def _describe(graph: Graph) -> dict[tuple[str, int], dict[str, int]]:
+def _describe(graph: Graph, end: int) -> dict[tuple[str, int], dict[str, int]]:
+    walks = graph.walks or (1,) * graph.phases
     return {
         (node.name, phase): dict(node.params.describe(bounds))
         for node in graph.nodes
-        for phase, bounds in enumerate(node.bounds)
-        if bounds is not None
+        for phase in range(graph.phases)
+        if (bounds := node.at(phase, _walk(end, walks[phase]))) is not None
     }
 
 
-def _fit(points: dict[int, int], node: str, field: str) -> Word:
-    tiles = sorted(points)
-    slope = 0
-    if len(tiles) > 1:
-        slope = (points[tiles[1]] - points[tiles[0]]) // (tiles[1] - tiles[0])
-    base = points[tiles[0]] - slope * tiles[0]
-    for t in tiles:
-        if base + slope * t != points[t]:
+def _fit(points: dict[_Run, int], walks: int, node: str, field: str) -> Word:
+    first, *others = points
+    slopes = {"layer": 0, "position": 0, "tiles": 0}
+    steps = {run: _steps(run, walks) for run in points}
+    for run in others:
+        moved = {name: steps[run][name] - steps[first][name] for name in slopes}
+        (name, *rest) = [name for name, step in moved.items() if step] or [""]
+        if name and not rest and not slopes[name]:
+            slopes[name] = (points[run] - points[first]) // moved[name]
+    base = points[first] - sum(slopes[name] * steps[first][name] for name in slopes)
+    for run, value in points.items():
+        found = base + sum(slopes[name] * steps[run][name] for name in slopes)
+        if found != value:
+            law = " + ".join([str(base), *(f"{slope} * {name}" for name, slope in slopes.items() if slope)])
+            where = ", ".join(f"{name} {step}" for name, step in steps[run].items())
             raise GraphError(
-                f"descriptor field {field!r} of node {node!r} is not affine in the token tiles: "
-                f"{points[t]} at {t} tiles, {base} + {slope} * tiles expected"
+                f"descriptor field {field!r} of node {node!r} is not affine in layer, position and tiles: "
+                f"{value} at {where}; {law} expected"
             )
-    return Word(base=base, tiles=slope)
+    return Word(base=base, **slopes)
+
+
+def _steps(run: _Run, walks: int) -> dict[str, int]:
+    return {"layer": _walk(run.end, walks), "position": run.position, "tiles": run.tiles}

@@ -24,7 +24,8 @@ def constant_images(graph: Graph) -> dict[int, bytes]:
         assert tensor.data is not None
         itensor = graph.tensor_itensor(tensor)
         bounds = next(b for b in graph.node(tensor.node).bounds if b is not None)
-        packed = MemoryLayout.of(itensor).pack(itensor, tensor.data)
+        arrays = tensor.data if tensor.walks(itensor) > 1 else [tensor.data]
+        packed = b"".join(MemoryLayout.of(itensor).pack(itensor, array) for array in arrays)
         image = images.setdefault(tensor.channel, bytearray())
         first = bounds["offset"] * BEAT_BYTES
         image.extend(bytes(max(0, first + len(packed) - len(image))))

@@ -3,10 +3,14 @@
 A node is a kernel's Params (what is built) with its bounds in every phase (what it does there). An
 edge joins an output port to an input port; the order in which its tiles stream is not stored, it
 follows from the producer's params and bounds. A tensor is an array in external memory, read or written
-by a node that has a memory side (a load or a store).
+through a memory port of a node (`streamgen.contract.memory_ports`): a load or a store has one, others may
+have several.
 
-A graph is concrete: its bounds are numbers. What changes from run to run (the number of tokens) gives
-another graph of the same structure, same params, other bounds.
+A phase may be walked several times, a layer of a model each time. Nodes do the same in every walk, but for
+bounds that grow (`Node.steps`): the place of the layer's weights, the number of the layer.
+
+A graph is concrete: its bounds are numbers. What changes from run to run (the number of tokens, the
+position of the first) gives another graph of the same structure, same params, other bounds.
 """
 
 from __future__ import annotations
@@ -37,11 +41,22 @@ class Port:
 
 @dataclass(frozen=True)
 class Node:
-    """A kernel with its bounds in each phase; None where the node rests."""
+    """A kernel with its bounds in each phase; None where the node rests.
+
+    steps: bounds that grow by so much from each walk of a phase to the next.
+    """
 
     name: str
     params: KernelParams
     bounds: tuple[Bounds | None, ...]
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, phase: int, walk: int) -> Bounds | None:
+        """The bounds in a walk of a phase; None where the node rests."""
+        bounds = self.bounds[phase]
+        if bounds is None or not walk:
+            return bounds
+        return {**bounds, **{name: bounds[name] + walk * step for name, step in self.steps.items()}}
 
     def inputs(self, phase: int) -> Mapping[str, ITensor]:
         """ITensor of each input port in a phase; empty where the node rests."""
@@ -74,7 +89,7 @@ class Edge:
     """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized).
 
     back: the edge closes a cycle. Its depth is given, no pass computes it. What it carries may be read in a
-    later phase: the tokens of the n-th phase in which the source sends go to the n-th in which the target
+    later walk: the tokens of the n-th walk in which the source sends go to the n-th in which the target
     reads.
     """
 
@@ -90,10 +105,12 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """An array in external memory that one load or store node serves.
+    """An array in external memory behind a memory port of a node.
 
-    shape: the logical shape, <= the padded shape of the node's ITensor. role: "input", "output" or
-    "constant"; constants carry `data`, of the padded shape. channel: the memory channel.
+    role: "input", "output", "constant" or "state" (what a run leaves for the next one). shape: the logical
+    shape, <= the padded shape of the node's ITensor; of a state [rows, elements of a row]. channel: the
+    memory channel. data: of constants, in the padded shape, one after the other for the walks of a phase.
+    dtype: of a state. Nodes that share a state have tensors of one `buffer` (default: the name).
     """
 
     name: str
@@ -102,16 +119,30 @@ class Tensor:
     shape: tuple[int, ...]
     channel: int
     data: np.ndarray | None = field(default=None, repr=False)
+    port: str = "memory"
+    dtype: str | None = None
+    buffer: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Name of the buffer in memory, but for constants, which share one a channel."""
+        return self.buffer or self.name
+
+    def walks(self, itensor: ITensor) -> int:
+        """How many arrays in the order of `itensor` the data of a constant holds."""
+        assert self.data is not None
+        return len(self.data) if self.data.ndim > itensor.rank else 1
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A named graph; nodes in topological order."""
+    """A named graph; nodes in topological order. walks: of each phase, one of each when not given."""
 
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     tensors: tuple[Tensor, ...]
+    walks: tuple[int, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -122,6 +153,11 @@ class Graph:
     def phases(self) -> int:
         """Number of phases."""
         return len(self.nodes[0].bounds)
+
+    def steps(self) -> Iterator[tuple[int, int]]:
+        """Phase and walk, in the order in which a run takes them."""
+        walks = self.walks or (1,) * self.phases
+        return ((phase, walk) for phase in range(self.phases) for walk in range(walks[phase]))
 
     def node(self, name: str) -> Node:
         """The node of that name; GraphError when there is none."""
@@ -134,16 +170,15 @@ class Graph:
         """In which order tiles stream on an edge in a phase; None where the edge rests."""
         return self.node(edge.source.node).outputs(phase).get(edge.source.name)
 
-    def read_in(self, edge: Edge, phase: int) -> int | None:
-        """The phase in which the target reads what the source sends in this one; None: never, or nothing."""
-        sends, reads = (
-            [p for p in range(self.phases) if port in streams(p)]
-            for port, streams in (
-                (edge.source.name, self.node(edge.source.node).outputs),
-                (edge.target.name, self.node(edge.target.node).inputs),
-            )
-        )
-        return dict(zip(sends, reads, strict=False)).get(phase) if edge.back else phase
+    def deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Phase and walk in which the source sends, with those in which the target reads that; a back edge
+        that sends and reads in different numbers of walks has some on one side only, which are left out."""
+        source, target = self.node(edge.source.node), self.node(edge.target.node)
+        sends = [step for step in self.steps() if edge.source.name in source.outputs(step[0])]
+        if not edge.back:
+            return [(step, step) for step in sends]
+        reads = [step for step in self.steps() if edge.target.name in target.inputs(step[0])]
+        return list(zip(sends, reads, strict=False))
 
     def tensor_itensor(self, tensor: Tensor) -> ITensor:
         """In which order a tensor lies in memory: as its node streams it in the first phase that uses it."""

@@ -76,7 +76,7 @@ def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
     params = {n["name"]: decode_value(n["params"]) for n in document["nodes"]}
     edges = tuple(Edge(_port(s), _port(t), depth) for s, t, depth in document["edges"])
 
-    def graph(tiles: int) -> Graph:
+    def graph(tiles: int, position: int) -> Graph:
         nodes = tuple(
             Node(n["name"], params[n["name"]], tuple(decode_value(b) for b in n["bounds"][tiles - 1]))
             for n in document["nodes"]
@@ -88,7 +88,7 @@ def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
         for name, role, node, shape, channel in document["tensors"]
     )
     largest = document["max_tiles"]
-    return Program(graph(largest), document["token_lanes"], largest, graph)
+    return Program(graph(largest, 0), document["token_lanes"], largest, graph)
 
 
 def _port(text: str) -> Port:

@@ -3,9 +3,9 @@
 1. Names are unique; edges and tensors name nodes and ports that exist.
 2. Every input port has exactly one edge, every output port exactly one (several readers need a fork).
 3. Nodes stand in topological order, so there are no cycles but those that a back edge closes, which has
-   a depth of its own and is read in the phase in which it is sent, or later.
+   a depth of its own and is read in the walk in which it is sent, or later.
 4. All nodes have the same number of phases; an edge rests on both sides or on none (a back edge: in
-   equally many phases).
+   equally many walks).
 5. On every edge, in every phase, producer and consumer agree on the stream (`same_stream`), unless the
    graph is still to get its converters.
 6. Descriptors can be made: `describe` accepts every node's bounds, and its values fit the fields.
@@ -13,7 +13,7 @@
 
 from collections import Counter
 
-from streamgen.contract import descriptor_values, missing_methods
+from streamgen.contract import descriptor_values, memory_ports, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph.ir import Edge, Graph
 from streamgen.itensor import same_stream
@@ -35,21 +35,30 @@ def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
     for name, count in Counter(tensor.name for tensor in graph.tensors).items():
         if count > 1:
             fail(f"{count} tensors are called {name!r}")
+    if graph.walks and (len(graph.walks) != graph.phases or min(graph.walks) < 1):
+        fail(f"walks are {graph.walks}; {graph.phases} numbers from 1 on are needed, one a phase")
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if missing := missing_methods(node.params):
             fail(f"node {node.name!r}: {type(node.params).__name__} has no {', '.join(missing)}")
         if len(node.bounds) != graph.phases:
             fail(f"node {node.name!r} has {len(node.bounds)} phases, the graph {graph.phases}")
-        for phase, bounds in enumerate(node.bounds):
-            if bounds is not None:
+        for phase, walk in _ends(graph):
+            if (bounds := node.at(phase, walk)) is not None:
                 try:
                     descriptor_values(node.params, bounds)
                 except ValueError as error:
-                    fail(f"node {node.name!r} cannot run phase {phase}: {error}")
+                    fail(
+                        f"node {node.name!r} cannot run phase {phase}{f', walk {walk}' * (walk > 0)}: {error}"
+                    )
     for tensor in graph.tensors:
         if tensor.node not in position:
             fail(f"tensor {tensor.name!r} names no node: {tensor.node!r}")
+        ports = memory_ports(graph.node(tensor.node).params)
+        if tensor.port not in ports:
+            fail(
+                f"tensor {tensor.name!r}: {tensor.node!r} has memory ports {list(ports)}, not {tensor.port!r}"
+            )
     driven: Counter[tuple[str, str]] = Counter()
     for edge in graph.edges:
         _verify_edge(graph, edge, position, fail, converters_pending)
@@ -81,30 +90,36 @@ def _verify_edge(graph: Graph, edge: Edge, position, fail, converters_pending: b
         fail(f"edge {edge.name} runs against the order of the nodes")
     if edge.depth is not None and edge.depth < 1:
         fail(f"edge {edge.name} has depth {edge.depth}; at least 1 is needed")
-    target = graph.node(edge.target.node)
+    source, target = graph.node(edge.source.node), graph.node(edge.target.node)
     if edge.back:
         _verify_back(graph, edge, fail)
-    for phase in range(graph.phases):
-        sent = graph.itensor(edge, phase)
-        read = graph.read_in(edge, phase)
-        wanted = None if read is None else target.inputs(read).get(edge.target.name)
-        if (sent is None) != (wanted is None):
-            fail(f"edge {edge.name}: one side rests in phase {phase}, the other does not")
-        if sent is None or wanted is None or converters_pending:
-            continue
-        if not same_stream(sent, wanted):
-            fail(f"edge {edge.name}, phase {phase}: the producer sends {sent}, the consumer wants {wanted}")
+    else:
+        for phase in range(graph.phases):
+            if (edge.source.name in source.outputs(phase)) != (edge.target.name in target.inputs(phase)):
+                fail(f"edge {edge.name}: one side rests in phase {phase}, the other does not")
+    if converters_pending:
+        return
+    for phase, read in dict.fromkeys((sent[0], read[0]) for sent, read in graph.deliveries(edge)):
+        sends, wants = source.outputs(phase)[edge.source.name], target.inputs(read)[edge.target.name]
+        if not same_stream(sends, wants):
+            fail(f"edge {edge.name}, phase {phase}: the producer sends {sends}, the consumer wants {wants}")
 
 
 def _verify_back(graph: Graph, edge: Edge, fail) -> None:  # type: ignore[no-untyped-def]
-    sends = sum(edge.source.name in graph.node(edge.source.node).outputs(p) for p in range(graph.phases))
-    reads = sum(edge.target.name in graph.node(edge.target.node).inputs(p) for p in range(graph.phases))
+    source, target = graph.node(edge.source.node), graph.node(edge.target.node)
+    sends = sum(edge.source.name in source.outputs(phase) for phase, _ in graph.steps())
+    reads = sum(edge.target.name in target.inputs(phase) for phase, _ in graph.steps())
     if sends != reads:
-        fail(f"back edge {edge.name}: its source sends in {sends} phases, its target reads in {reads}")
-    for phase in range(graph.phases):
-        read = graph.read_in(edge, phase)
-        if read is not None and read < phase:
-            fail(f"back edge {edge.name}: what is sent in phase {phase} is read in phase {read} already")
+        fail(f"back edge {edge.name}: its source sends in {sends} walks, its target reads in {reads}")
+    for sent, read in graph.deliveries(edge):
+        if read < sent:
+            fail(f"back edge {edge.name}: what is sent in phase {sent[0]} is read in phase {read[0]} already")
+
+
+def _ends(graph: Graph) -> list[tuple[int, int]]:
+    """Each phase with its first and its last walk, between which bounds grow evenly."""
+    walks = graph.walks or (1,) * graph.phases
+    return [(phase, walk) for phase in range(graph.phases) for walk in sorted({0, walks[phase] - 1})]
 
 
 def _cycle(graph: Graph, edge: Edge) -> list[str]:

@@ -102,17 +102,26 @@ def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
 
 
 def place_constants(graph: Graph) -> Graph:
-    """Lay the constants of each memory channel one after the other into one buffer; set the offsets."""
+    """Lay the constants of each memory channel one after the other into one buffer, those of successive walks
+    too; set the offsets."""
     free: dict[int, int] = {}
     offsets: dict[str, int] = {}
+    steps: dict[str, int] = {}
     for tensor in graph.tensors:
         if tensor.role == "constant":
             itensor = graph.tensor_itensor(tensor)
             offsets[tensor.node] = free.get(tensor.channel, 0)
-            layout = MemoryLayout.of(itensor)
-            free[tensor.channel] = offsets[tensor.node] + layout.beats(itensor.token_count)
+            beats = MemoryLayout.of(itensor).beats(itensor.token_count)
+            walks = tensor.walks(itensor)
+            if walks > 1:
+                steps[tensor.node] = beats
+            free[tensor.channel] = offsets[tensor.node] + walks * beats
     nodes = tuple(
-        replace(n, bounds=tuple(None if b is None else {**b, "offset": offsets[n.name]} for b in n.bounds))
+        replace(
+            n,
+            bounds=tuple(None if b is None else {**b, "offset": offsets[n.name]} for b in n.bounds),
+            steps={**n.steps, "offset": steps[n.name]} if n.name in steps else n.steps,
+        )
         if n.name in offsets
         else n
         for n in graph.nodes
@@ -162,7 +171,7 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
-        if itensor is None or graph.read_in(edge, phase) != phase:
+        if itensor is None or ((phase, 0), (phase, 0)) not in graph.deliveries(edge):
             streams.append(None)
             continue
         depth, latency = edge.depth if edge.back else None, None

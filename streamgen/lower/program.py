@@ -1,6 +1,7 @@
 """All passes from unfinished graphs to a program, on one screen."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -13,41 +14,49 @@ __all__ = ["finish"]
 
 
 def finish(
-    build: Callable[[int], Graph], token_lanes: int, max_tiles: int, strategy: Strategy = "conservative"
+    build: Callable[[int, int], Graph],
+    token_lanes: int,
+    max_tiles: int,
+    strategy: Strategy = "conservative",
+    context: int = 0,
 ) -> tuple[Program, list[Schedule]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
-    build(tiles) gives the unfinished graph (no forks, no converters, no depths) of a run of that many
-    token tiles. GraphError when a smaller run would need other hardware than the largest. The corners
-    are one tile and all of them: they end as scheduled. FIFOs that hold both hold the runs between, which
-    may wait for a place in one for some cycles.
+    build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
+    many token tiles whose first token is at `position`; all end inside the context, if there is one.
+    GraphError when a smaller run would need other hardware than the largest. The corners are one tile and
+    all of them, at the first and at the last position: they end as scheduled. FIFOs that hold these hold the
+    runs between, which may wait for a place in one for some cycles.
     """
-    unfinished = build(max_tiles)
+    family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
+    runs = [(tiles, position) for tiles in (max_tiles, 1) for position in (family.last_position(tiles), 0)]
+    (most, last), *others = dict.fromkeys(runs)
+    unfinished = build(most, last)
     smallest = None
-    if max_tiles > 1:
-        _require_same_hardware(unfinished, one := build(1), 1)
+    if others:
+        _require_same_hardware(unfinished, one := build(1, 0), 1)
         smallest = insert_forks(one)
     largest = place_constants(insert_converters(insert_forks(unfinished), smallest=smallest))
 
-    def smaller(tiles: int) -> Graph:
-        graph = build(tiles)
+    def smaller(tiles: int, position: int) -> Graph:
+        graph = build(tiles, position)
         _require_same_hardware(unfinished, graph, tiles)
         return place_constants(insert_converters(insert_forks(graph, largest), largest))
 
-    corners = [largest] if max_tiles == 1 else [largest, smaller(1)]
+    corners = [largest, *(smaller(*run) for run in others)]
     sized, schedules = size_fifos(corners, strategy)
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
-    program = Program(sized, token_lanes, max_tiles, lambda tiles: smaller(tiles).with_depths(depths))
-    return program, schedules
+    return replace(family, graph=sized, smaller=lambda *run: smaller(*run).with_depths(depths)), schedules
 
 
 def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:
     """GraphError unless two graphs differ in bounds and in the data of their tensors only."""
 
     def parts(g: Graph) -> Iterator[tuple[str, Any]]:
+        yield from (("walks", walks) for walks in g.walks)
         yield from ((f"node {n.name!r}", n.params) for n in g.nodes)
         yield from ((f"edge {e.name}", e.depth) for e in g.edges)
-        yield from ((f"tensor {t.name!r}", (t.role, t.node, t.channel)) for t in g.tensors)
+        yield from ((f"tensor {t.name!r}", (t.role, t.node, t.port, t.channel)) for t in g.tensors)
 
     for expected, found in zip_longest(parts(largest), parts(graph)):
         if expected != found:

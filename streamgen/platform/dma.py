@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
@@ -161,6 +161,7 @@ class LoadParams(_DmaParams):
     prefetch: int = 512
     burst: int = MAX_BURST
     _WAITING: ClassVar[int] = 4
+    memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,6 +214,7 @@ class StoreParams(_DmaParams):
     depth: int = 2 * MAX_BURST
     burst: int = MAX_BURST
     _WAITING: ClassVar[int] = 2
+    memory_ports: ClassVar[Mapping[str, Literal["write"]]] = {"memory": "write"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

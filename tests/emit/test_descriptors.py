@@ -35,11 +35,11 @@ def _program(max_tiles: int, *phases: Mapping[str, Describe] | None) -> Program:
     """One node; each field as a function of the tiles, in each phase."""
     names = next(tuple(fields) for fields in phases if fields is not None)
 
-    def graph(tiles: int) -> Graph:
+    def graph(tiles: int, position: int) -> Graph:
         bounds = tuple(None if p is None else {name: f(tiles) for name, f in p.items()} for p in phases)
         return Graph("g", (Node("n", _Fields(names), bounds),), (), ())  # type: ignore[arg-type]
 
-    return Program(graph(max_tiles), 1, max_tiles, graph)
+    return Program(graph(max_tiles, 0), 1, max_tiles, graph)
 
 
 def _sent(encoding: Encoding, tiles: int, target: int = 0) -> list[tuple[int, ...]]:
@@ -80,12 +80,12 @@ def test_phases_with_a_constant_each_and_a_rest() -> None:
 @pytest.mark.parametrize(
     ("max_tiles", "field", "message"),
     [
-        (3, lambda t: t * t, "9 at 3 tiles, -2 + 3 * tiles expected"),
-        (4, lambda t: -(-t // 2), "2 at 3 tiles, 1 + 0 * tiles expected"),
-        (64, lambda t: t + (t == 37), "38 at 37 tiles, 0 + 1 * tiles expected"),
-        (200, lambda t: t + (t == 127), "128 at 127 tiles, 0 + 1 * tiles expected"),
-        (200, lambda t: t + (t == 199), "200 at 199 tiles, 0 + 1 * tiles expected"),
-        (200, lambda t: min(t, 199), "199 at 200 tiles, 0 + 1 * tiles expected"),
+        (3, lambda t: t * t, "9 at layer 0, position 0, tiles 3; -2 + 3 * tiles expected"),
+        (4, lambda t: -(-t // 2), "2 at layer 0, position 0, tiles 3; 1 expected"),
+        (64, lambda t: t + (t == 37), "38 at layer 0, position 0, tiles 37; 0 + 1 * tiles expected"),
+        (200, lambda t: t + (t == 127), "128 at layer 0, position 0, tiles 127; 0 + 1 * tiles expected"),
+        (200, lambda t: t + (t == 199), "200 at layer 0, position 0, tiles 199; 0 + 1 * tiles expected"),
+        (200, lambda t: min(t, 199), "199 at layer 0, position 0, tiles 200; 0 + 1 * tiles expected"),
     ],
 )
 def test_other_fields_are_errors(max_tiles: int, field: Describe, message: str) -> None:
@@ -93,8 +93,48 @@ def test_other_fields_are_errors(max_tiles: int, field: Describe, message: str) 
         encode(_program(max_tiles, {"rows": field}), set(), set())
     assert (
         str(caught.value)
-        == f"descriptor field 'rows' of node 'n' is not affine in the token tiles: {message}"
+        == f"descriptor field 'rows' of node 'n' is not affine in layer, position and tiles: {message}"
     )
+
+
+def _walked(field: Callable[[int, int], int], **changes: int) -> Program:
+    """A node with a field of (tiles, position) that grows by `step` in each walk, and one that rests before."""
+    step, context = changes.get("step", 0), changes.get("context", 20)
+
+    def graph(tiles: int, position: int) -> Graph:
+        bounds = {"rows": field(tiles, position)}
+        node = Node("n", _Fields(("rows",)), (bounds, bounds, None), {"rows": step})  # type: ignore[arg-type]
+        rest = Node("m", _Fields(("rows",)), (None, None, {"rows": tiles}))  # type: ignore[arg-type]
+        return Graph("g", (node, rest), (), (), walks=(1, 4, 1))
+
+    return Program(graph(5, context - 5), 1, 5, graph, context)
+
+
+def test_layers_and_positions_are_sent() -> None:
+    """A section for each phase that is walked several times; others share one with their neighbours."""
+    encoding = encode(_walked(lambda tiles, position: 7 * tiles + position, step=100), set(), set())
+    assert [(section.repeats, len(section.descriptors)) for section in encoding.table.sections] == [
+        (1, 1),
+        (4, 1),
+        (1, 1),
+    ]
+    for tiles, position in ((1, 0), (3, 11), (5, 15)):
+        sent = [words for _, words in encoding.table.expand(position=position, tiles=tiles)]
+        first = 7 * tiles + position
+        assert sent == [(first,), *((first + 100 * walk,) for walk in range(4)), (tiles,)]
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (lambda t, p: t * p, "75 at layer 0, position 15, tiles 5; 0 + 1 * position expected"),
+        (lambda t, p: t + max(p, 18), "20 at layer 0, position 19, tiles 1; 18 + 1 * tiles expected"),
+    ],
+)
+def test_fields_that_positions_bend_are_errors(field: Callable[[int, int], int], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        encode(_walked(field), set(), set())
+    assert str(caught.value).endswith(message)
 
 
 def _accelerator(config: CompileConfig) -> Program:
@@ -115,7 +155,7 @@ def _accelerator(config: CompileConfig) -> Program:
     plan = explore(layer_shapes(network, weights), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     program, _ = finish(
-        lambda t: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
+        lambda t, _: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
     )
     return program
 
@@ -186,6 +226,6 @@ def test_a_wrong_run_between_is_noticed(program: Program) -> None:
     """A graph whose second run is that of the first has fields that are not affine."""
     if program.max_tiles < 3:
         return
-    broken = replace(program, smaller=lambda tiles: program.at(1 if tiles == 2 else tiles))
-    with pytest.raises(GraphError, match="is not affine in the token tiles"):
+    broken = replace(program, smaller=lambda tiles, _: program.at(1 if tiles == 2 else tiles))
+    with pytest.raises(GraphError, match="is not affine in layer, position and tiles"):
         encode(broken, set(), set())

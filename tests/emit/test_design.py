@@ -46,7 +46,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
     plan = explore(layer_shapes(network, weights), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     return finish(
-        lambda t: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
+        lambda t, _: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
     )[0]
 
 

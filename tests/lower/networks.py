@@ -130,7 +130,7 @@ class Compiled:
         self.program: Program
         self.schedules: list[Schedule]
         self.program, self.schedules = finish(
-            self.build, self.lanes, -(-config.max_tokens // self.lanes), config.sizing
+            lambda tiles, _: self.build(tiles), self.lanes, -(-config.max_tokens // self.lanes), config.sizing
         )
 
         self.at = cache(self.program.at)

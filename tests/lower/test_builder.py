@@ -25,7 +25,7 @@ def test_a_graph_by_hand_runs() -> None:
     y = b.kernel("y", ADD, BOUNDS, i_a=x, i_b=c)
     b.store("sum", y["o"], shape=(3, 7), channel=1)
     b.store("double", b.kernel("twice", ADD, BOUNDS, i_a=y["o"], i_b=y["o"])["o"], shape=(3, 8), channel=0)
-    program, _ = finish(lambda _: b.build(), 1, 1)
+    program, _ = finish(lambda *_: b.build(), 1, 1)
     assert [(t.name, t.role, t.node, t.shape, t.channel) for t in program.graph.tensors] == [
         ("x", "input", "load_x", (3, 7), 0),
         ("c", "constant", "load_c", (3, 8), 0),

@@ -290,7 +290,7 @@ def _family(tiles: int, *, change: str = "") -> Graph:
 
 
 def test_runs_of_one_family() -> None:
-    program, schedules = finish(_family, 2, 3)
+    program, schedules = finish(lambda tiles, _: _family(tiles), 2, 3)
     assert len(schedules) == 2
     assert [program.at(t).node("y").bounds[0]["itensor"].tripcounts for t in (1, 2, 3)] == [
         (2, 3),
@@ -313,5 +313,5 @@ def test_runs_of_one_family() -> None:
 )
 def test_a_smaller_run_of_other_structure(change: str, part: str) -> None:
     with pytest.raises(GraphError) as caught:
-        finish(lambda tiles: _family(tiles, change=change), 2, 3)
+        finish(lambda tiles, _: _family(tiles, change=change), 2, 3)
     assert str(caught.value) == f"{part} is other hardware for 1 token tiles than for all"
