@@ -108,11 +108,12 @@ class Buffer:
     bytes: greatest size, a multiple of 64. itensor: text of the token stream that lies in memory, for
     one token tile; the loop `tile_loop` then runs `tiles` times as often (None: no dependence). shape:
     logical extents at the greatest number of tokens; the rest of the ITensor's shape is zero padding,
-    and dimension 0 is tokens when `tile_loop` is given. file: packed contents beside the manifest.
+    and dimension 0 is tokens when `tile_loop` is given. file: packed contents beside the manifest. The role
+    `state` is what a run leaves for the next one; the host fills it with zeros before the first.
     """
 
     name: str
-    role: Literal["input", "output", "weights", "table", "status"]
+    role: Literal["input", "output", "state", "weights", "table", "status"]
     channel: int
     bytes: int
     itensor: str | None = None

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import encode
-from streamgen.emit.images import boundary_buffer, constant_images, weights_name
+from streamgen.emit.images import boundary_buffer, constant_images, state_buffer, weights_name
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
-from streamgen.emit.top import TopParams, channel_name, fifo_name
+from streamgen.emit.top import TopParams, channel_name, fifo_name, stores
 from streamgen.graph import Graph, Program
 from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream
 from streamgen.packing import BEAT_BYTES
-from streamgen.platform.dma import StoreParams
 from streamgen.platform.u55c import U55C
 from streamgen.rtl import Library, to_verilog
 
@@ -54,10 +53,10 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     graph = program.graph
     check_components(graph)
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    stores = {node.name for node in graph.nodes if isinstance(node.params, StoreParams)}
-    encoding = encode(program, stores, constants)
+    encoding = encode(program, set(stores(graph)), constants)
     images = constant_images(graph)
-    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role != "constant"]
+    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
+    states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
     control_channel = boundary[0].channel if boundary else 0
     weights = [
         Buffer(
@@ -73,7 +72,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     status = Buffer(
         name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
     )
-    buffers = (table, status, *boundary, *weights)
+    buffers = (table, status, *boundary, *states.values(), *weights)
     top = TopParams(
         graph=graph,
         encoding=encoding,

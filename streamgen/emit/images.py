@@ -7,7 +7,7 @@ from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["boundary_buffer", "constant_images", "weights_name"]
+__all__ = ["boundary_buffer", "constant_images", "state_buffer", "weights_name"]
 
 
 def weights_name(channel: int) -> str:
@@ -47,6 +47,16 @@ def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
         itensor=str(one),
         tile_loop=loop,
         shape=tensor.shape,
+    )
+
+
+def state_buffer(tensor: Tensor) -> Buffer:
+    """The buffer of what runs leave to one another: rows of whole beats, one after the other."""
+    assert tensor.role == "state" and tensor.dtype is not None
+    rows, width = tensor.shape
+    layout = MemoryLayout(tensor.dtype, (1, width))
+    return Buffer(
+        name=tensor.place, role="state", channel=tensor.channel, bytes=layout.beats(rows) * BEAT_BYTES
     )
 
 

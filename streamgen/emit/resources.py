@@ -13,6 +13,7 @@ from operator import add
 from rich.console import Console
 from rich.table import Table
 
+from streamgen.contract import memory_ports
 from streamgen.converters import LayoutParams
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place
@@ -21,7 +22,7 @@ from streamgen.errors import BudgetError
 from streamgen.formats import MX_GROUP
 from streamgen.graph import Node
 from streamgen.kernels.matmul import ColumnParams
-from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.platform.dma import LoadParams
 from streamgen.platform.u55c import Board
 
 __all__ = ["blocks", "links", "promised", "require_fit"]
@@ -59,7 +60,7 @@ def blocks(top: TopParams) -> list[Block]:
                 name=node.name,
                 kind=_kind(node),
                 resources=_cost(node) + before.get(node.name, _NOTHING),
-                fixed=isinstance(node.params, LoadParams | StoreParams),
+                fixed=bool(memory_ports(node.params)),
             )
             for node in top.graph.nodes
         ),

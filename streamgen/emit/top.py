@@ -7,12 +7,13 @@ Everything but the control runs in a domain of its own, which the control can re
 from dataclasses import dataclass
 from functools import reduce
 from operator import add, or_
-from typing import Any
+from typing import Any, Literal
 
 from amaranth import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.contract import memory_ports
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
@@ -23,13 +24,12 @@ from streamgen.emit.images import weights_name
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
 from streamgen.platform.axi import AxiSignature
-from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 from streamgen.rtl import Shared
 
-__all__ = ["Top", "TopParams", "channel_name", "fifo_name"]
+__all__ = ["Top", "TopParams", "channel_name", "fifo_name", "stores"]
 
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
@@ -38,6 +38,11 @@ _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
 def channel_name(channel: int) -> str:
     """Name of the AXI master of a memory channel."""
     return f"m_axi_gmem{channel}"
+
+
+def stores(graph: Graph) -> tuple[str, ...]:
+    """Nodes that write memory, in the order of the graph: a run waits for them."""
+    return tuple(n.name for n in graph.nodes if "write" in memory_ports(n.params).values())
 
 
 def fifo_name(edge: int) -> str:
@@ -65,7 +70,7 @@ class TopParams:
     @property
     def stores(self) -> tuple[str, ...]:
         """Nodes that write memory, in the order of the graph."""
-        return tuple(n.name for n in self.graph.nodes if isinstance(n.params, StoreParams))
+        return stores(self.graph)
 
     @property
     def bus(self) -> DescriptorBusParams:
@@ -108,20 +113,21 @@ class TopParams:
         )
         return QueueParams(bits=bits, depth=edge.depth or 1)
 
-    def clients(self, channel: int, kind: type) -> list[str]:
-        """Loads or stores of a channel, in the order of the graph."""
-        tensors = {t.node: t for t in self.graph.tensors}
+    def clients(self, channel: int, way: Literal["read", "write"]) -> list[Port]:
+        """Memory ports that read from a channel, or write to it, in the order of the graph."""
+        tensors = {(t.node, t.port): t for t in self.graph.tensors}
         return [
-            n.name
-            for n in self.graph.nodes
-            if isinstance(n.params, kind) and tensors[n.name].channel == channel
+            Port(node.name, port)
+            for node in self.graph.nodes
+            for port, does in memory_ports(node.params).items()
+            if does == way and tensors[node.name, port].channel == channel
         ]
 
     def master(self, channel: int) -> ChannelMasterParams:
         """The master of a channel: clients of the graph first, the control's last."""
         extra = channel == self.control_channel
-        readers = len(self.clients(channel, LoadParams)) + extra
-        writers = len(self.clients(channel, StoreParams)) + extra
+        readers = len(self.clients(channel, "read")) + extra
+        writers = len(self.clients(channel, "write")) + extra
         return ChannelMasterParams(
             readers=readers, writers=writers, id_bits=max(4, (max(readers, writers) - 1).bit_length())
         )
@@ -248,14 +254,15 @@ class Top(wiring.Component):
         m.d.comb += control.write_done.eq(writer.done)
         m.d.comb += control.stores_done.eq(Cat(nodes[name].done for name in p.stores))
         for tensor in p.graph.tensors:
-            pointer = weights_name(tensor.channel) if tensor.role == "constant" else tensor.name
-            m.d.comb += nodes[tensor.node].base.eq(getattr(control, f"pointer_{pointer}"))
+            pointer = weights_name(tensor.channel) if tensor.role == "constant" else tensor.place
+            base = getattr(nodes[tensor.node], f"base{tensor.port.removeprefix('memory')}")
+            m.d.comb += base.eq(getattr(control, f"pointer_{pointer}"))
         active = []
         for k, channel in enumerate(p.channels):
             master = Shared(p.master(channel))
             m.submodules[channel_name(channel)] = DomainRenamer("core")(master)
-            readers = [nodes[name].memory for name in p.clients(channel, LoadParams)]
-            writers = [nodes[name].memory for name in p.clients(channel, StoreParams)]
+            readers = [getattr(nodes[port.node], port.name) for port in p.clients(channel, "read")]
+            writers = [getattr(nodes[port.node], port.name) for port in p.clients(channel, "write")]
             if channel == p.control_channel:
                 readers.append(reader.memory)
                 writers.append(writer.memory)

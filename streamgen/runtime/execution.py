@@ -63,6 +63,7 @@ class Execution:
             self._read_manifest()
             self._device = self.open_device(self.folder, self.manifest)
             self._stamps = stamps
+            self.forget()
         return self._device
 
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
@@ -103,21 +104,28 @@ class Execution:
         """The buffers of a role, in the order of the manifest."""
         return [buffer for buffer in self.manifest.buffers if buffer.role == role]
 
-    def transfer(self, images: Mapping[str, bytes], tiles: int, timeout: float) -> dict[str, bytes]:
+    def transfer(
+        self, images: Mapping[str, bytes], tiles: int, timeout: float, position: int = 0
+    ) -> dict[str, bytes]:
         """One run of the hardware, from the memory images of its inputs to those of its outputs, by name.
 
-        Raises what `run` raises when the run fails.
+        position: of the first token. Raises what `run` raises when the run fails.
         """
         device = self.device
         self._load(device)
         for info in self.buffers("input"):
             device.allocate(info.name).write(images[info.name])
         with self.observer(device, images, tiles):
-            self.statuses.append(self._start(device, tiles, timeout))
+            self.statuses.append(self._start(device, tiles, position, timeout))
         return {
             info.name: device.allocate(info.name).read(image_bytes(info, tiles))
             for info in self.buffers("output")
         }
+
+    def forget(self) -> None:
+        """Fill the buffers that runs leave to one another with zeros, as before the first run."""
+        for info in self.buffers("state"):
+            self.device.allocate(info.name).write(bytes(info.bytes))
 
     def close(self) -> None:
         """Give the device back; the next run opens it again."""
@@ -169,11 +177,11 @@ class Execution:
                 buffer.write(content)
                 self._stamps[info.file] = stamp
 
-    def _start(self, device: Device, tiles: int, timeout: float) -> StatusBlock:
+    def _start(self, device: Device, tiles: int, position: int, timeout: float) -> StatusBlock:
         manifest = self.manifest
         block = device.allocate(self.buffers("status")[0].name)
         block.write(bytes(manifest.status_bytes))  # so that an old block is not taken for a new one
-        scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": 0, "timeout": DEFAULT_TIMEOUT}
+        scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": DEFAULT_TIMEOUT}
         for name, value in scalars.items():
             device.set_scalar(name, value)
         try:

@@ -98,7 +98,7 @@ def test_other_fields_are_errors(max_tiles: int, field: Describe, message: str) 
 
 
 def _walked(field: Callable[[int, int], int], **changes: int) -> Program:
-    """A node with a field of (tiles, position) that grows by `step` in each walk, and one that rests before."""
+    """A node with a field of (tiles, position) that grows in each walk, and one that rests before."""
     step, context = changes.get("step", 0), changes.get("context", 20)
 
     def graph(tiles: int, position: int) -> Graph:
