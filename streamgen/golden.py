@@ -70,8 +70,8 @@ class _Memory:
         for tensor in graph.tensors:
             self._tensors[tensor.node].append(tensor)
             if tensor.role == "state" and tensor.place not in state:
-                assert tensor.dtype is not None
-                state[tensor.place] = np.zeros(tensor.shape, numpy_dtype(tensor.dtype))
+                itensor = graph.tensor_itensor(tensor)
+                state[tensor.place] = np.zeros(itensor.shape, numpy_dtype(itensor.dtype))
 
     def read(self, node: Node, phase: int, walk: int) -> dict[str, np.ndarray]:
         """What a node finds in memory, by port."""
@@ -80,7 +80,7 @@ class _Memory:
             if tensor.role == "state":
                 found[tensor.port] = self._state[tensor.place]
             elif tensor.role != "output":
-                (itensor, *_) = node.outputs(phase).values()
+                itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
                 data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
                 assert data is not None
                 if data.ndim > itensor.rank:  # a walk after the other

@@ -108,7 +108,7 @@ class KvLayout:
             rows = np.zeros((*shape[:2], self.rows_per_channel, self.padded_width), array.dtype)
             mine = array[:, :, channel :: self.channels]
             rows[:, :, : mine.shape[2], : self.width] = mine
-            images.append(self.memory.pack(self._tokens, rows.reshape(-1, self.padded_width)))
+            images.append(self.memory.pack(self.order, rows.reshape(-1, self.padded_width)))
         return tuple(images)
 
     def unpack(self, images: Sequence[bytes]) -> np.ndarray:
@@ -118,13 +118,13 @@ class KvLayout:
         shape = (self.layers, self.heads, self.positions, self.width)
         array = np.zeros(shape, formats.numpy_dtype(self.dtype))
         for channel, image in enumerate(images):
-            rows = self.memory.unpack(self._tokens, image).reshape(*shape[:2], self.rows_per_channel, -1)
+            rows = self.memory.unpack(self.order, image).reshape(*shape[:2], self.rows_per_channel, -1)
             here = array[:, :, channel :: self.channels]
             here[:] = rows[:, :, : here.shape[2], : self.width]
         return array
 
     @property
-    def _tokens(self) -> ITensor:
-        """All rows of a channel."""
+    def order(self) -> ITensor:
+        """All rows of a channel, one after the other: how its buffer lies in memory."""
         count = self.layers * self.heads * self.rows_per_channel
         return ITensor(self.memory.element_shape, self.dtype, (count,), (1,), ((0,), ()))

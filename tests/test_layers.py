@@ -32,6 +32,7 @@ FLOORS: list[list[set[str]]] = [
     [{"arith"}, {"stream"}, {"graph"}],
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
+    [{"memory"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
     [{"compiler", "debugging", "difference", "grouping", "probe", "report", "summary", "waves", "cli"}],
 ]

@@ -52,12 +52,9 @@ def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
 
 def state_buffer(tensor: Tensor) -> Buffer:
     """The buffer of what runs leave to one another: rows of whole beats, one after the other."""
-    assert tensor.role == "state" and tensor.dtype is not None
-    rows, width = tensor.shape
-    layout = MemoryLayout(tensor.dtype, (1, width))
-    return Buffer(
-        name=tensor.place, role="state", channel=tensor.channel, bytes=layout.beats(rows) * BEAT_BYTES
-    )
+    assert tensor.role == "state" and tensor.itensor is not None
+    beats = MemoryLayout.of(tensor.itensor).beats(tensor.itensor.token_count)
+    return Buffer(name=tensor.place, role="state", channel=tensor.channel, bytes=beats * BEAT_BYTES)
 
 
 def _tile_loop(one: ITensor, largest: ITensor) -> int:

@@ -108,9 +108,10 @@ class Tensor:
     """An array in external memory behind a memory port of a node.
 
     role: "input", "output", "constant" or "state" (what a run leaves for the next one). shape: the logical
-    shape, <= the padded shape of the node's ITensor; of a state [rows, elements of a row]. channel: the
-    memory channel. data: of constants, in the padded shape, one after the other for the walks of a phase.
-    dtype: of a state. Nodes that share a state have tensors of one `buffer` (default: the name).
+    shape, <= the padded shape of its ITensor. channel: the memory channel. data: of constants, in the padded
+    shape, one after the other for the walks of a phase. itensor: in which order it lies in memory, if not in
+    that in which the node streams it; a state has one. Nodes that share a state have tensors of one
+    `buffer` (default: the name).
     """
 
     name: str
@@ -120,7 +121,7 @@ class Tensor:
     channel: int
     data: np.ndarray | None = field(default=None, repr=False)
     port: str = "memory"
-    dtype: str | None = None
+    itensor: ITensor | None = None
     buffer: str | None = None
 
     @property
@@ -181,7 +182,9 @@ class Graph:
         return list(zip(sends, reads, strict=False))
 
     def tensor_itensor(self, tensor: Tensor) -> ITensor:
-        """In which order a tensor lies in memory: as its node streams it in the first phase that uses it."""
+        """In which order a tensor lies in memory: its own, or as its node streams it in the first phase."""
+        if tensor.itensor is not None:
+            return tensor.itensor
         node = self.node(tensor.node)
         for phase in range(self.phases):
             for itensor in (node.inputs(phase) or node.outputs(phase)).values():

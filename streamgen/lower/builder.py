@@ -12,6 +12,8 @@ sends: the passes `insert_forks` and `insert_converters` mend both.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +28,16 @@ __all__ = ["GraphBuilder"]
 
 
 class GraphBuilder:
-    """Collects nodes and edges of a graph of one phase.
+    """Collects nodes, edges and tensors.
 
-    rate: beats a cycle that a memory channel gives; loads and stores promise their cycles by it.
+    rate: beats a cycle that a memory channel gives; loads and stores promise their cycles by it. walks: of
+    each phase. What a node does is said once for all phases, or in a tuple with None where it rests.
     """
 
-    def __init__(self, name: str, *, rate: float = 0.6927) -> None:
+    def __init__(self, name: str, *, rate: float = 0.6927, walks: tuple[int, ...] = (1,)) -> None:
         self._name = name
         self._rate = rate
+        self._walks = walks
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
         self._tensors: list[Tensor] = []
@@ -41,7 +45,7 @@ class GraphBuilder:
     def load(
         self,
         name: str,
-        itensor: ITensor,
+        itensor: ITensor | tuple[ITensor | None, ...],
         *,
         shape: tuple[int, ...],
         channel: int,
@@ -52,20 +56,24 @@ class GraphBuilder:
     ) -> Port:
         """A tensor read from memory in the order of `itensor`: an input, or a constant when it has `data`.
 
-        shape: the logical shape, at most `itensor.shape`. prefetch, burst: FIFO depth and longest burst
-        in beats. largest: the itensor of the largest run, where it is not this one.
+        shape: the logical shape, at most `itensor.shape`. data: of the shape of `itensor`; with one dimension
+        more in front, an array for each walk. prefetch, burst: FIFO depth and longest burst in beats.
+        largest: the itensor of the largest run, where it is not this one.
         """
-        layout = MemoryLayout.of(itensor)
+        streams = self._phases(itensor)
+        one = next(it for it in streams if it is not None)
+        layout = MemoryLayout.of(one)
         params = LoadParams(
             layout=layout,
             prefetch=prefetch,
             burst=burst,
-            max_tokens=(largest or itensor).token_count,
+            max_tokens=(largest or one).token_count,
             rate=self._rate,
         )
-        node = self._add(f"load_{name}", params, {"itensor": itensor, "offset": 0})
+        bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
+        node = self._add(f"load_{name}", params, bounds)
         role = "input" if data is None else "constant"
-        self._tensor(name, role, node, shape, itensor, channel, data)
+        self.tensor(name, role, Port(node, "memory"), shape=shape, channel=channel, itensor=one, data=data)
         return Port(node, "o")
 
     def store(
@@ -79,60 +87,97 @@ class GraphBuilder:
         largest: ITensor | None = None,
     ) -> None:
         """Write a stream to memory as an output tensor, in the order of `itensor` (default: as it comes)."""
-        itensor = itensor or self.itensor(source)
-        layout = MemoryLayout.of(itensor)
-        params = StoreParams(layout=layout, max_tokens=(largest or itensor).token_count, rate=self._rate)
-        node = self._add(f"store_{name}", params, {"itensor": itensor, "offset": 0})
-        self._edges.append(Edge(source, Port(node, "i")))
-        self._tensor(name, "output", node, shape, itensor, channel, None)
+        streams = self._phases(itensor) if itensor else self.itensors(source)
+        one = next(it for it in streams if it is not None)
+        layout = MemoryLayout.of(one)
+        params = StoreParams(layout=layout, max_tokens=(largest or one).token_count, rate=self._rate)
+        bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
+        node = self._add(f"store_{name}", params, bounds)
+        self.connect(source, Port(node, "i"))
+        self.tensor(name, "output", Port(node, "memory"), shape=shape, channel=channel, itensor=one)
 
-    def kernel(self, name: str, params: KernelParams, bounds: Bounds, **inputs: Port) -> Mapping[str, Port]:
-        """Add a kernel; inputs by port name. Returns its output ports by name."""
+    def kernel(
+        self,
+        name: str,
+        params: KernelParams,
+        bounds: Bounds | tuple[Bounds | None, ...],
+        **inputs: Port | None,
+    ) -> Mapping[str, Port]:
+        """Add a kernel; inputs by port name, None for those that `connect` joins later. Returns its output
+        ports by name."""
         if missing := missing_methods(params):
             raise GraphError(f"kernel {name!r}: {type(params).__name__} has no {', '.join(missing)}")
-        wanted = params.inputs(bounds)
-        if set(wanted) != set(inputs):
-            raise GraphError(f"kernel {name!r} has inputs {sorted(wanted)}, got {sorted(inputs)}")
-        node = self._add(name, params, bounds)
-        self._edges += [Edge(source, Port(node, port)) for port, source in inputs.items()]
-        return {port: Port(node, port) for port in params.outputs(bounds)}
+        node = Node(name, params, self._phases(bounds))
+        if {*node.input_ports} != {*inputs}:
+            raise GraphError(f"kernel {name!r} has inputs {sorted(node.input_ports)}, got {sorted(inputs)}")
+        self._add(name, params, node.bounds)
+        for port, source in inputs.items():
+            if source is not None:
+                self.connect(source, Port(name, port))
+        return {port: Port(name, port) for port in node.output_ports}
+
+    def grow(self, node: str, **steps: int) -> None:
+        """Let bounds of a node grow by so much from each walk of a phase to the next."""
+        self._nodes = [replace(n, steps={**n.steps, **steps}) if n.name == node else n for n in self._nodes]
+
+    def connect(self, source: Port, target: Port, back: int = 0) -> None:
+        """Join two ports. back: the depth of an edge that closes a cycle."""
+        self._edges.append(Edge(source, target, back or None, back > 0))
+
+    def tensor(
+        self,
+        name: str,
+        role: str,
+        port: Port,
+        *,
+        shape: tuple[int, ...],
+        channel: int,
+        itensor: ITensor,
+        data: np.ndarray | None = None,
+        own: bool = False,
+        buffer: str | None = None,
+    ) -> None:
+        """An array behind a memory port. own: it lies in memory in the order of `itensor`, whatever the node
+        streams. buffer: of a state that several nodes share."""
+        padded = itensor.shape
+        if len(shape) != len(padded) or any(s > p or s < 1 for s, p in zip(shape, padded, strict=True)):
+            raise GraphError(f"tensor {name!r} has shape {shape}; its stream covers {padded}")
+        if data is not None and data.shape[-len(padded) :] != padded:
+            raise GraphError(f"constant {name!r} has data of shape {data.shape}; its stream covers {padded}")
+        order = itensor if own else None
+        tensor = Tensor(name, role, port.node, shape, channel, data, port.name, order, buffer)
+        self._tensors.append(tensor)
 
     def itensor(self, port: Port) -> ITensor:
-        """In which order an output port sends its tiles."""
+        """In which order an output port sends its tiles, in the first phase in which it does."""
+        return next(it for it in self.itensors(port) if it is not None)
+
+    def itensors(self, port: Port) -> tuple[ITensor | None, ...]:
+        """In which order an output port sends its tiles, phase by phase."""
         for node in self._nodes:
             if node.name == port.node:
-                if port.name not in (outputs := node.outputs(0)):
-                    raise GraphError(
-                        f"node {port.node!r} has no output {port.name!r}, only {', '.join(outputs)}"
-                    )
-                return outputs[port.name]
+                if port.name not in node.output_ports:
+                    known = ", ".join(node.output_ports)
+                    raise GraphError(f"node {port.node!r} has no output {port.name!r}, only {known}")
+                return tuple(node.outputs(phase).get(port.name) for phase in range(len(self._walks)))
         raise GraphError(f"graph {self._name!r} has no node {port.node!r}")
 
     def build(self) -> Graph:
         """The graph; the passes that insert forks and converters verify it."""
-        return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors))
+        walks = self._walks if max(self._walks) > 1 else ()
+        return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors), walks)
 
-    def _add(self, name: str, params: KernelParams, bounds: Bounds) -> str:
+    def _phases(self, what: Any) -> tuple[Any, ...]:
+        phases = len(self._walks)
+        found = what if isinstance(what, tuple) else (what,) * phases
+        if len(found) != phases or all(one is None for one in found):
+            raise GraphError(f"something for each of {phases} phases is needed, not all None; got {found}")
+        return found
+
+    def _add(self, name: str, params: KernelParams, bounds: tuple[Bounds | None, ...]) -> str:
         if not (name.isidentifier() and name.isascii()):
             raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
         if any(node.name == name for node in self._nodes):
             raise GraphError(f"graph {self._name!r} has a node {name!r} already")
-        self._nodes.append(Node(name, params, (bounds,)))
+        self._nodes.append(Node(name, params, bounds))
         return name
-
-    def _tensor(
-        self,
-        name: str,
-        role: str,
-        node: str,
-        shape: tuple[int, ...],
-        itensor: ITensor,
-        channel: int,
-        data: np.ndarray | None,
-    ) -> None:
-        padded = itensor.shape
-        if len(shape) != len(padded) or any(s > p or s < 1 for s, p in zip(shape, padded, strict=True)):
-            raise GraphError(f"tensor {name!r} has shape {shape}; its stream covers {padded}")
-        if data is not None and data.shape != padded:
-            raise GraphError(f"constant {name!r} has data of shape {data.shape}; its stream covers {padded}")
-        self._tensors.append(Tensor(name, role, node, shape, channel, data))

@@ -1,0 +1,153 @@
+"""Rows into the KV cache in memory, and the word that they are there.
+
+    cache[layer, head, position + t] = row (t, head) of i        t < rows
+
+Rows lie as `streamgen.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`). Tiles in:
+`i` (1, width), position by position, head by head. Out: `o_appended`, a token when all rows of a descriptor
+are in memory, for the `KvLoad` that reads them. Inside are a `KvAppend`, which finds the places, and a
+`Store` for each channel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from operator import add
+from typing import Any, Literal
+
+import numpy as np
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve
+from streamgen.itensor import ITensor
+from streamgen.kernels.kv_cache import KvAppendParams
+from streamgen.kv_layout import KvLayout
+from streamgen.memory.joints import join, paced
+from streamgen.platform.axi import WritePort
+from streamgen.platform.dma import StoreParams
+from streamgen.stream import descriptor_signature
+
+__all__ = ["KvStore", "KvStoreParams"]
+
+_DONE = 12  # cycles from the last row to the token, beside those of the store
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvStoreParams:
+    """layout: the cache. rate, latency: of the memory, as of a Store.
+
+    Bounds: layer, position (of the first row), rows (positions to append).
+    """
+
+    layout: KvLayout
+    rate: float = 0.6927
+    latency: int = 100
+
+    @property
+    def append(self) -> KvAppendParams:
+        """What finds the places."""
+        return KvAppendParams(layout=self.layout)
+
+    @property
+    def store(self) -> StoreParams:
+        """The store of a channel."""
+        return StoreParams(
+            layout=self.layout.memory, max_tokens=1, depth=8, burst=4, rate=self.rate, latency=self.latency
+        )
+
+    @property
+    def memory_ports(self) -> Mapping[str, Literal["write"]]:
+        return {f"memory_{c}": "write" for c in range(self.layout.channels)}
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self.append.inputs(bounds)["i"]}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o_appended": self.append.outputs(bounds)["o_appended"]}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return self.append.descriptor_fields()
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return self.append.describe(bounds)
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """`memory_<c>`: the rows of the cache in a channel, [rows, padded width]."""
+        layout = self.layout
+        memory = {name: inputs[name].copy() for name in self.memory_ports}
+        rows = inputs["i"].reshape(bounds["rows"], layout.heads, layout.width)
+        for t, heads in enumerate(rows):
+            for head, row in enumerate(heads):
+                channel, beat = layout.place(bounds["layer"], head, bounds["position"] + t)
+                place = memory[f"memory_{channel}"][beat // layout.row_beats]
+                place[:] = 0
+                place[: layout.width] = row
+        return {"o_appended": np.ones(1, np.uint8), **memory}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        """Cycles until the rows are in memory."""
+        parts = [self.append.cost(bounds).resources]
+        parts += [self.store._resources] * self.layout.channels
+        appended = int(self.curves(bounds)["o_appended"].cycles()[-1])
+        ii = max(1.0, float(self._pace))
+        return Cost(resources=reduce(add, parts), ii=ii, latency=appended, cycles=appended + 1)
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        total = self.describe(bounds)["rows"]
+        rows = paced(1, total, self._pace)
+        written = int(self.layout.row_beats / self.rate) + self.store.client.queue.latency
+        return {
+            "i": rows,
+            "o_appended": Curve.nest(int(rows.cycles()[-1]) + written + self.latency + _DONE),
+        }
+
+    def build(self) -> "KvStore":
+        return KvStore(self)
+
+    @property
+    def _pace(self) -> Fraction:
+        """Cycles of a row while the rows of a position go to one channel."""
+        turns = min(self.layout.channels, 2)  # the store of one channel drains while another one fills
+        return Fraction(self.layout.row_beats, turns) / Fraction(self.rate).limit_denominator(64)
+
+
+class KvStore(wiring.Component):
+    """The hardware of a KvStoreParams; `base_<c>`: the byte address of the cache's buffer in a channel."""
+
+    def __init__(self, params: KvStoreParams) -> None:
+        self.params = params
+        channels = range(params.layout.channels)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(stream.Signature(params.append.row_bits)),
+                "o_appended": Out(stream.Signature(1)),
+                **{f"memory_{c}": Out(WritePort) for c in channels},
+                **{f"base_{c}": In(64) for c in channels},
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.append = append = self.params.append.build()
+        join(m, self.i_descriptor, append.i_descriptor)
+        join(m, self.i, append.i)
+        join(m, append.o_appended, self.o_appended)
+        m.d.comb += self.done.eq(self.o_appended.valid & self.o_appended.ready)
+        for c in range(self.params.layout.channels):
+            m.submodules[f"store_{c}"] = store = self.params.store.build()
+            wiring.connect(m, wiring.flipped(getattr(self, f"memory_{c}")), store.memory)
+            join(m, getattr(append, f"o_{c}"), store.i)
+            join(m, getattr(append, f"o_descriptor_{c}"), store.i_descriptor)
+            finished = getattr(append, f"i_done_{c}")
+            m.d.comb += [
+                store.base.eq(getattr(self, f"base_{c}")),
+                finished.valid.eq(store.done),
+                finished.payload.eq(1),
+            ]
+        return m

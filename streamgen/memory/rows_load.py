@@ -1,0 +1,165 @@
+"""Rows of a table in memory by their numbers: embeddings, rotary tables.
+
+    o = table[id]        one row for each id of i, in their order; the row behind the last for unknown ids
+
+Tiles in: `i` (1) u32. Out: `o` (1, lanes), row by row. The table, a constant [vocabulary + 1, row], lies in
+memory row by row, each in whole beats. Inside are an `Embedding`, which finds the rows, and a `Load`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve
+from streamgen.itensor import ITensor
+from streamgen.kernels.embedding import EmbeddingParams
+from streamgen.memory.joints import join
+from streamgen.packing import MemoryLayout
+from streamgen.platform.axi import ReadPort
+from streamgen.platform.dma import LoadParams
+from streamgen.stream import descriptor_signature
+
+__all__ = ["RowsLoad", "RowsLoadParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsLoadParams:
+    """row: elements of a row of the table. lanes: of a token, which divide it. vocabulary: rows, without the
+    unknown one. max_ids: of one execution. prefetch, burst, rate, latency: as of a Load.
+
+    Bounds: ids (their number), offset (of the table, in beats).
+    """
+
+    row: int
+    lanes: int
+    vocabulary: int
+    max_ids: int
+    dtype: str = "f24"
+    prefetch: int = 64
+    burst: int = 16
+    rate: float = 0.6927
+    latency: int = 100
+    memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
+
+    def __post_init__(self) -> None:
+        if self.lanes < 1 or self.row % self.lanes:
+            raise ValueError(f"lanes of a RowsLoad must divide its row of {self.row}, {self.lanes} do not")
+        if self.row_beats * self.layout.tokens_per_beat != self.tokens * self.layout.beats_per_token:
+            raise ValueError(f"a row of {self.row} {self.dtype} does not fill whole beats")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a row."""
+        return self.row // self.lanes
+
+    @property
+    def layout(self) -> MemoryLayout:
+        """How tokens lie in memory."""
+        return MemoryLayout(self.dtype, (1, self.lanes))
+
+    @property
+    def row_beats(self) -> int:
+        return self.layout.beats(self.tokens)
+
+    @property
+    def table(self) -> ITensor:
+        """The table in memory."""
+        return self._rows(self.vocabulary + 1)
+
+    @property
+    def places(self) -> EmbeddingParams:
+        """What finds the rows."""
+        return EmbeddingParams(
+            row_beats=self.row_beats,
+            row_tokens=self.tokens,
+            load_tokens=self.tokens,
+            max_rows=self.vocabulary,
+            max_ids=self.max_ids,
+        )
+
+    @property
+    def load(self) -> LoadParams:
+        return LoadParams(
+            layout=self.layout,
+            max_tokens=self.tokens,
+            prefetch=self.prefetch,
+            burst=self.burst,
+            rate=self.rate,
+            latency=self.latency,
+        )
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return self.places.inputs(bounds)
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": self._rows(bounds["ids"])}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return self.places.descriptor_fields()
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return self.places.describe({**bounds, "vocabulary": self.vocabulary})
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """`memory`: the table [vocabulary + 1, row]."""
+        return {"o": inputs["memory"][np.minimum(inputs["i"], self.vocabulary)]}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        resources = self.places.cost({**bounds, "vocabulary": 1}).resources + self.load._resources
+        last = int(self.curves(bounds)["o"].cycles()[-1])
+        return Cost(resources=resources, ii=self.load._ii, latency=self._first, cycles=last + 1)
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        """Rows one after the other as memory gives them; ids wait for room in the line of descriptors."""
+        ids = bounds["ids"]
+        row = self.load.layout.beats(self.tokens)
+        pace = max(self.tokens, int(np.ceil(row / self.rate)))
+        return {
+            "i": Curve.nest(1, (ids, pace)),
+            "o": Curve.nest(self._first, (ids, pace), (self.tokens, max(1, pace // self.tokens))),
+        }
+
+    def build(self) -> "RowsLoad":
+        return RowsLoad(self)
+
+    @property
+    def _first(self) -> int:
+        return 1 + self.places.latency + self.load._first
+
+    def _rows(self, count: int) -> ITensor:
+        return ITensor((1, self.lanes), self.dtype, (count, self.tokens), (1, self.lanes), ((0,), (1,)))
+
+
+class RowsLoad(wiring.Component):
+    """The hardware of a RowsLoadParams; `base`: the byte address of the buffer that holds the table."""
+
+    def __init__(self, params: RowsLoadParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(stream.Signature(32)),
+                "o": Out(params.load.token_signature),
+                "memory": Out(ReadPort),
+                "base": In(64),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.places = places = self.params.places.build()
+        m.submodules.load = load = self.params.load.build()
+        join(m, self.i_descriptor, places.i_descriptor)
+        join(m, self.i, places.i)
+        join(m, places.o, load.i_descriptor)
+        join(m, load.o, self.o)
+        wiring.connect(m, wiring.flipped(self.memory), load.memory)
+        m.d.comb += load.base.eq(self.base)
+        return m
