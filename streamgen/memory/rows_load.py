@@ -2,12 +2,14 @@
 
     o = table[id]        one row for each id of i, in their order; the row behind the last for unknown ids
 
-Tiles in: `i` (1) u32. Out: `o` (1, lanes), row by row. The table, a constant [vocabulary + 1, row], lies in
-memory row by row, each in whole beats. Inside are an `Embedding`, which finds the rows, and a `Load`.
+Tiles in: `i` (1) u32. Out: `o` (1, *tile), row by row, the tiles of a row in row-major order. The table, a
+constant [vocabulary + 1, *shape], lies in memory in that order, each row in whole beats. Inside are an
+`Embedding`, which finds the rows, and a `Load`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,14 +33,14 @@ __all__ = ["RowsLoad", "RowsLoadParams"]
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLoadParams:
-    """row: elements of a row of the table. lanes: of a token, which divide it. vocabulary: rows, without the
-    unknown one. max_ids: of one execution. prefetch, burst, rate, latency: as of a Load.
+    """shape: of a row of the table. tile: of a token, which divides it. vocabulary: rows, without the unknown
+    one. max_ids: of one execution. prefetch, burst, rate, latency: as of a Load.
 
     Bounds: ids (their number), offset (of the table, in beats).
     """
 
-    row: int
-    lanes: int
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
     vocabulary: int
     max_ids: int
     dtype: str = "f24"
@@ -49,20 +51,21 @@ class RowsLoadParams:
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
 
     def __post_init__(self) -> None:
-        if self.lanes < 1 or self.row % self.lanes:
-            raise ValueError(f"lanes of a RowsLoad must divide its row of {self.row}, {self.lanes} do not")
-        if self.row_beats * self.layout.tokens_per_beat != self.tokens * self.layout.beats_per_token:
-            raise ValueError(f"a row of {self.row} {self.dtype} does not fill whole beats")
+        shapes = zip(self.shape, self.tile, strict=False)
+        if len(self.shape) != len(self.tile) or any(tile < 1 or row % tile for row, tile in shapes):
+            raise ValueError(f"tiles {self.tile} do not divide the rows {self.shape} of a RowsLoad")
+        if self.tokens % self.layout.tokens_per_beat:
+            raise ValueError(f"a row {self.shape} of {self.dtype} does not fill whole beats")
 
     @property
     def tokens(self) -> int:
         """Tokens of a row."""
-        return self.row // self.lanes
+        return prod(self.shape) // prod(self.tile)
 
     @property
     def layout(self) -> MemoryLayout:
         """How tokens lie in memory."""
-        return MemoryLayout(self.dtype, (1, self.lanes))
+        return MemoryLayout(self.dtype, (1, *self.tile))
 
     @property
     def row_beats(self) -> int:
@@ -134,7 +137,9 @@ class RowsLoadParams:
         return 1 + self.places.latency + self.load._first
 
     def _rows(self, count: int) -> ITensor:
-        return ITensor((1, self.lanes), self.dtype, (count, self.tokens), (1, self.lanes), ((0,), (1,)))
+        trips = (count, *(row // tile for row, tile in zip(self.shape, self.tile, strict=True)))
+        loops = tuple((k,) for k in range(len(trips)))
+        return ITensor((1, *self.tile), self.dtype, trips, (1, *self.tile), loops)
 
 
 class RowsLoad(wiring.Component):
