@@ -28,6 +28,7 @@ from streamgen.arith import (
     ReluParams,
     SaturatingParams,
     ScaleAccumulatorParams,
+    ScaledIntegerParams,
     SigmoidParams,
     SquareRootParams,
 )
@@ -62,9 +63,12 @@ from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.rope import RopeParams
+from streamgen.kernels.route import RouteParams as RouteNodeParams
 from streamgen.kernels.row_codes import RowCodeParams
+from streamgen.kernels.select import SelectParams as SelectNodeParams
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
+from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
 from streamgen.kv_layout import KvLayout
 from streamgen.packing import MemoryLayout
@@ -101,6 +105,8 @@ def sweep() -> dict[str, list[Case]]:
         "elementwise": _elementwise(),
         "fork": [(params, {"itensor": _bits(params.token_bits)}) for params in _forks()],
         "concat": _concats(),
+        "select and route": _switches(),
+        "take rows": _row_takers(),
         "group codes": _plain(
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
@@ -178,6 +184,10 @@ def _units() -> list[Any]:
         *(GeluParams(form=F24, tanh=tanh) for tanh in (False, True)),
         *(IntToFloatParams(width=width, form=form) for width, form in product((16, 48, 64), forms[:3])),
         *(ScaleAccumulatorParams(width=width, form=F24, exponent_bits=16) for width in (24, 48, 64)),
+        *(
+            ScaledIntegerParams(width=width, form=F24, exponent_bits=bits)
+            for width, bits in ((12, 8), (37, 17), (54, 16), (64, 16))
+        ),
         *(ScaleAccumulatorParams(width=48, form=form, exponent_bits=10) for form in forms[1:3]),
         *(SigmoidParams(form=form, times_x=x) for form, x in product(forms, (False, True))),
     ]
@@ -284,6 +294,26 @@ def _concats() -> list[Case]:
         params = ConcatParams(ways=ways, dtype=dtype, element_shape=shape, max_tokens=tokens)
         cases.append((params, {"itensor": ITensor(shape, dtype, (4,), (1,), ((0,), ()))}))
     return cases
+
+
+def _switches() -> list[Case]:
+    shapes = ((24, 2, 100), (96, 2, 60000), (280, 3, 1 << 20), (280, 5, 1000), (512, 8, 1000))
+    return [
+        (kind(token_bits=bits, ways=ways, max_tokens=tokens), {"itensor": _bits(bits), "way": 1})
+        for kind in (SelectNodeParams, RouteNodeParams)
+        for bits, ways, tokens in shapes
+    ]
+
+
+def _row_takers() -> list[Case]:
+    shapes = (("f24", 1, 100), ("f24", 4, 60000), ("mxi8s", 32, 1 << 20))
+    return [
+        (
+            TakeRowsParams(dtype=dtype, lanes=lanes, max_tokens=tokens),
+            {"rows": 1, "features": lanes, "first": 0, "count": 1},
+        )
+        for dtype, lanes, tokens in shapes
+    ]
 
 
 def _quantisers() -> list[Case]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 
 from sim.bench import Result, Stalls, run, stream_ports
 from sim.stream_simulator import StreamSimulator
@@ -135,11 +135,15 @@ def _run(
     simulate: Callable[..., Result]
     if simulator is None:
         component = params.build()
-        simulate, names = partial(run, component), stream_ports(component, In)
+        simulate = partial(run, component)
+        inputs_of, outputs_of = stream_ports(component, In), stream_ports(component, Out)
     else:
-        simulate, names = simulator.run, simulator.inputs
-    for name in names:
-        streams.setdefault(name, [])  # a port that none of the cases uses stays idle
+        simulate, inputs_of, outputs_of = simulator.run, simulator.inputs, simulator.outputs
+    # A port that none of the cases uses stays idle.
+    for name in inputs_of:
+        streams.setdefault(name, [])
+    for name in outputs_of:
+        counts.setdefault(name, 0)
     return simulate(streams, counts, stalls=stalls, watchdog=2000 + longest, reset_at=reset_at), expected
 
 

@@ -21,6 +21,7 @@ from streamgen.arith.reciprocal import Reciprocal, ReciprocalParams
 from streamgen.arith.relu import Relu, ReluParams
 from streamgen.arith.saturating import Gelu, GeluParams, Saturating, SaturatingParams
 from streamgen.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
+from streamgen.arith.scaled_integer import ScaledInteger, ScaledIntegerParams
 from streamgen.arith.sigmoid import Sigmoid, SigmoidParams
 from streamgen.arith.square_root import SquareRoot, SquareRootParams
 
@@ -65,6 +66,8 @@ __all__ = [
     "SaturatingParams",
     "ScaleAccumulator",
     "ScaleAccumulatorParams",
+    "ScaledInteger",
+    "ScaledIntegerParams",
     "Sigmoid",
     "SigmoidParams",
     "SoftCap",

@@ -22,8 +22,11 @@ from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.route import RouteParams
 from streamgen.kernels.row_codes import join_scale
+from streamgen.kernels.select import SelectParams
 from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
 from streamgen.kv_layout import KvLayout
 
@@ -75,6 +78,27 @@ def concat() -> Kernel:
         for k, order in enumerate(orders)
     ]
     return params, cases, [{"itensor": rows(32, 1)}, {"itensor": rows(2, 2)}]
+
+
+def switch(kind: type[SelectParams] | type[RouteParams]) -> Kernel:
+    params = kind(token_bits=64, ways=3, max_tokens=30)
+    rng = np.random.default_rng(3)
+    cases = []
+    for way, tokens in ((2, 14), (0, 2), (1, 30), (2, 4)):
+        bounds = {"itensor": rows(tokens, 8, "i8"), "way": way}
+        port = next(iter(params.inputs(bounds)))
+        cases.append((bounds, {port: rng.integers(-128, 128, bounds["itensor"].shape).astype(np.int8)}))
+    return params, cases, [{"itensor": rows(32, 8, "i8"), "way": 0}, {"itensor": rows(2, 8, "i8"), "way": 3}]
+
+
+def take_rows() -> Kernel:
+    params = TakeRowsParams(dtype="f24", lanes=4, max_tokens=40)
+    several = [
+        {"rows": t, "features": features, "first": first, "count": count}
+        for t, features, first, count in ((5, 32, 4, 1), (1, 4, 0, 1), (7, 8, 2, 3), (3, 12, 0, 3))
+    ]
+    cases = [(bounds, {"i": values((bounds["rows"], bounds["features"]), 1)}) for bounds in several]
+    return params, cases, [several[0] | {"rows": 6}, several[0] | {"first": 5}, several[0] | {"count": 2}]
 
 
 def quantise(lanes: int, sums: bool) -> Kernel:
@@ -201,6 +225,9 @@ KERNELS = {
     "fork-3": fork(3),
     "fork-9": fork(9),
     "concat": concat(),
+    "select": switch(SelectParams),
+    "route": switch(RouteParams),
+    "take-rows": take_rows(),
     "quantise": quantise(4, True),
     "quantise-32-lanes": quantise(32, False),
     "quantise-rows": quantise_rows(),

@@ -1,0 +1,102 @@
+"""Select and route as nodes: the stream of each phase comes from, or goes to, the port it names."""
+
+import re
+
+import numpy as np
+import pytest
+
+from sim.bench import Stalls, run
+from sim.kernel import check_golden, check_promises
+from streamgen.itensor import ITensor
+from streamgen.kernels.route import RouteParams
+from streamgen.kernels.select import SelectParams
+
+PARAMS = {"select": SelectParams, "route": RouteParams}
+
+
+def rows(trips: tuple[int, int]) -> ITensor:
+    return ITensor((1, 4), "i8", trips, (1, 4), ((0,), (1,)))
+
+
+def case(kind: str, way: int, trips: tuple[int, int], rng: np.random.Generator):
+    itensor = rows(trips)
+    data = rng.integers(-128, 128, itensor.shape).astype(np.int8)
+    return {"itensor": itensor, "way": way}, {f"i_{way}" if kind == "select" else "i": data}
+
+
+@pytest.mark.parametrize("ways", [2, 3, 9])
+@pytest.mark.parametrize("kind", PARAMS)
+def test_matches_golden(kind, ways, stalls):
+    """Random ways and lengths back to back, the longest and the shortest among them."""
+    rng = np.random.default_rng(ways)
+    params = PARAMS[kind](token_bits=32, ways=ways, max_tokens=64)
+    lengths = [(8, 8), (1, 1), (1, 1), *((int(n), 3) for n in rng.integers(1, 9, 9))]
+    cases = [case(kind, int(rng.integers(ways)), trips, rng) for trips in lengths]
+    assert len({bounds["way"] for bounds, _ in cases}) > 1
+    check_golden(params, cases, stalls)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_reset_in_mid_run(kind):
+    rng = np.random.default_rng(1)
+    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=64)
+    cases = [case(kind, way, (5, 2), rng) for way in (2, 0, 1)]
+    for cycle in (4, 13, 25):
+        check_golden(params, cases, Stalls(seed=cycle, sources=0.2, sinks=0.2), reset_at=cycle)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("way", [0, 2])
+def test_promises(kind, way):
+    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=64)
+    for trips in ((1, 1), (8, 8), (2, 3)):
+        check_promises(params, *case(kind, way, trips, np.random.default_rng(2)))
+
+
+def test_a_select_takes_nothing_from_the_others():
+    params = SelectParams(token_bits=8, ways=2, max_tokens=7)
+    streams = {"i_descriptor": [1 | 2 << 1, 0 | 3 << 1], "i_0": [1, 2, 3], "i_1": [8, 9]}
+    result = run(params.build(), streams, {"o": 5})
+    assert result.tokens["o"] == [8, 9, 1, 2, 3]
+    assert result.cycles["i_0"][0] > result.cycles["i_1"][-1]
+
+
+def test_a_route_sends_nothing_to_the_others():
+    """Tokens behind one that is not taken wait, whatever their destination."""
+    params = RouteParams(token_bits=8, ways=2, max_tokens=7)
+    streams = {"i_descriptor": [1 | 2 << 1, 0 | 3 << 1], "i": [8, 9, 1, 2, 3]}
+    result = run(params.build(), streams, {"o_0": 3, "o_1": 2}, hold={"o_1": 40})
+    assert result.tokens == {"o_0": [1, 2, 3], "o_1": [8, 9]}
+    assert result.cycles["o_0"][0] > 40
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize(("name", "least"), [("token_bits", 1), ("ways", 2), ("max_tokens", 1)])
+def test_bad_params(kind, name, least):
+    fields = {"token_bits": 8, "ways": 2, "max_tokens": 3, name: least - 1}
+    with pytest.raises(ValueError, match=f"^{name} of a {kind} must be at least {least}, not {least - 1}$"):
+        PARAMS[kind](**fields)
+
+
+NARROW = ITensor((1, 2), "i8", (1,), (2,), ((), (0,)))
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"itensor": rows((9, 8))},
+            f"a {{kind}} of at most 64 tokens cannot run 72: {rows((9, 8))}",
+        ),
+        ({"itensor": NARROW}, f"tokens of the {{kind}} have 32 bits, those of {NARROW} 16"),
+        ({"way": 2}, "way is 2; a {kind} of 2 {ports} takes 0 to 1"),
+        ({"way": -1}, "way is -1; a {kind} of 2 {ports} takes 0 to 1"),
+    ],
+)
+def test_bad_bounds(kind, change, message):
+    params = PARAMS[kind](token_bits=32, ways=2, max_tokens=64)
+    ports = "inputs" if kind == "select" else "outputs"
+    expected = re.escape(message.format(kind=kind, ports=ports))
+    with pytest.raises(ValueError, match=f"^{expected}$"):
+        params.describe({"itensor": rows((1, 1)), "way": 0} | change)

@@ -1,0 +1,99 @@
+"""streamgen.kernels.take_rows: the rows asked for, and no others, without waiting for the others."""
+
+import numpy as np
+import pytest
+
+from sim.bench import Stalls, run
+from sim.kernel import Case, check_golden, check_promises, encode_port
+from streamgen.kernels.take_rows import TakeRowsParams
+
+
+def _case(rng: np.random.Generator, rows: int, features: int, first: int, count: int) -> Case:
+    data = rng.integers(-128, 128, (rows, features)).astype(np.int8)
+    return {"rows": rows, "features": features, "first": first, "count": count}, {"i": data}
+
+
+def _params(lanes: int) -> TakeRowsParams:
+    return TakeRowsParams(dtype="i8", lanes=lanes, max_tokens=63)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_matches_golden(lanes: int, stalls: Stalls | None) -> None:
+    """Random descriptors back to back; all rows, the first, the last, the longest run of tokens."""
+    rng = np.random.default_rng(lanes)
+    shapes = [(21, 3, 20, 1), (21, 3, 0, 1), (21, 3, 0, 21), (1, 1, 0, 1), (63, 1, 62, 1)]
+    for _ in range(6):
+        rows = int(rng.integers(1, 16))
+        first = int(rng.integers(rows))
+        shapes.append((rows, int(rng.integers(1, 5)), first, int(rng.integers(1, rows - first + 1))))
+    cases = [_case(rng, rows, tokens * lanes, first, count) for rows, tokens, first, count in shapes]
+    check_golden(_params(lanes), cases, stalls)
+
+
+def test_every_choice_of_rows() -> None:
+    rng = np.random.default_rng(3)
+    cases = [_case(rng, 5, 2, first, count) for first in range(5) for count in range(1, 6 - first)]
+    check_golden(_params(1), cases)
+
+
+def test_reset_in_mid_run() -> None:
+    rng = np.random.default_rng(4)
+    cases = [_case(rng, 6, 2, 3, 2), _case(rng, 4, 3, 0, 1), _case(rng, 3, 1, 2, 1)]
+    for cycle in (3, 10, 18):
+        check_golden(_params(1), cases, Stalls(seed=cycle, sources=0.2, sinks=0.2), reset_at=cycle)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 0, 1), (9, 4, 8, 1), (9, 8, 2, 3), (5, 12, 0, 5)])
+def test_promises(shape: tuple[int, int, int, int]) -> None:
+    check_promises(_params(4), *_case(np.random.default_rng(5), *shape))
+
+
+def test_what_is_dropped_does_not_wait() -> None:
+    """Rows behind the one that passes are taken while it is not."""
+    params = _params(1)
+    bounds, inputs = _case(np.random.default_rng(6), 30, 1, 3, 1)
+    golden = params.golden(bounds, inputs)["o"]
+    streams = {
+        "i_descriptor": [30 | 3 << 6 | 1 << 12],
+        "i": encode_port(params.inputs(bounds)["i"], inputs["i"]),
+    }
+    result = run(params.build(), streams, {"o": 1}, hold={"o": 100})
+    assert result.tokens["o"] == encode_port(params.outputs(bounds)["o"], golden)
+    assert result.cycles["i"][-1] < 40 < 100 <= result.cycles["o"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lanes": 0}, "TakeRows.lanes is 0; at least 1 is needed"),
+        ({"max_tokens": 0}, "TakeRows.max_tokens is 0; 1 to 2^32 - 1 are allowed"),
+        ({"max_tokens": 1 << 32}, "TakeRows.max_tokens is 4294967296; 1 to 2^32 - 1 are allowed"),
+        (
+            {"dtype": "mxi8s"},
+            "the last extent of a mxi8s tile must be a multiple of 32; shape (1, 4)",
+        ),
+    ],
+)
+def test_bad_params(change: dict, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        TakeRowsParams(**{"dtype": "f24", "lanes": 4, "max_tokens": 64} | change)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": 6}, "TakeRows: features is 6; it must be a multiple of lanes, 4"),
+        ({"features": 0}, "TakeRows: features is 0; it must be a multiple of lanes, 4"),
+        ({"rows": 0}, "TakeRows: rows is 0; it must be 1 to 63 tokens of 4"),
+        ({"rows": 32}, "TakeRows: rows is 32; it must be 1 to 63 tokens of 4"),
+        ({"first": 4}, "TakeRows: first is 4; it must be 0 to 3"),
+        ({"first": -1}, "TakeRows: first is -1; it must be 0 to 3"),
+        ({"count": 0}, "TakeRows: count is 0; it must be 1 to 3"),
+        ({"count": 4}, "TakeRows: count is 4; it must be 1 to 3"),
+    ],
+)
+def test_bad_bounds(change: dict, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        _params(4).describe({"rows": 4, "features": 8, "first": 1, "count": 1} | change)
+    assert str(caught.value) == message
