@@ -79,7 +79,7 @@ class _Memory:
         for tensor in self._tensors[node.name]:
             if tensor.role == "state":
                 found[tensor.port] = self._state[tensor.place]
-            elif tensor.role != "output":
+            elif tensor.role != "output" and tensor.phase in (None, phase):
                 itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
                 data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
                 assert data is not None

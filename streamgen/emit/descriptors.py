@@ -1,9 +1,10 @@
 """Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in what a run varies.
 
 Every field of every node is evaluated for every phase and every number of token tiles (all of them up
-to 64, beyond that the ends, the powers of two and their neighbours), for first, second and last walks of a
-phase, and for positions at both ends of the context. A field with one value everywhere becomes a constant of
-the hardware. Any other must be base + layer * walk + position * first position + tiles * tiles in each phase.
+to 64, beyond that the ends, the powers of two and their neighbours), for the first, second and last walks
+of a section, and for positions at both ends of the context. A field with one value everywhere becomes a
+constant of the hardware. Any other must be base + layer * walk + position * first position + tiles * tiles
+in each phase.
 """
 
 from dataclasses import dataclass
@@ -52,18 +53,24 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
     sections: list[Section] = []
-    for phase, walks in enumerate(graph.walks or (1,) * graph.phases):
+    for phases, walks in graph.walked():
         descriptors = []
-        for node in order:
-            if node.bounds[phase] is None:
-                continue
-            words = tuple(
-                _fit({run: v[node.name, phase][field] for run, v in values.items()}, walks, node.name, field)
-                for field in varying[node.name]
-            )
-            descriptors.append(Descriptor(target=targets[node.name], words=words, store=node.name in stores))
-        if walks == 1 and sections and sections[-1].repeats == 1:
-            descriptors = [*sections.pop().descriptors, *descriptors]
+        for phase in phases:
+            for node in order:
+                if node.bounds[phase] is None:
+                    continue
+                words = tuple(
+                    _fit(
+                        {run: v[node.name, phase][field] for run, v in values.items()},
+                        walks,
+                        node.name,
+                        field,
+                    )
+                    for field in varying[node.name]
+                )
+                descriptors.append(
+                    Descriptor(target=targets[node.name], words=words, store=node.name in stores)
+                )
         sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
     return Encoding(constants, varying, targets, PhaseTable(sections=tuple(sections)))
 
@@ -77,7 +84,7 @@ def _order(graph: Graph, first: set[str]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Run:
-    """What descriptors are evaluated for. end: 0 the first walk of each phase, 1 the second, 2 the last."""
+    """What descriptors are evaluated for. end: 0 the first walk of each section, 1 the second, 2 the last."""
 
     tiles: int
     position: int = 0
@@ -90,7 +97,7 @@ def _runs(program: Program) -> list[_Run]:
     runs = [_Run(tiles[0])]
     if program.last_position(1):
         runs.append(_Run(tiles[0], 1))
-    ends = range(1, 3) if any(walks > 1 for walks in program.graph.walks) else ()
+    ends = range(1, 3) if any(walks > 1 for _, walks in program.graph.walked()) else ()
     runs += [_Run(tiles[0], end=end) for end in ends]
     runs += [_Run(t) for t in tiles[1:]]
     runs += [_Run(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
@@ -113,12 +120,12 @@ def _active(graph: Graph, name: str) -> list[int]:
 
 
 def _describe(graph: Graph, end: int) -> dict[tuple[str, int], dict[str, int]]:
-    walks = graph.walks or (1,) * graph.phases
     return {
         (node.name, phase): dict(node.params.describe(bounds))
+        for phases, walks in graph.walked()
+        for phase in phases
         for node in graph.nodes
-        for phase in range(graph.phases)
-        if (bounds := node.at(phase, _walk(end, walks[phase]))) is not None
+        if (bounds := node.at(phase, _walk(end, walks))) is not None
     }
 
 

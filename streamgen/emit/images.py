@@ -23,13 +23,17 @@ def constant_images(graph: Graph) -> dict[int, bytes]:
             continue
         assert tensor.data is not None
         itensor = graph.tensor_itensor(tensor)
-        bounds = next(b for b in graph.node(tensor.node).bounds if b is not None)
-        arrays = tensor.data if tensor.walks(itensor) > 1 else [tensor.data]
-        packed = b"".join(MemoryLayout.of(itensor).pack(itensor, array) for array in arrays)
+        layout, node = MemoryLayout.of(itensor), graph.node(tensor.node)
         image = images.setdefault(tensor.channel, bytearray())
-        first = bounds["offset"] * BEAT_BYTES
-        image.extend(bytes(max(0, first + len(packed) - len(image))))
-        image[first : first + len(packed)] = packed
+        phase = tensor.phase
+        if phase is None:
+            phase = next(phase for phase, bounds in enumerate(node.bounds) if bounds is not None)
+        for walk, array in enumerate(tensor.data if tensor.walks(itensor) > 1 else [tensor.data]):
+            bounds = node.at(phase, walk)
+            assert bounds is not None
+            packed, first = layout.pack(itensor, array), bounds["offset"] * BEAT_BYTES
+            image.extend(bytes(max(0, first + len(packed) - len(image))))
+            image[first : first + len(packed)] = packed
     return {channel: bytes(image) for channel, image in sorted(images.items())}
 
 

@@ -6,8 +6,9 @@ follows from the producer's params and bounds. A tensor is an array in external 
 through a memory port of a node (`streamgen.contract.memory_ports`): a load or a store has one, others may
 have several.
 
-A phase may be walked several times, a layer of a model each time. Nodes do the same in every walk, but for
-bounds that grow (`Node.steps`): the place of the layer's weights, the number of the layer.
+Phases follow one another in sections, and a section may be walked several times, for a layer of a model each
+time. Nodes do the same in every walk, but for bounds that grow (`Node.steps`): the place of the layer's
+weights, the number of the layer.
 
 A graph is concrete: its bounds are numbers. What changes from run to run (the number of tokens, the
 position of the first) gives another graph of the same structure, same params, other bounds.
@@ -43,7 +44,7 @@ class Port:
 class Node:
     """A kernel with its bounds in each phase; None where the node rests.
 
-    steps: bounds that grow by so much from each walk of a phase to the next.
+    steps: bounds that grow by so much from each walk of a section to the next.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Node:
     steps: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, phase: int, walk: int) -> Bounds | None:
-        """The bounds in a walk of a phase; None where the node rests."""
+        """The bounds of a phase in a walk of its section; None where the node rests."""
         bounds = self.bounds[phase]
         if bounds is None or not walk:
             return bounds
@@ -109,9 +110,9 @@ class Tensor:
 
     role: "input", "output", "constant" or "state" (what a run leaves for the next one). shape: the logical
     shape, <= the padded shape of its ITensor. channel: the memory channel. data: of constants, in the padded
-    shape, one after the other for the walks of a phase. itensor: in which order it lies in memory, if not in
-    that in which the node streams it; a state has one. Nodes that share a state have tensors of one
-    `buffer` (default: the name).
+    shape, one after the other for the walks of a section. itensor: in which order it lies in memory, if not
+    in that in which the node streams it; a state has one. Nodes that share a state have tensors of one
+    `buffer` (default: the name). phase: of a constant that a node reads in that phase only.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Tensor:
     port: str = "memory"
     itensor: ITensor | None = None
     buffer: str | None = None
+    phase: int | None = None
 
     @property
     def place(self) -> str:
@@ -137,13 +139,16 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Graph:
-    """A named graph; nodes in topological order. walks: of each phase, one of each when not given."""
+    """A named graph; nodes in topological order.
+
+    sections: how many phases belong to each and how often it is walked; one walk of all when not given.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     tensors: tuple[Tensor, ...]
-    walks: tuple[int, ...] = ()
+    sections: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -155,10 +160,17 @@ class Graph:
         """Number of phases."""
         return len(self.nodes[0].bounds)
 
+    def walked(self) -> Iterator[tuple[range, int]]:
+        """The phases of each section, and how often they are walked."""
+        first = 0
+        for phases, walks in self.sections or ((self.phases, 1),):
+            yield range(first, first + phases), walks
+            first += phases
+
     def steps(self) -> Iterator[tuple[int, int]]:
         """Phase and walk, in the order in which a run takes them."""
-        walks = self.walks or (1,) * self.phases
-        return ((phase, walk) for phase in range(self.phases) for walk in range(walks[phase]))
+        for phases, walks in self.walked():
+            yield from ((phase, walk) for walk in range(walks) for phase in phases)
 
     def node(self, name: str) -> Node:
         """The node of that name; GraphError when there is none."""
@@ -186,7 +198,7 @@ class Graph:
         if tensor.itensor is not None:
             return tensor.itensor
         node = self.node(tensor.node)
-        for phase in range(self.phases):
+        for phase in range(self.phases) if tensor.phase is None else (tensor.phase,):
             for itensor in (node.inputs(phase) or node.outputs(phase)).values():
                 return itensor
         raise GraphError(f"tensor {tensor.name!r} of graph {self.name!r} is never streamed")

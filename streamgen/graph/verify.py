@@ -35,8 +35,9 @@ def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
     for name, count in Counter(tensor.name for tensor in graph.tensors).items():
         if count > 1:
             fail(f"{count} tensors are called {name!r}")
-    if graph.walks and (len(graph.walks) != graph.phases or min(graph.walks) < 1):
-        fail(f"walks are {graph.walks}; {graph.phases} numbers from 1 on are needed, one a phase")
+    counts = [count for section in graph.sections for count in section]
+    if graph.sections and (sum(counts[::2]) != graph.phases or min(counts) < 1):
+        fail(f"sections {graph.sections} must hold {graph.phases} phases, each some, and be walked")
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if missing := missing_methods(node.params):
@@ -118,8 +119,12 @@ def _verify_back(graph: Graph, edge: Edge, fail) -> None:  # type: ignore[no-unt
 
 def _ends(graph: Graph) -> list[tuple[int, int]]:
     """Each phase with its first and its last walk, between which bounds grow evenly."""
-    walks = graph.walks or (1,) * graph.phases
-    return [(phase, walk) for phase in range(graph.phases) for walk in sorted({0, walks[phase] - 1})]
+    return [
+        (phase, walk)
+        for phases, walks in graph.walked()
+        for phase in phases
+        for walk in sorted({0, walks - 1})
+    ]
 
 
 def _cycle(graph: Graph, edge: Edge) -> list[str]:

@@ -30,14 +30,17 @@ __all__ = ["GraphBuilder"]
 class GraphBuilder:
     """Collects nodes, edges and tensors.
 
-    rate: beats a cycle that a memory channel gives; loads and stores promise their cycles by it. walks: of
-    each phase. What a node does is said once for all phases, or in a tuple with None where it rests.
+    rate: beats a cycle that a memory channel gives; loads and stores promise their cycles by it. sections: as
+    of a Graph. What a node does is said once for all phases, or in a tuple with None where it rests.
     """
 
-    def __init__(self, name: str, *, rate: float = 0.6927, walks: tuple[int, ...] = (1,)) -> None:
+    def __init__(
+        self, name: str, *, rate: float = 0.6927, sections: tuple[tuple[int, int], ...] = ((1, 1),)
+    ) -> None:
         self._name = name
         self._rate = rate
-        self._walks = walks
+        self._sections = sections
+        self._count = sum(phases for phases, _ in sections)
         self._nodes: list[Node] = []
         self._edges: list[Edge] = []
         self._tensors: list[Tensor] = []
@@ -117,7 +120,7 @@ class GraphBuilder:
         return {port: Port(name, port) for port in node.output_ports}
 
     def grow(self, node: str, **steps: int) -> None:
-        """Let bounds of a node grow by so much from each walk of a phase to the next."""
+        """Let bounds of a node grow by so much from each walk of a section to the next."""
         self._nodes = [replace(n, steps={**n.steps, **steps}) if n.name == node else n for n in self._nodes]
 
     def connect(self, source: Port, target: Port, back: int = 0) -> None:
@@ -136,16 +139,17 @@ class GraphBuilder:
         data: np.ndarray | None = None,
         own: bool = False,
         buffer: str | None = None,
+        phase: int | None = None,
     ) -> None:
         """An array behind a memory port. own: it lies in memory in the order of `itensor`, whatever the node
-        streams. buffer: of a state that several nodes share."""
+        streams. buffer: of a state that several nodes share. phase: in which alone a constant is read."""
         padded = itensor.shape
         if len(shape) != len(padded) or any(s > p or s < 1 for s, p in zip(shape, padded, strict=True)):
             raise GraphError(f"tensor {name!r} has shape {shape}; its stream covers {padded}")
         if data is not None and data.shape[-len(padded) :] != padded:
             raise GraphError(f"constant {name!r} has data of shape {data.shape}; its stream covers {padded}")
         order = itensor if own else None
-        tensor = Tensor(name, role, port.node, shape, channel, data, port.name, order, buffer)
+        tensor = Tensor(name, role, port.node, shape, channel, data, port.name, order, buffer, phase)
         self._tensors.append(tensor)
 
     def itensor(self, port: Port) -> ITensor:
@@ -159,16 +163,16 @@ class GraphBuilder:
                 if port.name not in node.output_ports:
                     known = ", ".join(node.output_ports)
                     raise GraphError(f"node {port.node!r} has no output {port.name!r}, only {known}")
-                return tuple(node.outputs(phase).get(port.name) for phase in range(len(self._walks)))
+                return tuple(node.outputs(phase).get(port.name) for phase in range(self._count))
         raise GraphError(f"graph {self._name!r} has no node {port.node!r}")
 
     def build(self) -> Graph:
         """The graph; the passes that insert forks and converters verify it."""
-        walks = self._walks if max(self._walks) > 1 else ()
-        return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors), walks)
+        sections = self._sections if any(walks > 1 for _, walks in self._sections) else ()
+        return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors), sections)
 
     def _phases(self, what: Any) -> tuple[Any, ...]:
-        phases = len(self._walks)
+        phases = self._count
         found = what if isinstance(what, tuple) else (what,) * phases
         if len(found) != phases or all(one is None for one in found):
             raise GraphError(f"something for each of {phases} phases is needed, not all None; got {found}")

@@ -1,5 +1,6 @@
 """Passes over graphs of kernels; each returns a new graph."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from streamgen.errors import GraphError
 from streamgen.fifo.curves import ENOUGH, Parts, parts_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
-from streamgen.graph import Edge, Graph, Node, Port, verify
+from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.fork import ForkParams
@@ -102,31 +103,60 @@ def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
 
 
 def place_constants(graph: Graph) -> Graph:
-    """Lay the constants of each memory channel one after the other into one buffer, those of successive walks
-    too; set the offsets."""
-    free: dict[int, int] = {}
-    offsets: dict[str, int] = {}
+    """Lay the constants of each memory channel into one buffer, and set the offsets: first what all walks
+    share, then section by section, walk by walk, what these read, in the order of the tensors.
+
+    GraphError for a node whose constants lie at several distances from walk to walk.
+    """
+    free: Counter[int] = Counter()  # by channel
+    offsets: dict[tuple[str, int | None], int] = {}
     steps: dict[str, int] = {}
-    for tensor in graph.tensors:
-        if tensor.role == "constant":
-            itensor = graph.tensor_itensor(tensor)
-            offsets[tensor.node] = free.get(tensor.channel, 0)
-            beats = MemoryLayout.of(itensor).beats(itensor.token_count)
-            walks = tensor.walks(itensor)
-            if walks > 1:
-                steps[tensor.node] = beats
-            free[tensor.channel] = offsets[tensor.node] + walks * beats
-    nodes = tuple(
-        replace(
-            n,
-            bounds=tuple(None if b is None else {**b, "offset": offsets[n.name]} for b in n.bounds),
-            steps={**n.steps, "offset": steps[n.name]} if n.name in steps else n.steps,
-        )
-        if n.name in offsets
-        else n
-        for n in graph.nodes
-    )
-    return verify(replace(graph, nodes=nodes))
+    constants = [tensor for tensor in graph.tensors if tensor.role == "constant"]
+    walked = [t for t in constants if t.walks(graph.tensor_itensor(t)) > 1]
+    for tensor in constants:
+        if tensor not in walked:
+            offsets[tensor.node, tensor.phase] = free[tensor.channel]
+            free[tensor.channel] += _beats(graph, tensor)
+    for phases, walks in graph.walked():
+        here = [t for t in walked if any(graph.node(t.node).bounds[phase] for phase in _phases(t, phases))]
+        size: Counter[int] = Counter()
+        for tensor in here:
+            offsets[tensor.node, tensor.phase] = free[tensor.channel] + size[tensor.channel]
+            size[tensor.channel] += _beats(graph, tensor)
+        for tensor in here:
+            step = size[tensor.channel]
+            if (
+                steps.setdefault(tensor.node, step) != step
+                or tensor.walks(graph.tensor_itensor(tensor)) != walks
+            ):
+                raise GraphError(
+                    f"constant {tensor.name!r} of {tensor.node!r} is not read once in every walk"
+                )
+        for channel, beats in size.items():
+            free[channel] += walks * beats
+    nodes = []
+    for node in graph.nodes:
+        if any(name == node.name for name, _ in offsets):
+            bounds = tuple(
+                None
+                if b is None
+                else {**b, "offset": offsets.get((node.name, phase), offsets.get((node.name, None), 0))}
+                for phase, b in enumerate(node.bounds)
+            )
+            more = {"offset": steps[node.name]} if node.name in steps else {}
+            node = replace(node, bounds=bounds, steps={**node.steps, **more})
+        nodes.append(node)
+    return verify(replace(graph, nodes=tuple(nodes)))
+
+
+def _beats(graph: Graph, tensor: Tensor) -> int:
+    itensor = graph.tensor_itensor(tensor)
+    return MemoryLayout.of(itensor).beats(itensor.token_count)
+
+
+def _phases(tensor: Tensor, phases: range) -> Sequence[int]:
+    """Those of the phases in which a constant may be read."""
+    return [phase for phase in phases if tensor.phase in (None, phase)]
 
 
 def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:

@@ -53,7 +53,7 @@ def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:
     """GraphError unless two graphs differ in bounds and in the data of their tensors only."""
 
     def parts(g: Graph) -> Iterator[tuple[str, Any]]:
-        yield from (("walks", walks) for walks in g.walks)
+        yield from ((f"section {k}", section) for k, section in enumerate(g.sections))
         yield from ((f"node {n.name!r}", n.params) for n in g.nodes)
         yield from ((f"edge {e.name}", e.depth) for e in g.edges)
         yield from ((f"tensor {t.name!r}", (t.role, t.node, t.port, t.channel)) for t in g.tensors)

@@ -86,7 +86,8 @@ class _DmaParams:
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor: ITensor = bounds["itensor"]
-        if MemoryLayout.of(itensor) != self.layout:
+        layout = MemoryLayout.of(itensor)
+        if layout != self.layout and not _same_wires(layout, self.layout):
             raise ValueError(f"{itensor} has other tokens than {self.layout}")
         return itensor
 
@@ -400,6 +401,14 @@ def _pass_on(m: Module, source: Any, target: Any) -> None:
         target.payload.eq(source.payload),
         source.ready.eq(target.ready),
     ]
+
+
+def _same_wires(a: MemoryLayout, b: MemoryLayout) -> bool:
+    """Whether tokens of integers without padding take the same bits: four-bit ones, half as many of eight."""
+    whole = (
+        layout.dtype[0] in "iu" and formats.bits(layout.dtype) == layout.element_slot for layout in (a, b)
+    )
+    return all(whole) and _elements(a) * a.element_slot == _elements(b) * b.element_slot
 
 
 def _elements(layout: MemoryLayout) -> int:

@@ -105,13 +105,13 @@ def _walked(field: Callable[[int, int], int], **changes: int) -> Program:
         bounds = {"rows": field(tiles, position)}
         node = Node("n", _Fields(("rows",)), (bounds, bounds, None), {"rows": step})  # type: ignore[arg-type]
         rest = Node("m", _Fields(("rows",)), (None, None, {"rows": tiles}))  # type: ignore[arg-type]
-        return Graph("g", (node, rest), (), (), walks=(1, 4, 1))
+        return Graph("g", (node, rest), (), (), sections=((1, 1), (1, 4), (1, 1)))
 
     return Program(graph(5, context - 5), 1, 5, graph, context)
 
 
 def test_layers_and_positions_are_sent() -> None:
-    """A section for each phase that is walked several times; others share one with their neighbours."""
+    """The sections of the graph are those of the table."""
     encoding = encode(_walked(lambda tiles, position: 7 * tiles + position, step=100), set(), set())
     assert [(section.repeats, len(section.descriptors)) for section in encoding.table.sections] == [
         (1, 1),

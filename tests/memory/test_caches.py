@@ -36,7 +36,7 @@ def _rows(tokens: int) -> ITensor:
 def _graph(tiles: int, position: int) -> Graph:
     """Rows of a table are appended to a cache, in each walk to the next layer; two pieces of what is there
     then are read: the first rows and the last."""
-    b = GraphBuilder("cached", walks=(LAYERS,))
+    b = GraphBuilder("cached", sections=((1, LAYERS),))
     ids = b.load("ids", _ids(tiles), shape=(tiles,), channel=0, largest=_ids(MOST))
     rows = b.kernel("rows", TABLE, {"ids": tiles, "offset": 0}, i=ids)["o"]
     place = Port("rows", "memory")
