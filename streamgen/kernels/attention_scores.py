@@ -5,13 +5,13 @@
 
 Codes are of 8 bits with scales m * 2^e as `streamgen.kernels.row_codes` makes them; `scale` is a constant of
 the descriptor, usually 1 / sqrt(dims). The integer dot * m_q * m_k is exact. A row of zeros gives 0, and
-e = E_NOT_FINITE of either scale NaN; what is beyond f24 is infinite or zero in each of the two roundings. Codes
-of a query are -127 to 127.
+e = E_NOT_FINITE of either scale NaN; what is beyond f24 is infinite or zero in each of the two roundings.
+Codes of a query are -127 to 127.
 
 Tiles in: for each row `i_q` (1, dims) i8 and `i_q_scale` (1, 1) i24; for each row and tile of its context
 `i_k` (lanes, dims) i8 and `i_k_scale` (lanes, 1) i24, in the order of `attention_rows`. Out: `o` (1, lanes)
-f24, row-major, as `streamgen.kernels.attention_softmax` takes it. Positions of the last tile beyond the length
-give what their codes and scales give; softmax does not look at them.
+f24, row-major, as `streamgen.kernels.attention_softmax` takes it. Positions of the last tile beyond the
+length give what their codes and scales give; softmax does not look at them.
 
 A tile a cycle. The next query is taken together with the last tile of the row before, so no cycle is lost
 between rows or descriptors. A tile is taken when there is room for its scores behind the pipe, which never
