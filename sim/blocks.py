@@ -42,7 +42,9 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.converters import LayoutParams, PingPongParams, choose_converter
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention_values import AttentionValuesParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
 from streamgen.kernels.elementwise import (
@@ -65,11 +67,15 @@ from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.route import RouteParams as RouteNodeParams
 from streamgen.kernels.row_codes import RowCodeParams
+from streamgen.kernels.score_dots import ScoreDotsParams
 from streamgen.kernels.select import SelectParams as SelectNodeParams
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
 from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.kernels.value_factors import ValueFactorsParams
+from streamgen.kernels.value_scales import ValueScalesParams
+from streamgen.kernels.value_sums import ValueColumnParams
 from streamgen.kv_layout import KvLayout
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -121,6 +127,8 @@ def sweep() -> dict[str, list[Case]]:
         "kv cache": _caches(),
         "softmax blocks": _plain(_softmax_blocks()),
         "softmax": [(params, {"rows": 1, "length": 1}) for params in _softmaxes()],
+        "attention blocks": _plain(_attention_blocks()),
+        "attention": _attentions(),
         "top k": _top_ks(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
     }
@@ -418,6 +426,36 @@ def _softmaxes() -> list[Any]:
         SoftmaxParams(lanes=1, max_length=40),
         SoftmaxParams(lanes=4, max_length=1024),
     ]
+
+
+def _attention_blocks() -> list[Any]:
+    scales = ((1, 40, 6, 6), (1, 2048, 12, 12), (3, 14, 6, 6), (8, 512, 10, 13))
+    columns = ((1, 12, 54), (1, 8, 45), (1, 16, 60), (2, 12, 54), (3, 16, 60), (4, 12, 54))
+    return [
+        *(ScoreDotsParams(dims=dims, lanes=lanes) for dims, lanes in ((4, 1), (9, 3), (16, 2), (64, 1))),
+        *(
+            ValueScalesParams(lanes=lanes, max_tiles=tiles, rows_bits=rows, length_bits=length)
+            for lanes, tiles, rows, length in scales
+        ),
+        *(ValueFactorsParams(lanes=lanes, p_bits=bits) for lanes, bits in ((1, 12), (2, 16), (3, 8))),
+        *(
+            ValueColumnParams(factors=ValueFactorsParams(lanes=lanes, p_bits=bits), sum_bits=width)
+            for lanes, bits, width in columns
+        ),
+    ]
+
+
+def _attentions() -> list[Case]:
+    bounds = {"heads": 1, "t": 1, "length": 1, "scale": 1.0}
+    small = {"dims": 6, "lanes": 3, "group": 1, "max_length": 40, "max_rows": 63}
+    real = {"dims": 64, "group": 3, "max_length": 2048, "max_rows": 4096}
+    several = [
+        AttentionScoresParams(**small),
+        *(AttentionScoresParams(lanes=lanes, **real) for lanes in (1, 2)),
+        AttentionValuesParams(p_bits=16, width=3, **small),
+        *(AttentionValuesParams(lanes=lanes, width=4, **real) for lanes in (1, 2)),
+    ]
+    return [(params, bounds) for params in several]
 
 
 def _top_ks() -> list[Case]:

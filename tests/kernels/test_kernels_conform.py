@@ -12,7 +12,9 @@ from streamgen import formats
 from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention_values import AttentionValuesParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.dequantise import DequantiseParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -194,6 +196,43 @@ def softmax(params: AttentionSoftmaxParams | SoftmaxParams) -> Kernel:
     return params, cases, [{"rows": 1, "length": 17}, {"rows": 1, "length": 0}]
 
 
+def head_scales(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return join_scale(rng.integers(128, 256, shape), rng.integers(-20, 1, shape))
+
+
+def attention_scores() -> Kernel:
+    params = AttentionScoresParams(dims=8, lanes=2, group=2, max_length=9, max_rows=20)
+    rng = np.random.default_rng(10)
+    cases = []
+    for heads, t, length, scale in ((2, 3, 9, 0.125), (1, 1, 1, -2.0), (1, 4, 2, 1e-3)):
+        bounds = {"heads": heads, "t": t, "length": length, "scale": scale}
+        shapes = {port: itensor.shape for port, itensor in params.inputs(bounds).items()}
+        codes = {port: rng.integers(-127, 128, shapes[port]).astype(np.int8) for port in ("i_q", "i_k")}
+        scales = {port: head_scales(rng, shapes[port]) for port in ("i_q_scale", "i_k_scale")}
+        cases.append((bounds, codes | scales))
+    bounds = cases[0][0]
+    return params, cases, [bounds | {"length": 10}, bounds | {"t": 6}, bounds | {"scale": float("inf")}]
+
+
+def attention_values() -> Kernel:
+    params = AttentionValuesParams(dims=8, lanes=2, group=2, max_length=9, max_rows=20, width=4)
+    rng = np.random.default_rng(11)
+    cases = []
+    for heads, t, length in ((2, 3, 9), (1, 1, 1), (4, 1, 2), (1, 4, 7)):
+        bounds = {"heads": heads, "t": t, "length": length}
+        shapes = {port: itensor.shape for port, itensor in params.inputs(bounds).items()}
+        p = rng.integers(0, 1 << 12, shapes["i_p"]).astype(np.uint16)
+        inputs = {
+            "i_p": p,
+            "i_sum": formats.round_f24(p.sum(axis=1)),
+            "i_v": rng.integers(-127, 128, shapes["i_v"]).astype(np.int8),
+            "i_v_scale": head_scales(rng, shapes["i_v_scale"]),
+        }
+        cases.append((bounds, inputs))
+    bounds = cases[0][0]
+    return params, cases, [bounds | {"length": 10}, bounds | {"t": 6}, bounds | {"heads": 0}]
+
+
 def top_k(lanes: int, max_k: int) -> Kernel:
     params = TopKParams(lanes=lanes, max_length=20, max_k=max_k)
     several = [{"rows": rows, "length": n, "k": min(n, max_k)} for rows, n in ((3, 11), (4, 1), (1, 20))]
@@ -242,6 +281,8 @@ KERNELS = {
     "layer-norm": norm("layer", bias=True),
     "softmax": softmax(SoftmaxParams(lanes=2, max_length=16)),
     "attention-softmax": softmax(AttentionSoftmaxParams(lanes=4, max_length=16, p_bits=12)),
+    "attention-scores": attention_scores(),
+    "attention-values": attention_values(),
     "argmax": top_k(4, 1),
     "top-k": top_k(2, 3),
     "pingpong": pingpong(

@@ -14,6 +14,7 @@ AT_A_TIME = {
     "quantise rows": 5,
     "dequantise": 5,
     "elementwise": 10,
+    "attention": 3,
     "control": 9,
     "dma": 18,
 }
