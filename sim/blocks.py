@@ -336,12 +336,12 @@ def _norms() -> list[NormParams]:
         NormParams(kind=kind, lanes=lanes, max_k=max_k, max_rows=max_rows, bias=bias, plus_one=plus_one)
         for kind, lanes, max_k, max_rows, bias, plus_one in (
             ("rms", 1, 576, 4096, False, False),
-            ("rms", 4, 128, 1 << 20, False, False),
-            ("rms", 3, 96, 16, True, True),
-            ("rms", 8, 4096, 2048, False, True),
             ("layer", 1, 768, 1024, True, False),
+            ("rms", 8, 4096, 2048, False, True),
             ("layer", 4, 1600, 1024, True, False),
             ("layer", 2, 16384, 64, False, True),
+            ("rms", 4, 128, 1 << 20, False, False),
+            ("rms", 3, 96, 16, True, True),
         )
     ]
 

@@ -160,8 +160,8 @@ class RowCentreParams:
 
     @property
     def lead(self) -> int:
-        """Cycles from `o_issue` to `o_valid`: memory, alignment, difference, conversion."""
-        return 1 + self.align.latency + 1 + self.convert.latency
+        """Cycles from `o_issue` to `o_valid`: memory, alignment, difference, conversion, padding."""
+        return 1 + self.align.latency + 1 + self.convert.latency + 1
 
     def latency(self, row: int) -> int:
         """Cycles from the first token of a row of so many to the first one that leaves."""
@@ -169,7 +169,7 @@ class RowCentreParams:
 
     @property
     def resources(self) -> Resources:
-        per_lane = self.align.resources + self.convert.resources + Resources(lut=45, ff=45)
+        per_lane = self.align.resources + self.convert.resources + Resources(lut=45, ff=45 + F24.bits)
         control = Resources(lut=200, ff=200)
         fixed = self.sums.resources + self.mean.resources + self.ring.resources + control
         return fixed + self.lanes * per_lane
@@ -299,13 +299,17 @@ class RowCentre(Component):
             x = ring.o_data.word_select(lane, F24.bits)
             padding = (x[F24.fraction_bits : -1] == 0) & x[0]
             difference = Signal(signed(p.convert.width), name=f"difference_{lane}", reset_less=True)
-            m.d.sync += difference.eq(align.o - subtrahend)
+            element = Signal(F24.bits, name=f"element_{lane}", reset_less=True)
+            m.d.sync += [
+                difference.eq(align.o - subtrahend),
+                element.eq(Mux(delay(pipe, padding, behind - 1), 1, convert.o)),
+            ]
             m.d.comb += [
                 align.x.eq(x),
                 align.greatest.eq(s.greatest),
                 convert.enable.eq(1),
                 convert.i.eq(difference),
-                self.o_data.word_select(lane, F24.bits).eq(Mux(delay(pipe, padding, behind), 1, convert.o)),
+                self.o_data.word_select(lane, F24.bits).eq(element),
             ]
         return m
 
