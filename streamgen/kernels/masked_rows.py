@@ -1,6 +1,7 @@
 """Rows of scores under masks, each with its maximum: what a softmax begins with.
 
-    row r lies at position  position + r // rows_per_position  and attends to the keys lo <= key < hi
+    row r lies at position  position + (r mod rows_per_head) // rows_per_position  and attends to the keys
+    lo <= key < hi
     hi = the length, or with `causal` the row's position + 1, if that is less
     lo = start, or with a window the row's position + 1 - window, if that is more
 
@@ -56,7 +57,7 @@ class MaskedRowsParams:
     """lanes: elements of a token. max_length: of a row, in elements.
 
     Bounds: rows, length; and, where there are masks, start (first valid key, 0), causal (False), position (of
-    the first row, 0), window (keys that a row sees, 0: all), rows_per_position (1).
+    the first row, 0), window (keys that a row sees, 0: all), rows_per_position (1), rows_per_head (rows).
     """
 
     lanes: int
@@ -91,7 +92,9 @@ class MaskedRowsParams:
     @property
     def resources(self) -> Resources:
         """What synthesis uses, within a fifth."""
-        own = Resources(lut=100 * self.lanes + 8 * self.bits + 230, ff=80 * self.lanes + 12 * self.bits + 170)
+        own = Resources(
+            lut=100 * self.lanes + 10 * self.bits + 262, ff=80 * self.lanes + 14 * self.bits + 205
+        )
         return own + ring_resources(self.lanes * F24.bits, self.ring_depth)
 
     def tokens(self, bounds: Bounds) -> int:
@@ -110,6 +113,7 @@ class MaskedRowsParams:
             *lengths,
             Field("causal", 1),
             Field("rows_per_position", SHARING_BITS),
+            Field("rows_per_head", ROWS_BITS),
         )
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
@@ -122,11 +126,13 @@ class MaskedRowsParams:
             ("start", 0, length),
             ("window", 0, self.max_length),
             ("rows_per_position", 1, (1 << SHARING_BITS) - 1),
+            ("rows_per_head", 1, rows),
             ("causal", 0, 1),
         ):
             if not least <= given[name] <= greatest:
                 raise ValueError(f"{name} is {given[name]}; it must be {least} to {greatest}")
-        beyond = (rows - 1) // given["rows_per_position"] if given["causal"] or given["window"] else 0
+        masks = given["causal"] or given["window"]
+        beyond = (given["rows_per_head"] - 1) // given["rows_per_position"] if masks else 0
         if not 0 <= given["position"] <= most - beyond:
             raise ValueError(
                 f"position is {given['position']}; it must be 0 to {most - beyond}, the last row's at most"
@@ -137,7 +143,8 @@ class MaskedRowsParams:
     def golden(self, bounds: Bounds, scores: ndarray) -> tuple[ndarray, ndarray]:
         """(scores, -infinity where a row does not attend; the negated maximum of each row [rows, 1])."""
         given = _complete(bounds)
-        position = given["position"] + np.arange(given["rows"])[:, None] // given["rows_per_position"] + 1
+        rows = np.arange(given["rows"])[:, None] % given["rows_per_head"]
+        position = given["position"] + rows // given["rows_per_position"] + 1
         hi = np.minimum(position, given["length"]) if given["causal"] else given["length"]
         lo = np.maximum(position - given["window"], given["start"]) if given["window"] else given["start"]
         key = np.arange(scores.shape[1])
@@ -152,8 +159,8 @@ class MaskedRowsParams:
 def _complete(bounds: Bounds) -> dict[str, int]:
     """The bounds as descriptor fields, defaults filled in."""
     defaults = {"start": 0, "position": 0, "window": 0, "causal": False, "rows_per_position": 1}
-    given = {**defaults, **bounds}
-    names = ("rows", "length", "start", "position", "window", "causal", "rows_per_position")
+    given = {**defaults, "rows_per_head": bounds["rows"], **bounds}
+    names = ("rows", "length", "start", "position", "window", "causal", "rows_per_position", "rows_per_head")
     return {name: int(given[name]) for name in names}
 
 
@@ -268,28 +275,39 @@ class MaskedRows(wiring.Component):
         bits = self._params.bits
         descriptor, given = self.i_descriptor, self.i_descriptor.payload
         row = stream.Signature(data.StructLayout({"length": bits, "lo": bits, "hi": bits})).create()
-        busy, next_row, moves = Signal(), Signal(), Signal()
+        busy, next_row, next_head, moves = Signal(), Signal(), Signal(), Signal()
         length, start = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
         causal, windowed = Signal(reset_less=True), Signal(reset_less=True)
         # hi does not rise beyond the last position + 1.
         hi, lo = Signal(bits + 1, reset_less=True), Signal(signed(bits + 2), reset_less=True)
         rows_left = Signal(ROWS_BITS, reset_less=True)  # after this one
         sharing, sharing_left = (Signal(SHARING_BITS, reset_less=True) for _ in range(2))
+        head, head_left = (Signal(ROWS_BITS, reset_less=True, name=name) for name in ("head", "head_left"))
+        first_hi, first_lo = Signal.like(hi, reset_less=True), Signal.like(lo, reset_less=True)
         m.d.comb += [
             descriptor.ready.eq(~busy),
             moves.eq(~row.valid | row.ready),
             next_row.eq(sharing_left == 0),
+            next_head.eq(head_left == 0),
         ]
         with m.If(~busy):
             seen = given.position + 1
+            begin_hi, begin_lo = (
+                Mux(given.causal, seen, given.length),
+                Mux(given.window.any(), seen - given.window, 0),
+            )
             m.d.sync += [
+                first_hi.eq(begin_hi),
+                first_lo.eq(begin_lo),
+                head.eq(given.rows_per_head - 1),
+                head_left.eq(given.rows_per_head - 1),
                 busy.eq(descriptor.valid),
                 length.eq(given.length),
                 start.eq(given.start),
                 causal.eq(given.causal),
                 windowed.eq(given.window.any()),
-                hi.eq(Mux(given.causal, seen, given.length)),
-                lo.eq(Mux(given.window.any(), seen - given.window, 0)),
+                hi.eq(begin_hi),
+                lo.eq(begin_lo),
                 rows_left.eq(given.rows - 1),
                 sharing.eq(given.rows_per_position - 1),
                 sharing_left.eq(given.rows_per_position - 1),
@@ -298,9 +316,10 @@ class MaskedRows(wiring.Component):
             m.d.sync += [
                 busy.eq(rows_left != 0),
                 rows_left.eq(rows_left - 1),
-                sharing_left.eq(Mux(next_row, sharing, sharing_left - 1)),
-                hi.eq(hi + (causal & next_row)),
-                lo.eq(lo + (windowed & next_row)),
+                sharing_left.eq(Mux(next_row | next_head, sharing, sharing_left - 1)),
+                head_left.eq(Mux(next_head, head, head_left - 1)),
+                hi.eq(Mux(next_head, first_hi, hi + (causal & next_row))),
+                lo.eq(Mux(next_head, first_lo, lo + (windowed & next_row))),
             ]
         with m.If(moves):
             m.d.sync += [

@@ -33,8 +33,8 @@ __all__ = ["SoftmaxRowsParams", "add_lanes", "add_sum", "has_room", "softmax_por
 class SoftmaxRowsParams(ABC):
     """lanes: elements taken per cycle. max_length: longest row, in elements.
 
-    Bounds: rows, length; where there are masks start, causal, position, window, rows_per_position
-    (`masked_rows`).
+    Bounds: rows, length; where there are masks start, causal, position, window, rows_per_position,
+    rows_per_head (`masked_rows`).
     """
 
     lanes: int

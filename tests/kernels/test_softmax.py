@@ -58,6 +58,8 @@ def random_bounds(rng: np.random.Generator, max_length: int) -> dict[str, Any]:
         bounds |= {"window": int(rng.integers(1, max_length + 1))}
     if rng.random() < 0.5:
         bounds |= {"rows_per_position": int(rng.integers(1, 4))}
+    if rng.random() < 0.5:
+        bounds |= {"rows_per_head": int(rng.integers(1, bounds["rows"] + 1))}
     return bounds
 
 
@@ -90,7 +92,8 @@ def attended(bounds: dict[str, Any], keys: int) -> np.ndarray:
     """The mask as the definition has it, row by row, key by key."""
     mask = np.zeros((bounds["rows"], keys), bool)
     for row in range(bounds["rows"]):
-        position = bounds.get("position", 0) + row // bounds.get("rows_per_position", 1)
+        of_head = row % bounds.get("rows_per_head", bounds["rows"])
+        position = bounds.get("position", 0) + of_head // bounds.get("rows_per_position", 1)
         for key in range(bounds.get("start", 0), bounds["length"]):
             seen = not bounds.get("causal", False) or key <= position
             window = bounds.get("window", 0)
@@ -325,6 +328,7 @@ def test_bad_bounds() -> None:
         ({"start": -1}, "start is -1; it must be 0 to 20"),
         ({"window": 41}, "window is 41; it must be 0 to 40"),
         ({"rows_per_position": 0}, "rows_per_position is 0; it must be 1 to 255"),
+        ({"rows_per_head": 5}, "rows_per_head is 5; it must be 1 to 4"),
         ({"causal": 2}, "causal is 2; it must be 0 to 1"),
         ({"position": -1}, "position is -1; it must be 0 to 60, the last row's at most 63"),
         ({"position": 61}, "position is 61; it must be 0 to 60, the last row's at most 63"),
