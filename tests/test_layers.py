@@ -26,13 +26,15 @@ FLOORS: list[list[set[str]]] = [
             "kv_layout",
             "progress",
             "quantisation",
+            "sampling",
+            "tokenizer",
         }
     ],
     [{"rtl"}],
     [{"arith"}, {"stream"}, {"graph"}],
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
-    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
+    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
     [{"compiler", "debugging", "difference", "grouping", "probe", "report", "summary", "waves", "cli"}],
 ]
 APART = "runtime"
