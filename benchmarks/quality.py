@@ -44,7 +44,7 @@ WORKERS = 2
 
 @dataclass
 class Score:
-    """Sums over predicted tokens: their number, -log p of the text, agreements, seconds of golden."""
+    """Sums over predicted tokens: their number, -log p of the text, agreements, golden's processor seconds."""
 
     predicted: int = 0
     reference: float = 0.0
@@ -140,9 +140,9 @@ def score(reference: Reference, golden: GoldenDecoder, ids: np.ndarray) -> Score
     """Of one window."""
     with torch.inference_mode():
         expected = reference.logits(ids)[:-1]
-    start = time.perf_counter()
+    start = time.process_time()
     found = golden.logits(ids)[:-1]
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return Score(
         predicted=len(ids) - 1,
         reference=_surprise(expected, ids[1:]),
@@ -276,8 +276,8 @@ def main() -> None:
         ("perplexity, float32", f"{total.reference_perplexity:.3f}"),
         ("perplexity, golden", f"{total.golden_perplexity:.3f} ({total.change:+.2%})"),
         ("agreement on the next token", f"{total.agreement:.1%}"),
-        ("golden, a process", f"{tokens / total.seconds:.1f} tokens/s"),
-        ("all, both models, with loading", f"{tokens / elapsed:.1f} tokens/s"),
+        ("golden", f"{tokens / total.seconds:.1f} tokens for a second of a core"),
+        ("both models, loading included", f"{tokens / elapsed:.1f} tokens/s by the clock"),
     ):
         table.add_row(name, value)
     console.print(table)

@@ -26,6 +26,7 @@ FLOORS: list[list[set[str]]] = [
             "kv_layout",
             "progress",
             "quantisation",
+            "gguf_metadata",
             "sampling",
             "tokenizer",
         }

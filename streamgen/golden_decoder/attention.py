@@ -14,8 +14,8 @@ A key or query that is not finite makes NaN of the scores it takes part in, a va
 head in the pass.
 
 GEMM in float64 is exact here: the products of one f share one power of two and stay below
-d · 127^2 · 255^2 < 2^53 (d < 8 million), a term of acc below (2^p_bits - 1) · 255 · 127 · 2^15, so 2,070 positions
-may be added for 12 bits; pieces of so many are added as int64.
+d · 127^2 · 255^2 < 2^53 (d < 8 million), a term of acc is (2^p_bits - 1) · 255 · 127 · 2^15 at most, so 2,072
+positions may be added for 12 bits; pieces of so many are added as int64.
 """
 
 from dataclasses import dataclass
