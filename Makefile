@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: test check demo lint types bench clean
+.PHONY: test check demo quality lint types bench clean
 
 test: $(STAMP)  ## quick tests (at most 12 minutes on 2 cores)
 	$(RUN)/ruff check .
@@ -20,6 +20,9 @@ check: $(STAMP)  ## everything slow: campaigns, sweeps, benchmarks' promises (at
 
 demo: $(STAMP)  ## the main job: PyTorch to Verilog to a cycle-accurate run, equal to golden bit for bit
 	$(RUN)/python examples/feed_forward.py
+
+quality: $(STAMP)  ## perplexity, next-token agreement of SmolLM2 in the accelerator's arithmetic against float32
+	$(RUN)/python benchmarks/quality.py
 
 bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done

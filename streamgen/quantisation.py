@@ -22,6 +22,7 @@ from streamgen import formats
 __all__ = [
     "GroupGrid",
     "QuantisedWeight",
+    "quantise",
     "quantise_grid",
     "quantise_w4",
     "quantise_w8",
@@ -112,6 +113,28 @@ class QuantisedWeight:
             if self.minimum is not None:
                 integers += _spread(self.minimum, self.group, K)
         return integers * self.row_scale.astype(np.float64)[:, None]
+
+
+def quantise(
+    weight: np.ndarray,
+    grid: GroupGrid | None = None,
+    *,
+    form: str = "w4",
+    group: int = 32,
+    scale_bits: int = 8,
+    minimum: bool = True,
+) -> QuantisedWeight:
+    """A weight, float [N, K], as `form` "w4" or "w8" holds it; one that brings a 4-bit grid keeps it in w4.
+
+    ValueError as the functions below, and for a form that is neither.
+    """
+    if form not in ("w4", "w8"):
+        raise ValueError(f"form is {form!r}; 'w4' and 'w8' are allowed")
+    if form == "w8":
+        return quantise_w8(weight)
+    if grid is not None:
+        return quantise_grid(grid, scale_bits=scale_bits, symmetric=not minimum)
+    return quantise_w4(weight, group=group, scale_bits=scale_bits, symmetric=not minimum)
 
 
 def quantise_w8(weight: np.ndarray) -> QuantisedWeight:

@@ -26,6 +26,9 @@ FLOORS: list[list[set[str]]] = [
             "kv_layout",
             "progress",
             "quantisation",
+            "gguf_metadata",
+            "sampling",
+            "tokenizer",
         }
     ],
     [{"rtl"}],
@@ -33,7 +36,7 @@ FLOORS: list[list[set[str]]] = [
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"memory"}],
-    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}],
+    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
     [{"compiler", "debugging", "difference", "grouping", "probe", "report", "summary", "waves", "cli"}],
 ]
 APART = "runtime"

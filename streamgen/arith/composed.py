@@ -7,6 +7,7 @@
 The results are those of the units one after another, bit for bit.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from streamgen.arith.add import AddParams
 from streamgen.arith.format import Float
 from streamgen.arith.multiply import MultiplyParams
 from streamgen.arith.pipeline import Pipeline
+from streamgen.arith.remembered import remembered
 from streamgen.arith.saturating import SaturatingParams
 from streamgen.cost import Resources
 from streamgen.rtl import Shared
@@ -26,7 +28,7 @@ from streamgen.rtl import Shared
 __all__ = ["Gated", "GatedParams", "ProductSum", "ProductSumParams", "SoftCap", "SoftCapParams"]
 
 
-class _Function(Protocol):
+class _Function(Hashable, Protocol):
     """Params of a unit of one operand."""
 
     @property
@@ -80,7 +82,7 @@ class GatedParams:
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of the result for values of the format."""
-        return self.multiply.golden(self.function.golden(a), b)
+        return self.multiply.golden(remembered(self.function)(a), b)
 
     def build(self) -> "Gated":
         return Gated(self)

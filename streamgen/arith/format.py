@@ -18,7 +18,13 @@ from amaranth import unsigned
 from amaranth.lib import data
 from numpy import ndarray
 
-__all__ = ["BFLOAT16", "F24", "FLOAT16", "FLOAT32", "Float", "round_magnitude"]
+__all__ = ["BFLOAT16", "F24", "FLOAT16", "FLOAT32", "Float", "round_magnitude", "round_significand"]
+
+# float64
+_FRACTION_BITS = 52
+_BIAS = 1023
+_MAGNITUDE = (1 << 63) - 1
+_INFINITY = 2047 << _FRACTION_BITS
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,7 @@ class Float:
     def round(self, values: ndarray) -> ndarray:
         """float64 array: the nearest values of the format."""
         values = np.asarray(values, np.float64)
-        mantissa, exponent = np.frexp(values)
-        scaled = np.rint(np.ldexp(mantissa, self.precision))
-        return self._limit(np.ldexp(scaled, exponent - self.precision))
+        return self._limit(round_significand(values, self.precision))
 
     def compose(self, negative: ndarray, significand: ndarray, exponent: ndarray) -> ndarray:
         """float64 array of ±significand·2^exponent within the limits of the format.
@@ -85,9 +89,12 @@ class Float:
         """|values| as (significand, exponent): |v| = significand·2^exponent with a significand of
         exactly `precision` bits, or 0 for zeros, infinities and NaN. Values must be of the format.
         """
-        finite = np.where(np.isfinite(values), np.abs(values), 0.0).astype(np.float64)
-        mantissa, exponent = np.frexp(finite)
-        return np.ldexp(mantissa, self.precision).astype(np.int64), exponent.astype(np.int64) - self.precision
+        word = np.array(values, np.float64, ndmin=1).view(np.int64) & _MAGNITUDE
+        fraction = (word >> (_FRACTION_BITS - self.fraction_bits)) & ((1 << self.fraction_bits) - 1)
+        ordinary = (word != 0) & (word < _INFINITY)
+        significand = np.where(ordinary, fraction | 1 << self.fraction_bits, 0)
+        exponent = np.where(ordinary, (word >> _FRACTION_BITS) - _BIAS + 1, 0) - self.precision
+        return significand.reshape(np.shape(values)), exponent.reshape(np.shape(values))
 
     def encode(self, values: ndarray) -> ndarray:
         """int64 array: the bits of the nearest values of the format."""
@@ -112,10 +119,16 @@ class Float:
         return np.where((bits >> (self.bits - 1)) & 1, -magnitude, magnitude)
 
     def _limit(self, rounded: ndarray) -> ndarray:
+        """`rounded`, which is changed, within the limits of the format."""
         magnitude = np.abs(rounded)
-        limited = np.where(magnitude >= 2.0 ** (self.bias + 1), np.inf, magnitude)
-        limited = np.where(magnitude < 2.0 ** (1 - self.bias), 0.0, limited)
-        return np.where(np.isnan(rounded), np.nan, np.copysign(limited, rounded))
+        small = magnitude < 2.0 ** (1 - self.bias)
+        if small.any():
+            rounded *= ~small  # keeps the sign
+        if not magnitude.max(initial=0.0) < 2.0 ** (self.bias + 1):
+            rounded = np.where(np.isnan(rounded), np.nan, rounded)
+            beyond = magnitude >= 2.0 ** (self.bias + 1)
+            rounded = np.where(beyond, np.copysign(np.inf, rounded), rounded)
+        return rounded
 
 
 F24 = Float(8, 15)
@@ -130,6 +143,14 @@ def round_magnitude(magnitude: ndarray, precision: int) -> tuple[ndarray, ndarra
     Returns (significand, exponent), int64: the rounded value is significand·2^exponent, the significand
     has exactly `precision` bits, or is 0. Integers only, hence exact.
     """
+    magnitude = np.asarray(magnitude, np.uint64)
+    if magnitude.max(initial=0) < 1 << _FRACTION_BITS:  # float64 holds it, and rounds the same way
+        rounded = round_significand(magnitude.astype(np.float64), precision)
+        word = np.atleast_1d(rounded).view(np.int64).reshape(rounded.shape)
+        low = _FRACTION_BITS - precision + 1
+        fraction = (word & ((1 << _FRACTION_BITS) - 1)) >> low
+        exponent = np.maximum(word >> _FRACTION_BITS, _BIAS) - (_BIAS + precision - 1)
+        return np.where(word != 0, fraction | 1 << (precision - 1), 0), exponent
     normal = np.array(magnitude, np.uint64)
     exponent = np.full(normal.shape, 64 - precision, np.int64)
     for step in (32, 16, 8, 4, 2, 1):
@@ -142,3 +163,21 @@ def round_magnitude(magnitude: ndarray, precision: int) -> tuple[ndarray, ndarra
     kept += (rest > half) | ((rest == half) & (kept & 1 == 1))
     carried = kept >> precision
     return kept >> carried, exponent + carried
+
+
+def round_significand(values: ndarray, precision: int) -> ndarray:
+    """float64 array, a copy: rounded to `precision` significant bits, ties to even, exponents as in float64.
+
+    NaN stays NaN, values that float64 holds as subnormals may come out anywhere among these.
+    """
+    word = np.atleast_1d(values).view(np.int64)
+    dropped = _FRACTION_BITS + 1 - precision
+    rounded = word >> dropped
+    rounded &= 1
+    rounded += (1 << (dropped - 1)) - 1
+    rounded += word
+    rounded &= -1 << dropped
+    result = rounded.view(np.float64).reshape(values.shape)
+    if not np.isfinite(values).all():
+        np.copyto(result, values, where=~np.isfinite(values))
+    return result

@@ -20,7 +20,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith.format import Float, round_magnitude
+from streamgen.arith.format import Float, round_magnitude, round_significand
 from streamgen.arith.integer import magnitude, normalise_integer
 from streamgen.arith.multiply import multiplier_dsps, multiply_stages
 from streamgen.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
@@ -30,6 +30,8 @@ from streamgen.formats import E_NOT_FINITE
 __all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
 
 ACCUMULATOR_FRACTION = 15
+_EXACT = 1 << 53  # float64 holds all integers up to it
+_FAR = 600  # more than an accumulator and a scale can make good
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +68,15 @@ class ScaleAccumulatorParams:
         )
 
     def golden(self, acc: ndarray, scale: ndarray, exponent: ndarray) -> ndarray:
-        """float64 array from int64 accumulators, scales of the format and integer exponents (broadcast)."""
-        acc, exponent = np.asarray(acc, np.int64), np.asarray(exponent, np.int64)
-        scale = np.asarray(scale, np.float64)
+        """float64 array from accumulators, scales of the format and integer exponents (broadcast).
+
+        Accumulators are int64, or integers up to 2^53 in float64.
+        """
+        exponent, scale = np.asarray(exponent, np.int64), np.asarray(scale, np.float64)
+        acc = np.asarray(acc)
+        if acc.dtype == np.float64 or (acc.min(initial=0) > -_EXACT and acc.max(initial=0) < _EXACT):
+            return self._golden(acc.astype(np.float64), scale, exponent)
+        acc = acc.astype(np.int64)
         significand, raised = round_magnitude(magnitude(acc), self.form.precision)
         factor, factor_raised = self.form.decompose(scale)
         product, product_raised = round_magnitude(
@@ -80,6 +88,16 @@ class ScaleAccumulatorParams:
         infinite = np.where(acc == 0, np.nan, np.where(negative, -np.inf, np.inf))
         result = np.where(np.isinf(scale), infinite, result)
         return np.where(np.isnan(scale) | (exponent == E_NOT_FINITE), np.nan, result)
+
+    def _golden(self, acc: ndarray, scale: ndarray, exponent: ndarray) -> ndarray:
+        """`golden` of accumulators that float64 holds: no step leaves its range where the result counts."""
+        precision = self.form.precision
+        with np.errstate(invalid="ignore"):
+            product = round_significand(round_significand(acc, precision) * scale, precision)
+        bounded = np.clip(exponent - ACCUMULATOR_FRACTION, -_FAR, _FAR).astype(np.int32)
+        factor = np.where(exponent == E_NOT_FINITE, np.nan, np.ldexp(1.0, bounded))
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            return self.form.round(product * factor)
 
     def build(self) -> "ScaleAccumulator":
         return ScaleAccumulator(self)

@@ -177,7 +177,7 @@ class NormLaneParams:
     def golden(self, x: ndarray, r: ndarray, greatest: ndarray, w: ndarray, b: ndarray | None) -> ndarray:
         """float64 array; r and G broadcast against x, of values of f24."""
         with np.errstate(invalid="ignore"):
-            scaled = F24.round(np.ldexp(x * r, F24.bias - greatest))
+            scaled = F24.round(x * r * np.ldexp(1.0, F24.bias - greatest))  # a power of two
         if b is None:
             return MultiplyParams(form=F24).golden(scaled, w)
         return MultiplyAddParams(form=F24).golden(scaled, w, b)

@@ -21,7 +21,7 @@ from numpy import ndarray
 
 from streamgen.formats import round_f24
 
-__all__ = ["LinearScaling", "Llama3Scaling", "rope_frequencies", "rope_table"]
+__all__ = ["LinearScaling", "Llama3Scaling", "rope_frequencies", "rope_table", "rotation_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +80,15 @@ def rope_table(positions: int | ndarray, dims: int, base: float, scaling: Scalin
     positions: their number, from 0 on, or an array of them. ValueError when one is negative, and as
     `rope_frequencies`.
     """
+    return rotation_table(positions, rope_frequencies(dims, base, scaling))
+
+
+def rotation_table(positions: int | ndarray, frequencies: ndarray) -> ndarray:
+    """The same for frequencies in radians a position, float64 [dims / 2]."""
     places = np.arange(positions) if isinstance(positions, int) else np.asarray(positions)
     if places.ndim != 1 or not places.size or (places < 0).any():
         raise ValueError("positions must be at least one number from 0 on")
-    angles = places.astype(np.float64)[:, None] * rope_frequencies(dims, base, scaling)
+    angles = places.astype(np.float64)[:, None] * frequencies
     return round_f24(np.stack([np.cos(angles), np.sin(angles)], axis=1))
 
 

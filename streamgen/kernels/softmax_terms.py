@@ -22,6 +22,7 @@ from numpy import ndarray
 
 from streamgen.arith import F24, AddParams, ExpParams
 from streamgen.arith.pipeline import Pipeline, align, operand, round_up
+from streamgen.arith.remembered import remembered
 from streamgen.cost import Resources
 from streamgen.kernels.row_parts import tree_stages
 
@@ -45,7 +46,7 @@ class _LaneParams(ABC):
     @staticmethod
     def exponential(x: ndarray, negated: ndarray) -> ndarray:
         """float64 array: e."""
-        e = EXPONENTIAL.golden(DIFFERENCE.golden(x, negated))
+        e = remembered(EXPONENTIAL)(DIFFERENCE.golden(x, negated))
         return np.where(np.isnan(e), 0.0, e)
 
     @staticmethod

@@ -34,7 +34,7 @@ from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
 from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
-from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
+from streamgen.quantisation import QuantisedWeight, quantise
 
 __all__ = ["layer_shapes", "lower_network", "quantise_weights", "tensor_names"]
 
@@ -55,16 +55,15 @@ def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, 
         op = operation.op
         if not isinstance(op, Linear):
             continue
-        bits, symmetric = config.scale_bits, not config.minimum
         try:
-            if config.weights == "w8":
-                weights[operation.name] = quantise_w8(op.weight)
-            elif op.grid is not None:
-                weights[operation.name] = quantise_grid(op.grid, scale_bits=bits, symmetric=symmetric)
-            else:
-                weights[operation.name] = quantise_w4(
-                    op.weight, group=config.group, scale_bits=bits, symmetric=symmetric
-                )
+            weights[operation.name] = quantise(
+                op.weight,
+                op.grid,
+                form=config.weights,
+                group=config.group,
+                scale_bits=config.scale_bits,
+                minimum=config.minimum,
+            )
         except ValueError as error:
             raise ValueError(f"weight of {operation.name!r} ({operation.where}): {error}") from error
     return weights

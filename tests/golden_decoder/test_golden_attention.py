@@ -1,0 +1,151 @@
+"""Attention of the golden decoder against the equation in rational numbers, and its pieces and specials."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from streamgen.arith import F24
+from streamgen.formats import E_NOT_FINITE, round_f24
+from streamgen.golden_decoder import attention
+from streamgen.golden_decoder.attention import Heads, KeyValues, attend, quantise_heads
+from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from tests.arith.arith_unit import round_exactly
+
+SOFTMAX = AttentionSoftmaxParams(lanes=1, max_length=1 << 20)
+
+
+def exact(value: Fraction) -> float:
+    return round_exactly(value, F24)
+
+
+def scale_of(heads: Heads, head: int, token: int) -> tuple[int, int]:
+    return int(heads.m[head, token]), int(heads.e[head, token])
+
+
+def by_the_equation(queries: Heads, keys: Heads, values: Heads, position: int, scale: float) -> np.ndarray:
+    """One query at a time, in integers and fractions; only the integers p are those of the kernel."""
+    heads, T, d = queries.codes.shape
+    length = keys.codes.shape[1]
+    result = np.zeros((T, heads, d))
+    for t in range(T):
+        for head in range(heads):
+            shared = head // (heads // len(keys.codes))
+            m_q, e_q = scale_of(queries, head, t)
+            scores = []
+            for s in range(length):
+                m_k, e_k = scale_of(keys, shared, s)
+                dot = sum(
+                    int(a) * int(b)
+                    for a, b in zip(queries.codes[head, t], keys.codes[shared, s], strict=True)
+                )
+                f = exact(Fraction(dot * m_q * m_k) * Fraction(2) ** (e_q + e_k))
+                scores.append(exact(Fraction(f) * Fraction(float(F24.round(np.array(scale))))))
+            bounds = {"rows": 1, "length": length, "causal": True, "position": position + t}
+            out = SOFTMAX.golden(bounds, {"i": np.array([scores])})
+            greatest = max(int(e) for e in values.e[shared])
+            for j in range(d):
+                total = 0
+                for s in range(length):
+                    m_v, e_v = scale_of(values, shared, s)
+                    if greatest - e_v <= 15:
+                        shift = 15 - (greatest - e_v)
+                        total += int(out["o_p"][0, s]) * m_v * int(values.codes[shared, s, j]) << shift
+                numerator = exact(Fraction(total) * Fraction(2) ** (greatest - 15))
+                result[t, head, j] = exact(Fraction(numerator) / Fraction(float(out["o_sum"][0])))
+    return result.reshape(T, heads * d).astype(np.float32)
+
+
+def random_heads(rng: np.random.Generator, heads: int, T: int, d: int, spread: int) -> np.ndarray:
+    """f24 values of tokens whose heads differ by up to 2^spread."""
+    x = rng.normal(size=(T, heads, d)) * 2.0 ** rng.integers(-spread, spread + 1, (T, heads, 1))
+    return round_f24(x.reshape(T, heads * d))
+
+
+@pytest.mark.parametrize("spread", [0, 3, 20])
+def test_equation(spread: int) -> None:
+    """Grouped heads, a context before the pass, values so far apart that some are left out."""
+    rng = np.random.default_rng(spread)
+    heads, kv_heads, d, T, before = 4, 2, 6, 3, 5
+    q = quantise_heads(random_heads(rng, heads, T, d, 2), heads)
+    k = random_heads(rng, kv_heads, before + T, d, 1)
+    v = random_heads(rng, kv_heads, before + T, d, spread)
+    v[1] = 0
+    keys, values = quantise_heads(k, kv_heads), quantise_heads(v, kv_heads)
+    cache = KeyValues(kv_heads, d)
+    for part, position in ((slice(0, before), 0), (slice(before, None), before)):
+        cache.store(position, quantise_heads(k[part], kv_heads), quantise_heads(v[part], kv_heads))
+    found = attend(q, cache, before, 0.3, SOFTMAX)
+    assert np.array_equal(found, by_the_equation(q, keys, values, before, 0.3))
+
+
+@pytest.mark.parametrize("p_bits", [8, 12, 16])
+def test_long_contexts_are_exact(p_bits: int) -> None:
+    """Equal scores and the greatest codes: the sums are the greatest that there are, in several pieces."""
+    length = 5000
+    codes = np.full((1, length, 2), 127, np.int8)
+    codes[0, ::3, 1] = -126
+    m, e = np.full((1, length), 255, np.int32), np.zeros((1, length), np.int32)
+    e[0, ::7] = -15
+    cache = KeyValues(1, 2)
+    cache.store(0, Heads(np.zeros_like(codes), m, e), Heads(codes, m, e))
+    q = Heads(np.zeros((1, 1, 2), np.int8), m[:, :1], e[:, 1:2])
+    softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=p_bits)
+    found = attend(q, cache, length - 1, 1.0, softmax)
+    p = (1 << p_bits) - 1
+    total = exact(Fraction(p * length))
+    for j in range(2):
+        acc = sum(p * 255 * int(c) << 15 + int(s) for c, s in zip(codes[0, :, j], e[0], strict=True))
+        assert found[0, j] == exact(Fraction(exact(Fraction(acc, 1 << 15))) / Fraction(total))
+
+
+def test_blocks_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    x = random_heads(rng, 3, 20, 4, 2)
+    cache = KeyValues(3, 4)
+    cache.store(0, quantise_heads(x, 3), quantise_heads(x[::-1], 3))
+    q = quantise_heads(x, 3)
+    whole = attend(q, cache, 0, 0.5, SOFTMAX)
+    monkeypatch.setattr(attention, "TOKENS_AT_ONCE", 3)
+    assert np.array_equal(whole, attend(q, cache, 0, 0.5, SOFTMAX))
+
+
+def test_specials() -> None:
+    """A key or query that is not finite makes NaN where it is seen, a value in all of its head."""
+    rng = np.random.default_rng(6)
+    x = random_heads(rng, 2, 6, 4, 1)
+
+    def attended(place: str) -> np.ndarray:
+        """Which results [token, head] are NaN when token 3 of head 1 is not finite in q, k or v."""
+        bad = x.copy()
+        bad[3, 5] = np.inf
+        q, k, v = (quantise_heads(bad if name == place else x, 2) for name in "qkv")
+        cache = KeyValues(2, 4)
+        cache.store(0, k, v)
+        assert (max(part.e.max() for part in (q, k, v)) == E_NOT_FINITE) == (place in "qkv")
+        nan = np.isnan(attend(q, cache, 0, 0.5, SOFTMAX)).reshape(6, 2, 4)
+        assert (nan.all(axis=2) == nan.any(axis=2)).all()
+        return nan.all(axis=2)
+
+    assert np.argwhere(attended("q")).tolist() == [[3, 1]]
+    assert np.argwhere(attended("k")).tolist() == [[3, 1], [4, 1], [5, 1]]
+    assert np.argwhere(attended("v")).tolist() == [[token, 1] for token in range(6)]
+    assert not attended("x").any()
+    zeros = KeyValues(1, 4)
+    zeros.store(
+        0, quantise_heads(np.zeros((2, 4), np.float32), 1), quantise_heads(np.zeros((2, 4), np.float32), 1)
+    )
+    assert not attend(quantise_heads(np.ones((2, 4), np.float32), 1), zeros, 0, 1.0, SOFTMAX).any()
+
+
+def test_the_cache_forgets_what_lies_behind() -> None:
+    x = random_heads(np.random.default_rng(7), 1, 8, 4, 1)
+    cache, fresh = KeyValues(1, 4), KeyValues(1, 4)
+    heads = [quantise_heads(x[part], 1) for part in (slice(0, 5), slice(5, 8))]
+    cache.store(0, heads[0], heads[0])
+    cache.store(3, heads[1], heads[0])
+    cache.store(3, heads[1], heads[1])
+    fresh.store(0, *(quantise_heads(np.concatenate([x[:3], x[5:]]), 1) for _ in range(2)))
+    for held, wanted in ((cache.keys, fresh.keys), (cache.values, fresh.values)):
+        for name in ("codes", "m", "e"):
+            assert np.array_equal(getattr(held, name), getattr(wanted, name))
