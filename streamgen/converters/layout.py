@@ -30,7 +30,7 @@ from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.curves import Parts
 from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.itensor import Converter, ITensor, infer_converter
+from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
 
 __all__ = ["QUEUE_DEPTH", "LayoutParams", "ends", "start_walks"]
 
@@ -164,7 +164,8 @@ class LayoutParams(ABC):
 
     def trips(self, bounds: Bounds) -> dict[str, int]:
         """Trip counts for these bounds; ValueError when they are not those of the hardware."""
-        trips = _trips(self.converter.at(bounds["source"], bounds["target"]))
+        source, target = counted_as(bounds["source"], self.source), counted_as(bounds["target"], self.target)
+        trips = _trips(self.converter.at(source, target))
         for name, greatest in _trips(self.converter).items():
             if trips[name] > greatest:
                 raise ValueError(f"{name} of this converter runs {greatest} times at most, not {trips[name]}")

@@ -112,8 +112,9 @@ def _verify_back(graph: Graph, edge: Edge, fail) -> None:  # type: ignore[no-unt
     reads = sum(edge.target.name in target.inputs(phase) for phase, _ in graph.steps())
     if sends != reads:
         fail(f"back edge {edge.name}: its source sends in {sends} walks, its target reads in {reads}")
+    order = {step: place for place, step in enumerate(graph.steps())}
     for sent, read in graph.deliveries(edge):
-        if read < sent:
+        if order[read] < order[sent]:
             fail(f"back edge {edge.name}: what is sent in phase {sent[0]} is read in phase {read[0]} already")
 
 

@@ -3,6 +3,7 @@
 from streamgen.itensor.canonical import same_stream
 from streamgen.itensor.converter import Converter, infer_converter
 from streamgen.itensor.operations import (
+    counted_as,
     permute_loops,
     reassociate,
     repeat,
@@ -16,6 +17,7 @@ from streamgen.itensor.type import ITensor
 __all__ = [
     "Converter",
     "ITensor",
+    "counted_as",
     "infer_converter",
     "permute_loops",
     "reassociate",

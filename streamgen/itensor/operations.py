@@ -9,16 +9,27 @@ With o = stream.offsets() and q = result.offsets():
     tile            each token is sent as its tiles, row-major: q[k * n + j] = o[k] + start of tile j
     vectorize       n neighbouring tokens become one, whatever their order: q[k] = o[k * n]
     reassociate     the tensor is reshaped, the tokens stay: they start at the same flat index
+    counted_as      the same bits in narrower or wider elements
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from math import gcd, prod
 from typing import Any
 
 from streamgen.itensor.type import ITensor
 
-__all__ = ["permute_loops", "reassociate", "repeat", "split_loop", "tile", "transpose", "vectorize"]
+__all__ = [
+    "counted_as",
+    "permute_loops",
+    "reassociate",
+    "repeat",
+    "split_loop",
+    "tile",
+    "transpose",
+    "vectorize",
+]
 
 
 def permute_loops(stream: ITensor, order: Sequence[int]) -> ITensor:
@@ -225,3 +236,29 @@ def _check_permutation(order: Sequence[int], count: int, what: str) -> None:
 def _check_factors(name: str, small: Sequence[int], large: Sequence[int]) -> None:
     if len(small) != len(large) or any(n < 1 or m % n for n, m in zip(small, large, strict=True)):
         raise ValueError(f"{name} {tuple(small)} must divide {tuple(large)} in each dimension")
+
+
+def counted_as(itensor: ITensor, like: ITensor) -> ITensor:
+    """The same tokens with the elements of `like`, where these are integers that fill the same bits: 16 of
+    eight bits along a dimension are 32 of four. ValueError where they do not."""
+    if (itensor.dtype, itensor.element_shape) == (like.dtype, like.element_shape):
+        return itensor
+    ratios = [
+        Fraction(new, old) for new, old in zip(like.element_shape, itensor.element_shape, strict=False)
+    ]
+    integers = itensor.dtype[0] in "iu" and like.dtype[0] in "iu"
+    scaled = [dim for dim, ratio in enumerate(ratios) if ratio != 1]
+    if not integers or itensor.token_bits != like.token_bits or itensor.rank != like.rank or len(scaled) != 1:
+        raise ValueError(f"the tokens of {itensor} are not those of {like}")
+    (dim,) = scaled
+    steps = list(itensor.steps)
+    for loop in itensor.iter_map[dim]:
+        steps[loop] = _whole(steps[loop] * ratios[dim])
+    base = tuple(_whole(b * ratios[dim]) if d == dim else b for d, b in enumerate(itensor.base))
+    return ITensor(like.element_shape, like.dtype, itensor.tripcounts, tuple(steps), itensor.iter_map, base)
+
+
+def _whole(number: Fraction) -> int:
+    if number.denominator != 1:
+        raise ValueError(f"{number} is no whole number of elements")
+    return int(number)

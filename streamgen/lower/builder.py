@@ -63,21 +63,34 @@ class GraphBuilder:
         more in front, an array for each walk. prefetch, burst: FIFO depth and longest burst in beats.
         largest: the itensor of the largest run, where it is not this one.
         """
+        one = next(it for it in self._phases(itensor) if it is not None)
+        port = self.bare_load(name, itensor, prefetch=prefetch, burst=burst, largest=largest)
+        role = "input" if data is None else "constant"
+        place = Port(port.node, "memory")
+        self.tensor(name, role, place, shape=shape, channel=channel, itensor=one, data=data)
+        return port
+
+    def bare_load(
+        self,
+        name: str,
+        itensor: ITensor | tuple[ITensor | None, ...],
+        *,
+        prefetch: int = 128,
+        burst: int = 64,
+        largest: ITensor | None = None,
+    ) -> Port:
+        """A load whose tensors `tensor` adds."""
         streams = self._phases(itensor)
         one = next(it for it in streams if it is not None)
-        layout = MemoryLayout.of(one)
         params = LoadParams(
-            layout=layout,
+            layout=MemoryLayout.of(one),
             prefetch=prefetch,
             burst=burst,
             max_tokens=(largest or one).token_count,
             rate=self._rate,
         )
         bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
-        node = self._add(f"load_{name}", params, bounds)
-        role = "input" if data is None else "constant"
-        self.tensor(name, role, Port(node, "memory"), shape=shape, channel=channel, itensor=one, data=data)
-        return Port(node, "o")
+        return Port(self._add(f"load_{name}", params, bounds), "o")
 
     def store(
         self,
@@ -86,7 +99,7 @@ class GraphBuilder:
         *,
         shape: tuple[int, ...],
         channel: int,
-        itensor: ITensor | None = None,
+        itensor: ITensor | tuple[ITensor | None, ...] | None = None,
         largest: ITensor | None = None,
     ) -> None:
         """Write a stream to memory as an output tensor, in the order of `itensor` (default: as it comes)."""

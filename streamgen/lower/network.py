@@ -32,6 +32,7 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
+from streamgen.lower.columns import column_tensors, without_reuse
 from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise
@@ -289,7 +290,7 @@ class _Lowering:
             "grouped": grouped,
         }
         wanted = params.inputs(bounds)
-        tensors = _column_tensors(weight, rows, width)
+        tensors = column_tensors(weight, rows, width)
         outputs = {}
         for c in range(plan.columns):
             name = self._free(f"{node}_column{c}")
@@ -334,7 +335,7 @@ class _Lowering:
 
         Streams of whole beats a token (codes) run ahead by the configured depth, thinner ones less.
         """
-        name, once = self._free(name), _without_reuse(wanted)
+        name, once = self._free(name), without_reuse(wanted)
         padded = np.zeros(once.shape, data.dtype)
         padded[tuple(slice(extent) for extent in data.shape)] = data
         wide = MemoryLayout.of(once).tokens_per_beat == 1
@@ -387,24 +388,6 @@ def _numbered(name: str) -> Iterator[str]:
     return chain([name], (f"{name}_{i}" for i in count(1)))
 
 
-def _column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
-    """Streams of all columns together: arrays of `rows` rows, zero where padded."""
-    n, k = weight.codes.shape
-    codes = np.zeros((rows, width), weight.codes.dtype)
-    codes[:n, :k] = weight.codes
-    scale = np.zeros(rows, np.float32)
-    scale[:n] = weight.row_scale
-    tensors = {"i_w": codes, "i_r": scale}
-    if weight.scale is not None:
-        parts = [weight.scale] if weight.minimum is None else [weight.scale, weight.minimum]
-        assert weight.group is not None
-        groups = np.zeros((rows, width // weight.group, len(parts)), weight.scale.dtype)
-        for i, part in enumerate(parts):
-            groups[:n, : part.shape[1], i] = part
-        tensors["i_s"] = groups
-    return tensors
-
-
 def _elements(itensor: ITensor) -> int:
     return int(np.prod(itensor.element_shape))
 
@@ -419,13 +402,6 @@ def _in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
         trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
     assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
     return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)
-
-
-def _without_reuse(itensor: ITensor) -> ITensor:
-    """The same tiles, each sent once: loops that no dimension uses run once."""
-    mapped = {loop for loops in itensor.iter_map for loop in loops}
-    trips = tuple(trip if i in mapped else 1 for i, trip in enumerate(itensor.tripcounts))
-    return ITensor(itensor.element_shape, itensor.dtype, trips, itensor.steps, itensor.iter_map, itensor.base)
 
 
 def _broadcast(itensor: ITensor) -> ITensor:

@@ -13,7 +13,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
-from streamgen.itensor import ITensor, same_stream
+from streamgen.itensor import ITensor, counted_as, same_stream
 from streamgen.kernels.fork import ForkParams
 from streamgen.packing import MemoryLayout
 
@@ -79,26 +79,38 @@ def insert_converters(graph: Graph, largest: Graph | None = None, smallest: Grap
             params = largest.node(name).params
         else:
             others = [] if smallest is None else [pair for pair in _pairs(smallest, edge) if pair is not None]
+            if len(known) > 1:
+                others += known
             try:
-                params = choose_converter(*max(known, key=lambda st: st[1].token_count), tuple(others))
+                params = choose_converter(
+                    *(_envelope(side) for side in zip(*known, strict=True)), tuple(others)
+                )
             except ValueError as error:
                 raise GraphError(
                     f"edge {edge.name} of graph {graph.name!r} needs a converter: {error}"
                 ) from error
         bounds = tuple(None if pair is None else {"source": pair[0], "target": pair[1]} for pair in pairs)
         before.setdefault(edge.target.node, []).append(Node(name, params, bounds))
-        edges += [Edge(edge.source, Port(name, "i")), Edge(Port(name, "o"), edge.target)]
+        edges += [replace(edge, target=Port(name, "i")), Edge(Port(name, "o"), edge.target)]
     nodes = tuple(n for node in graph.nodes for n in (*before.get(node.name, ()), node))
     return verify(replace(graph, nodes=nodes, edges=tuple(edges)))
 
 
+def _envelope(itensors: Sequence[ITensor]) -> ITensor:
+    """The least stream of those loops that every one of these is a prefix of, loop by loop."""
+    alike = [counted_as(itensor, itensors[0]) for itensor in itensors]
+    trips = tuple(max(several) for several in zip(*(it.tripcounts for it in alike), strict=True))
+    return replace(alike[0], tripcounts=trips)
+
+
 def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
-    """What an edge's producer sends and its consumer reads, by phase; None where either is idle."""
-    pairs: list[tuple[ITensor, ITensor] | None] = []
-    for phase in range(graph.phases):
-        source = graph.itensor(edge, phase)
-        target = graph.node(edge.target.node).inputs(phase).get(edge.target.name)
-        pairs.append(None if source is None or target is None else (source, target))
+    """What an edge's producer sends and its consumer reads, by the phase in which that is; None where it is
+    idle."""
+    source, target = graph.node(edge.source.node), graph.node(edge.target.node)
+    pairs: list[tuple[ITensor, ITensor] | None] = [None] * graph.phases
+    for (sent, _), (read, _) in graph.deliveries(edge):
+        if edge.target.name in target.inputs(read):
+            pairs[read] = source.outputs(sent)[edge.source.name], target.inputs(read)[edge.target.name]
     return pairs
 
 

@@ -1,0 +1,33 @@
+"""Weights as the columns of a matmul read them."""
+
+import numpy as np
+
+from streamgen.itensor import ITensor
+from streamgen.quantisation import QuantisedWeight
+
+__all__ = ["column_tensors", "without_reuse"]
+
+
+def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
+    """Streams of all columns together: arrays of `rows` rows, zero where padded."""
+    n, k = weight.codes.shape
+    codes = np.zeros((rows, width), weight.codes.dtype)
+    codes[:n, :k] = weight.codes
+    scale = np.zeros(rows, np.float32)
+    scale[:n] = weight.row_scale
+    tensors = {"i_w": codes, "i_r": scale}
+    if weight.scale is not None:
+        parts = [weight.scale] if weight.minimum is None else [weight.scale, weight.minimum]
+        assert weight.group is not None
+        groups = np.zeros((rows, width // weight.group, len(parts)), weight.scale.dtype)
+        for i, part in enumerate(parts):
+            groups[:n, : part.shape[1], i] = part
+        tensors["i_s"] = groups
+    return tensors
+
+
+def without_reuse(itensor: ITensor) -> ITensor:
+    """The same tiles, each sent once: loops that no dimension uses run once."""
+    mapped = {loop for loops in itensor.iter_map for loop in loops}
+    trips = tuple(trip if i in mapped else 1 for i, trip in enumerate(itensor.tripcounts))
+    return ITensor(itensor.element_shape, itensor.dtype, trips, itensor.steps, itensor.iter_map, itensor.base)
