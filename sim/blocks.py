@@ -453,7 +453,8 @@ def _attentions() -> list[Case]:
         AttentionScoresParams(**small),
         *(AttentionScoresParams(lanes=lanes, **real) for lanes in (1, 2)),
         AttentionValuesParams(p_bits=16, width=3, **small),
-        *(AttentionValuesParams(lanes=lanes, width=4, **real) for lanes in (1, 2)),
+        AttentionValuesParams(lanes=1, width=4, **real),
+        AttentionValuesParams(lanes=2, width=2, **real | {"dims": 16}),
     ]
     return [(params, bounds) for params in several]
 

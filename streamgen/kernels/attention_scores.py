@@ -150,7 +150,7 @@ class AttentionScoresParams(AttentionRowsParams):
     def _resources(self) -> Resources:
         """Fitted to synthesis: operands, dots, what follows them in each lane, control."""
         dot = self.dots.dot_bits
-        lane = Resources(lut=_M_BITS + 40, ff=2 * (dot + _M_BITS) + 100, dsp=2)
+        lane = Resources(lut=_M_BITS + 10, ff=2 * (dot + _M_BITS) + 40, dsp=2)
         lanes = self.lanes * (lane + self.convert.resources + self.multiply.resources)
         rows, length = self.max_rows.bit_length(), self.length_bits
         control = CountdownParams(bits=rows).resources + Resources(

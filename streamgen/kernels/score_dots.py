@@ -56,14 +56,15 @@ class ScoreDotsParams:
 
     @property
     def resources(self) -> Resources:
-        """Operands, products and adders by their widths."""
+        """Operands, products, adders by their widths; an odd value of a level waits in a shift register."""
         pairs, single = divmod(self.lanes, 2)
         lut = ff = 0
         for packed, count in ((True, pairs), (False, single)):
-            operand = _FIELD + 9 if packed else 8
-            adders = self._adders(packed)
-            lut += count * (sum(adders) + (9 * self.dims if packed else 0))
-            ff += count * (sum(self._registers(packed)) + self.dims * (2 * (operand + 8) + 8 + 9 * packed))
+            fields, factor = (2, _FIELD + 9) if packed else (1, 8)
+            tree = sum(sums * bits for sums, bits in self._levels(packed))
+            parting = self._parted * self._sum_bits(False, 8) if self.lanes > 1 else 0
+            lut += count * (tree + (parting + 9 * self.dims if packed else 0))
+            ff += count * (tree + fields * parting + self.dims * (2 * (factor + 8) + (17 if packed else 8)))
         return Resources(lut=lut, ff=ff + 8 * self.dims, dsp=self.multipliers)
 
     def _sum_bits(self, packed: bool, products: int) -> int:
@@ -72,26 +73,15 @@ class ScoreDotsParams:
             largest = (largest << _FIELD) + largest
         return (largest * products).bit_length() + 1
 
-    def _levels(self, packed: bool) -> list[tuple[int, int, int]]:
-        """(sums, values, bits) of each level of the tree; parted fields count twice."""
+    def _levels(self, packed: bool) -> list[tuple[int, int]]:
+        """(sums, bits) of each level of the tree; parted fields count twice."""
         values, found = self.dims, []
         for level in range(self.levels):
-            fields = 2 if packed and level >= _PACKED_LEVELS else 1
-            bits = self._sum_bits(packed and level < _PACKED_LEVELS, min(2 << level, self.dims))
-            found.append((fields * (values // 2), fields * -(-values // 2), bits))
+            together = packed and level < _PACKED_LEVELS
+            bits = self._sum_bits(together, min(2 << level, self.dims))
+            found.append((values // 2 * (2 if packed and not together else 1), bits))
             values = -(-values // 2)
         return found
-
-    def _adders(self, packed: bool) -> list[int]:
-        """LUTs of each level, and of the fields that part."""
-        parting = [self._parted * self._sum_bits(False, 8)] if packed else []
-        return [sums * bits for sums, _, bits in self._levels(packed)] + parting
-
-    def _registers(self, packed: bool) -> list[int]:
-        parting = self._parted * 2 * self._sum_bits(False, 8) if self.lanes > 1 else 0
-        return [values * bits for _, values, bits in self._levels(packed)] + [
-            parting if packed else parting // 2
-        ]
 
     @property
     def _parted(self) -> int:

@@ -57,7 +57,8 @@ class ValueFactorsParams:
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         product = self.p_bits + 8
-        lane = Resources(lut=40 + 2.2 * FACTOR_BITS, ff=2 * product + FACTOR_BITS + 14, dsp=1)
+        near = (self.stride - 1).bit_length()
+        lane = Resources(lut=30 + FACTOR_BITS * near / 2, ff=2 * product + FACTOR_BITS + 14, dsp=1)
         return self.lanes * lane
 
     def build(self) -> "ValueFactors":

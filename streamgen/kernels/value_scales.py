@@ -4,7 +4,7 @@
 
 Tokens in: scales of `lanes` positions, the contexts of a descriptor one after another. When a context is
 complete it goes on as E and what the descriptor says of it; its scales are then read tile by tile, as often
-as it has rows. Positions beyond the length get m = 0 and have no part in E.
+as it has rows. Positions beyond the length get m = 0 and the least e, so that they have no part in E.
 
 Two banks: a context is let in when one is free, that is when the last tile of the context before the last has
 been read. Exponents travel as keys, unsigned integers that rise with them.
@@ -30,6 +30,7 @@ from streamgen.stream import CountdownParams, descriptor_signature
 __all__ = ["ValueScales", "ValueScalesParams"]
 
 _CONTEXTS = 2  # in the banks, of which at most all wait to be read
+_LOWEST = 1 << SCALE.size - 1  # m = 0, e = -32768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +73,24 @@ class ValueScalesParams:
     @property
     def resources(self) -> Resources:
         """Fitted to synthesis."""
-        along = (1 + tree_stages(self.lanes)) * (self.rows_bits + self.length_bits)
+        stages, keys, along = tree_stages(self.lanes), [self.lanes], self.rows_bits + self.length_bits
+        for _ in range(stages):
+            keys.append(-(-keys[-1] // 4))
+        address = ceil_log2(self.depth)
+        # What goes along with a tile waits in registers, from three stages on in shift registers.
+        waits = Resources(lut=along, ff=0) if stages > 1 else Resources(lut=0, ff=(1 + stages) * along)
         control = Resources(
-            lut=30 + 6 * self.length_bits + 4 * ceil_log2(self.depth),
-            ff=40 + self.rows_bits + 2 * self.length_bits + 3 * ceil_log2(self.depth) + along,
+            lut=3.2 * self.length_bits + 2 * address,
+            ff=24 + self.rows_bits + 2 * self.length_bits + 2 * address,
         )
-        lanes = Resources(lut=58 * self.lanes, ff=42 * self.lanes)
-        memory = ring_resources(SCALE.size * self.lanes, self.depth)
+        lanes = Resources(lut=29 * self.lanes, ff=25 * self.lanes + 16 * sum(keys[1:]))
         return (
-            control + lanes + memory + CountdownParams(bits=self.rows_bits).resources + self.queue.resources
+            control
+            + lanes
+            + waits
+            + ring_resources(SCALE.size * self.lanes, self.depth)
+            + CountdownParams(bits=self.rows_bits).resources
+            + self.queue.resources
         )
 
     def build(self) -> "ValueScales":
@@ -119,10 +129,7 @@ class ValueScales(wiring.Component):
         valid = lanes_before(left, p.lanes)
         pipe = Pipeline(m, Const(1))
         s = pipe.stage(
-            scales=Cat(
-                Cat(token[n].m & valid[n].replicate(8), Value.cast(token[n].e)) for n in range(p.lanes)
-            ),
-            valid=valid,
+            scales=Cat(Mux(valid[n], Value.cast(token[n]), _LOWEST) for n in range(p.lanes)),
             last=last,
             rows=rows,
             length=length,
@@ -137,9 +144,7 @@ class ValueScales(wiring.Component):
             m.d.sync += [at.eq(Mux(s.last, 0, at + 1)), bank.eq(bank ^ s.last)]
 
         exponents = [s.scales.word_select(n, SCALE.size)[8:] for n in range(p.lanes)]
-        keys: list[Value] = [
-            pipe.wire(Cat(e[:15], ~e[15]) & s.valid[n].replicate(16)) for n, e in enumerate(exponents)
-        ]
+        keys: list[Value] = [Cat(e[:15], ~e[15]) for e in exponents]
         for _ in range(tree_stages(p.lanes)):
             keys = _halve(pipe, _halve(pipe, keys))
             names = {f"key{n}": key for n, key in enumerate(keys)}

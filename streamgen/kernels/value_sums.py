@@ -114,16 +114,14 @@ class ValueColumnParams:
     @property
     def resources(self) -> Resources:
         """Fitted to synthesis."""
-        lanes = self.factors.lanes
-        choice = 1 if self.factors.choices <= 4 else 2
-        registers, adders, bits = 0, 0, self.term_bits
-        while lanes > 1:
-            adders += lanes // 2 * (bits + 1)
-            lanes, bits = -(-lanes // 2), bits + 1
-            registers += lanes * bits
-        lanes = self.factors.lanes
-        # The accumulator chooses in the LUTs in which it adds, as long as a LUT has inputs for that.
-        chosen = 0 if lanes == 1 and self.factors.choices <= 3 else choice * lanes * self.term_bits
+        registers, adders, values, bits = 0, 0, self.factors.lanes, self.term_bits
+        while values > 1:
+            adders += values // 2 * (bits + 1)
+            values, bits = -(-values // 2), bits + 1
+            registers += values * bits
+        lanes, choices = self.factors.lanes, self.factors.choices
+        # A choice of up to three fits into the LUT of an adder, for one of its two operands.
+        chosen = self.term_bits * (-(-lanes // 2) if choices <= 3 else lanes if choices <= 4 else 2 * lanes)
         return Resources(
             lut=chosen + adders + self.sum_bits,
             ff=lanes * (8 + 2 * _PRODUCT_BITS) + registers + self.sum_bits,
