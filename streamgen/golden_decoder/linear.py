@@ -32,7 +32,7 @@ EXACT = 1 << 53
 LARGEST_ACTIVATION = 127 << ACCUMULATOR_FRACTION
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 ADD = AddParams(form=F24)
-ROWS_AT_ONCE = 512  # of a weight: in float64 they stay in the cache
+ROWS_AT_ONCE = 256  # of a weight: in float64 they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,8 @@ def test_near_float64(changes: dict[str, Any]) -> None:
     """With int8 weights and 16-bit probabilities what remains is the rounding of activations to 8 bits.
 
     That is an error of at most 2^-7 of the greatest of 32 elements, some 1 % of the rms, in each of 9 steps
-    on the way; errors of single elements are independent, so 5 % of the rms of the logits is ample, and a wrong
-    sign, pair, head or mask changes logits by as much as they are.
+    on the way; errors of single elements are independent, so 5 % of the rms of the logits is ample, and a
+    wrong sign, pair, head or mask changes logits by as much as they are.
     """
     model = random_decoder(**changes)
     found = GoldenDecoder(model, GoldenConfig(weights="w8", p_bits=16)).logits(IDS)

@@ -1,15 +1,18 @@
 """Quality of SmolLM2 on English prose, and the benchmark that measures it."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from benchmarks import quality
 from streamgen.errors import MissingToolError
-from streamgen.frontend import default_checkpoint
-from streamgen.golden_decoder import GoldenConfig, GoldenDecoder
-from streamgen.tokenizer import load_tokenizer
+from streamgen.golden_decoder import GoldenDecoder
 from tests.golden_decoder.decoders import random_decoder, reference
 
 
@@ -57,11 +60,12 @@ def test_smollm2_keeps_its_quality() -> None:
 
     The bounds leave room for another processor's float32, nothing else: golden is the same everywhere.
     """
-    path = default_checkpoint()
-    ids = np.array(load_tokenizer(path).encode(quality.prose()))
-    windows = quality.windows_of(ids, 1024, 512)
-    console = Console(quiet=True)
-    total = quality.measure(quality.load_decoder(path), GoldenConfig(), windows, console)
-    assert 25 < total.reference_perplexity < 40
-    assert abs(total.change) < 0.018
-    assert total.agreement > 0.925
+    script = Path(quality.__file__)
+    command = [sys.executable, str(script), "--tokens", "1024"]
+    environment = os.environ | {"PYTHONPATH": str(script.parent.parent), "COLUMNS": "120"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    change = re.search(r"perplexity, golden .* \(([+-][0-9.]+)%\)", done.stdout)
+    agreement = re.search(r"agreement on the next token *│ *([0-9.]+)%", done.stdout)
+    assert change and agreement, done.stdout
+    assert abs(float(change[1])) < 1.8
+    assert float(agreement[1]) > 92.5
