@@ -59,8 +59,8 @@ KNOWN = {
 }
 SUPPORTED = (
     "an embedding; layers of x + attention(RMSNorm(x)) and x + down(function(gate(y)) * up(y)), "
-    "y = RMSNorm(x), with ReLU, Sigmoid, SiLU, Tanh or GELU; grouped-query attention with one scale, a causal "
-    "mask over the whole context and rotary positions or none; RMSNorm and a Linear head"
+    "y = RMSNorm(x), with ReLU, Sigmoid, SiLU, Tanh or GELU; grouped-query attention with one scale, a "
+    "causal mask over the whole context and rotary positions or none; RMSNorm and a Linear head"
 )
 SIZES = ("layers", "kv_heads", "head_dim", "context")
 
@@ -124,11 +124,12 @@ def import_decoder(
             f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
         )
     least = dict(zip(SIZES, (1, 1, 1, TOKENS + 1), strict=True))
+    sizes = {}
     for size, value in given.items():
-        if type(value) is not int or value < least[size]:
+        if not isinstance(value, int) or value < least[size]:
             raise ValueError(f"{size} is {value!r}; an integer of at least {least[size]} is needed")
-    name = type(module).__name__ if name is None else name
-    return _Recovery(called, given, wrapper).run(name)
+        sizes[size] = value
+    return _Recovery(called, sizes, wrapper).run(type(module).__name__ if name is None else name)
 
 
 def _config_sizes(config: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ data        made of token ids or of the cache: what the regions of a decoder are
 A match that fails raises `Mismatch` with the call that is in the way.
 """
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -275,6 +275,6 @@ def _storage(value: Any) -> Node:
     """The node whose memory a value may share."""
     while value.op == "call_function" and value.target in RENAMES | MOVES:
         value = value.args[0]
-        if isinstance(value, Collection):
+        if isinstance(value, Sequence):
             value = value[0]
     return value
