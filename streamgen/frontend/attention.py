@@ -3,12 +3,10 @@
 Heads, repeats, halves and the cache are read from `Origins`, whatever calls move them. Tables are run:
 
 * the mask must be causal over the whole context, with the queries at its end, so that a window shows;
-* cosines and sines give the frequencies, and must be those of one angle, position * frequency, at positions
-  all over the context: a scaled table, or one that depends on the length, is refused.
+* cosines and sines give the frequencies of the rotation (`rotation`).
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +15,15 @@ import torch
 from torch.fx import Node
 
 from streamgen.frontend.origins import Origins, renamed
-from streamgen.frontend.trace import aten, shape
-from streamgen.frontend.values import Mismatch, Values
+from streamgen.frontend.rotation import Turn, find_rotary
+from streamgen.frontend.trace import Mismatch, aten, shape
+from streamgen.frontend.values import Values
 from streamgen.graph.decoder import Attention, Rotary
 from streamgen.graph.ops import Linear
 
 __all__ = ["match_attention"]
 
 MASKED = -1e4  # a mask adds at most this: nothing is left of the term in any float
-PROBES = 64  # positions at which a rotary table is held to its frequencies
 
 
 @dataclass
@@ -65,7 +63,6 @@ class _Matcher:
         self.present = (values.results[1 + layer], values.results[1 + layers + layer])
         self.kv_heads, P, self.head_dim = shape(self.past[0])[1:]
         self.positions = torch.arange(P, context)
-        self.precision = 0.0  # of the coarsest rotary table
 
     def run(self, o: Linear, inner: Node) -> tuple[Attention, Node]:
         source = self._side_by_side(inner)
@@ -130,6 +127,8 @@ class _Matcher:
             aten.matmul.default,
         ):
             raise Mismatch(source, "the output of an attention is needed here")
+        if shape(source)[-2] != T or shape(inner)[:-1].numel() != T:
+            raise Mismatch(source, f"its queries must be the {T} tokens of the pass")
         heads = self.origins.of(source).reshape(-1, T, shape(source)[-1])
         if not torch.equal(indices.reshape(T, -1), heads.transpose(0, 1).reshape(T, -1)):
             raise Mismatch(source, "its heads must lie side by side in the rows of the output projection")
@@ -242,16 +241,16 @@ class _Matcher:
         main = torch.zeros_like(indices)  # 1 + position in the output of the Linear
         partner = torch.zeros_like(indices)  # the same of the other of a pair, negative where subtracted
         linear: Node | None = None
-        angles: list[Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] = []
+        turns: list[Turn] = []
         for source, mask, positions in self.origins.split(indices):
             if self.values.target(source) == aten.linear.default:
                 found, straight = source, torch.where(indices > 0, 1 + positions, 0)
                 main[mask] = straight[mask]
             else:
-                turn = _Turn(self, source, positions, mask)
+                turn = Turn(self.values, source, positions, mask, T)
                 found = turn.linear
                 main[mask], partner[mask] = turn.main, turn.partner
-                angles.append(turn.tables)
+                turns.append(turn)
             if linear is not None and found is not linear:
                 raise Mismatch(source, "heads must come from one Linear")
             linear = found
@@ -262,90 +261,8 @@ class _Matcher:
         tokens = torch.arange(T)[None, :, None] * features
         if (main <= 0).any() or not torch.equal(main - 1, tokens + rows[:, None]):
             raise Mismatch(linear, "its features are mixed from token to token")
-        rotary = None
-        if angles:
-            rotary = self._rotary(rows, partner, tokens, angles, linear)
+        rotary = find_rotary(rows, partner, turns, self.context) if turns else None
         return _Projection(linear, rows, rotary)
-
-    def _rotary(
-        self,
-        rows: torch.Tensor,
-        partner: torch.Tensor,
-        tokens: torch.Tensor,
-        angles: list[Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]],
-        node: Node,
-    ) -> Rotary:
-        rotated = int((partner[0, 0] != 0).sum())
-        half = rotated // 2
-        dims = torch.arange(rotated)
-        layouts = {False: (dims + half) % max(rotated, 1), True: dims ^ 1}
-        turned = partner[..., :rotated].abs()
-        fits = {
-            interleaved: rotated % 2 == 0
-            and torch.equal(turned, (tokens + rows[:, paired][:, None] + 1).expand_as(turned))
-            for interleaved, paired in layouts.items()
-        }
-        if not any(fits.values()):
-            raise Mismatch(node, "its features rotate in pairs that are neither halves nor neighbours")
-        interleaved = not fits[False]
-        paired = layouts[interleaved]
-        if partner[..., rotated:].any():
-            raise Mismatch(node, "only the first features of a head may rotate")
-        first = torch.arange(half) * 2 if interleaved else torch.arange(half)
-        second = paired[first]
-        sign = torch.sign(partner[..., :rotated])
-
-        def tables(positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-            """cos and sin [T, rotated / 2], after the checks that all heads and both of a pair agree."""
-            cos, sin = (torch.zeros(partner.shape, dtype=torch.float64) for _ in range(2))
-            for tables_of in angles:
-                c, s = tables_of(positions)
-                cos, sin = cos + c, sin + s
-            cos, sin = cos[..., :rotated], sin[..., :rotated] * sign
-            same = (
-                (cos == cos[:1]).all()
-                and (sin == sin[:1]).all()
-                and torch.equal(cos[..., first], cos[..., second])
-                and torch.equal(-sin[..., first], sin[..., second])
-            )
-            if not same:
-                raise Mismatch(node, "its heads, or both features of a pair, rotate by different angles")
-            return cos[0][:, first].numpy(), sin[0][:, second].numpy()
-
-        return Rotary(self._frequencies(tables, node), interleaved)
-
-    def _frequencies(self, tables: Callable[..., tuple[np.ndarray, np.ndarray]], node: Node) -> np.ndarray:
-        """Radians a position: phases at 1, 2, 4, ... unwrapped, then held to tables of all the context."""
-        T = len(self.positions)
-        frequencies = None
-        p = 1
-        while p < self.context:
-            cos, sin = tables(torch.full((T,), p))
-            phase = np.arctan2(sin[0], cos[0])
-            if frequencies is None:
-                frequencies = phase
-            else:
-                turns = np.rint((p * frequencies - phase) / (2 * np.pi))
-                frequencies = (phase + 2 * np.pi * turns) / p
-            p *= 2
-        assert frequencies is not None
-        spread = np.unique(np.linspace(0, self.context - 1, PROBES).astype(np.int64))
-        for start in range(0, len(spread), T):
-            probe = np.resize(spread[start : start + T], T)
-            cos, sin = tables(torch.from_numpy(probe))
-            angles = probe[:, None] * frequencies
-            # float32 angles are off by 2^-23 of themselves, here and in the module; tables by their format.
-            bound = self.precision + (1 + np.abs(angles)) * 2.0**-21
-            for table, exact in ((cos, np.cos(angles)), (sin, np.sin(angles))):
-                wrong = np.abs(table - exact) > bound
-                if wrong.any():
-                    t, j = np.argwhere(wrong)[0]
-                    raise Mismatch(
-                        node,
-                        f"its rotary table at position {probe[t]}, pair {j} is {table[t, j]:.6g}; one angle "
-                        f"position * {frequencies[j]:.6g} gives {exact[t, j]:.6g}",
-                    )
-        return frequencies
 
     def _same_rotation(self, q: Rotary | None, k: Rotary | None, node: Node) -> None:
         if q is None and k is None:
@@ -357,71 +274,3 @@ class _Matcher:
             or not np.array_equal(q.frequencies, k.frequencies)
         ):
             raise Mismatch(node, "q and k must rotate alike")
-
-
-class _Turn:
-    """x * cosines + rotated x * sines: a sum of two products of a Linear's output with tables.
-
-    main, partner: of the elements asked for, 1 + position in the Linear's output of the term that is there at
-    position 0 and of the one that is not, the latter negative where it is subtracted.
-    """
-
-    def __init__(self, matcher: _Matcher, node: Node, positions: torch.Tensor, mask: torch.Tensor) -> None:
-        self.values = matcher.values
-        self.node = node
-        self.mask = mask
-        self.at = positions[mask]
-        self.T = len(matcher.positions)
-        needed = "heads must come from a Linear, rotated or not"
-        pair = self.values.operands(node, aten.add.Tensor)
-        minus = 1
-        if pair is None:
-            pair, minus = self.values.operands(node, aten.sub.Tensor), -1
-        if pair is None or any(operand not in self.values.data for operand in pair):
-            raise Mismatch(node, needed)
-        self.factors: list[Node] = []
-        terms = []
-        linears = set()
-        for operand, sign in zip(pair, (1, minus), strict=True):
-            product = self.values.data_and_other(renamed(operand), aten.mul.Tensor)
-            if product is None or not self.values.is_table(product[1]):
-                raise Mismatch(renamed(operand), needed)
-            origins = Origins()
-            moved = origins.of(product[0])
-            parts = origins.split(moved)
-            if len(parts) != 1 or self.values.target(parts[0][0]) != aten.linear.default:
-                raise Mismatch(parts[0][0], needed)
-            linears.add(parts[0][0])
-            signed = (1 + parts[0][2]) * torch.sign(moved) * sign
-            terms.append(signed.broadcast_to(shape(node)).reshape(-1)[self.at])
-            self.factors.append(product[1])
-            precision = torch.finfo(self.values.table(product[1], matcher.positions).dtype).eps
-            matcher.precision = max(matcher.precision, precision)
-        if len(linears) != 1:
-            raise Mismatch(node, "heads must come from one Linear")
-        self.linear = linears.pop()
-        at_zero = self._factors(torch.zeros(self.T, dtype=torch.int64))
-        swapped = at_zero[0].abs() < at_zero[1].abs()
-        ones, zeros = (torch.where(swapped, *pair) for pair in ((at_zero[1], at_zero[0]), at_zero))
-        if (ones - 1).abs().max() > 2.0**-7 or zeros.abs().max() > 2.0**-7:
-            scale = float(ones.reshape(-1)[0])
-            raise Mismatch(node, f"its cosine and sine at position 0 are {scale:.6g} and not 1 and 0")
-        self.swapped = swapped
-        self.main = torch.where(swapped, terms[1], terms[0])
-        self.partner = torch.where(swapped, terms[0], terms[1])
-
-    def _factors(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both factors of the elements asked for, float64."""
-        first, second = (
-            self.values.table(factor, positions).broadcast_to(shape(self.node)).reshape(-1)[self.at].double()
-            for factor in self.factors
-        )
-        return first, second
-
-    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines in the places of the elements asked for, 0 elsewhere."""
-        first, second = self._factors(positions)
-        cos, sin = (torch.zeros(self.mask.shape, dtype=torch.float64) for _ in range(2))
-        cos[self.mask] = torch.where(self.swapped, second, first)
-        sin[self.mask] = torch.where(self.swapped, first, second)
-        return cos, sin

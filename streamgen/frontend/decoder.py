@@ -20,11 +20,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.attention import match_attention
 from streamgen.frontend.origins import MOVES, RENAMES
-from streamgen.frontend.trace import GELU, UNARY, aten, export_program, report, shape, where
-from streamgen.frontend.values import Mismatch, Values
+from streamgen.frontend.trace import GELU, UNARY, Mismatch, aten, export_program, report, shape, where
+from streamgen.frontend.values import Values
 from streamgen.graph.decoder import Decoder, DecoderLayer, GatedFeedForward, Norm
 from streamgen.graph.ops import Linear
 
@@ -173,6 +172,8 @@ class _Recovery:
         for node in values.live:
             if node in values.data and values.target(node) not in KNOWN:
                 self._note(node, "")
+            elif node.target == aten.dropout.default and node.args[2]:
+                self._note(node, "it is in training mode; call module.eval() first")
             elif node in values.unfolded:
                 self._note(node, values.unfolded[node])
         try:
@@ -184,29 +185,41 @@ class _Recovery:
         made: list[Any] = []
         branches, last = self._branches(x)
         for index, (branch, before) in enumerate(branches):
-            made.append(self._try(self._block, branch, before, index))
-        if len(branches) != 2 * layers and not self.problems:
-            raise UnsupportedOperationError(
-                f"{len(branches)} additions to the residual are found; {2 * layers} are needed: an attention "
-                f"and a feed-forward block for each of {layers} layers"
+            made.append(self._try(before, self._block, branch, before, index))
+        ending = None
+        if len(branches) == 2 * layers:
+            ending = self._try(last, self._ending, values.results[0], last)
+        else:
+            self._note(
+                self._reader(last),
+                f"{len(branches)} additions to the residual are found up to here; {2 * layers} are needed, "
+                f"two for each of {layers} layers",
             )
-        ending = self._try(self._ending, values.results[0], last)
         report(list(self.problems.values()), SUPPORTED)
         stack = []
         for (attention_norm, attention), (block_norm, block) in zip(made[::2], made[1::2], strict=True):
             stack.append(DecoderLayer(attention_norm, attention, block_norm, block))
+        assert ending is not None
         norm, head = ending
         return Decoder(name, embedding, tuple(stack), norm, head, self.context)
 
-    def _try(self, match: Any, *args: Any) -> Any:
+    def _try(self, before: Node, match: Any, result: Node, *args: Any) -> Any:
+        """Match a region from its result down to the residual before it, or note what is in the way.
+
+        A region that holds a call already named is left at that.
+        """
         try:
-            return match(*args)
+            return match(result, *args)
         except Mismatch as problem:
-            self._note(problem.node, str(problem))
+            values = self.values
+            if not any(
+                values.made_of(result, node) and values.made_of(node, before) for node in self.problems
+            ):
+                self._note(problem.node, str(problem))
             return None
 
     def _note(self, node: Node, reason: str) -> None:
-        """Keep the first problem of a call; one that follows from a call already named says nothing."""
+        """Keep the first problem of a call."""
         if node in self.problems:
             return
         text = f": {reason}" if reason else ""
@@ -239,13 +252,22 @@ class _Recovery:
                 x = node
         return found, x
 
+    def _reader(self, x: Node) -> Node:
+        """The first call that computes with the rows x."""
+        values = self.values
+        for node in values.live:
+            sources = [source for source in node.all_input_nodes if source in values.data]
+            if sources and values.rows(node) is node and x in map(values.rows, sources):
+                return node
+        return x
+
     def _block(self, branch: Node, before: Node, index: int) -> tuple[Norm, Any]:
         """Norm and attention of an even index, norm and feed-forward of an odd one."""
         values = self.values
         last, inner = values.linear(branch)
+        if index >= 2 * self.sizes["layers"]:
+            raise Mismatch(branch, f"there are {self.sizes['layers']} layers, this is part of one more")
         if index % 2 == 0:
-            if index // 2 >= self.sizes["layers"]:
-                raise Mismatch(branch, f"there are {self.sizes['layers']} layers, this is part of one more")
             block, x = match_attention(values, last, inner, index // 2, self.context)
             made: Any = block
         else:

@@ -23,11 +23,17 @@ CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError
 
 
 class _Reader(GGUFReader):
-    """Refuses to read past the end of the file, where gguf's own reader returns less than was asked."""
+    """Refuses to read past the end of the file, where gguf's own reader returns less than was asked.
+
+    The file is mapped, but not as numpy's class memmap: slices of that take most of the time of reading.
+    """
+
+    data: npt.NDArray[Any]
 
     def _get(
         self, offset: int, dtype: npt.DTypeLike, count: int = 1, override_order: Any = None
     ) -> npt.NDArray[Any]:
+        self.data = np.asarray(self.data)
         end = int(offset) + int(count) * np.dtype(dtype).itemsize
         if end > len(self.data):
             raise ValueError(f"byte {end} is needed, the file has {len(self.data)}")
@@ -51,6 +57,8 @@ def open_gguf(path: Path) -> GGUFReader:
         raise CheckpointError(
             f"{path}: truncated or corrupt GGUF: {type(error).__name__}: {error}"
         ) from error
+    if reader.byte_order == "S":
+        raise CheckpointError(f"{path}: the file is of the other byte order; only little-endian can be read")
     if architecture != "llama":
         raise CheckpointError(f"{path}: the architecture is {architecture!r}; only 'llama' can be read")
     return reader

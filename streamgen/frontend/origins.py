@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from streamgen.frontend.trace import Unsupported, aten, shape
+from streamgen.frontend.trace import Mismatch, aten, shape
 
 __all__ = ["MOVES", "RENAMES", "Origins", "renamed"]
 
@@ -65,10 +65,8 @@ MOVES = {
 
 
 def renamed(node: Node) -> Node:
-    """What a chain of renames starts from; Unsupported for dropout in training mode."""
+    """What a chain of renames starts from."""
     while node.op == "call_function" and node.target in RENAMES:
-        if node.target == aten.dropout.default and node.args[2]:
-            raise Unsupported("it is in training mode; call module.eval() first")
         node = node.args[0]
     return node
 
@@ -89,6 +87,8 @@ class Origins:
                 args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.of)
                 target: Callable[..., Any] = node.target
                 self.known[node] = target(*args, **kwargs)
+            elif not isinstance(node.meta["val"], torch.Tensor):
+                raise Mismatch(node, "a tensor is needed here")
             else:
                 extents = shape(node)
                 self.known[node] = torch.arange(self.end, self.end + extents.numel()).view(extents)

@@ -22,6 +22,7 @@ __all__ = [
     "GELU",
     "UNARY",
     "Constants",
+    "Mismatch",
     "Unsupported",
     "aten",
     "export_program",
@@ -50,6 +51,14 @@ TORCH_FOLDER = str(Path(torch.__file__).parent)
 
 class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
     """An operation that an importer does not take, with the reason if its name does not say it all."""
+
+
+class Mismatch(Unsupported):
+    """A call that does not fit the region it stands in."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 class Constants:

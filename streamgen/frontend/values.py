@@ -4,7 +4,8 @@ constants   made of parameters alone, folded
 tables      made of positions and constants (masks, cosines, sines): run for any positions asked for
 data        made of token ids or of the cache: what the regions of a decoder are found in
 
-A match that fails raises `Mismatch` with the call that is in the way.
+A match that fails raises `Mismatch` with the call that is in the way. Dropout counts as a rename here: who
+imports reports it first when it is in training mode.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ import torch
 from torch.fx import Node
 
 from streamgen.frontend.origins import MOVES, RENAMES, Origins, renamed
-from streamgen.frontend.trace import Constants, Unsupported, aten, same_tokens, shape
+from streamgen.frontend.trace import Constants, Mismatch, Unsupported, aten, same_tokens, shape
 from streamgen.graph.decoder import Norm
 from streamgen.graph.ops import Linear
 from streamgen.quantisation import GroupGrid
 
-__all__ = ["Mismatch", "Values"]
+__all__ = ["Values"]
 
 VIEWS = {
     aten.flatten.using_ints,
@@ -30,14 +31,6 @@ VIEWS = {
     aten.unsqueeze.default,
     aten.view.default,
 }
-
-
-class Mismatch(Unsupported):
-    """A call that does not fit the region it stands in."""
-
-    def __init__(self, node: Node, reason: str) -> None:
-        super().__init__(reason)
-        self.node = node
 
 
 class Values:
