@@ -169,19 +169,23 @@ class _Recovery:
                 f"the module returns {len(values.results)} tensors; {1 + 2 * layers} are needed: logits, and "
                 f"keys and values of {layers} layers"
             )
+        for node in values.written:
+            self._note(node, "it changes a value that is read in another place too")
         for node in values.live:
             if node in values.data and values.target(node) not in KNOWN:
                 self._note(node, "")
             elif node.target == aten.dropout.default and node.args[2]:
                 self._note(node, "it is in training mode; call module.eval() first")
-            elif node in values.unfolded:
-                self._note(node, values.unfolded[node])
+            elif (reason := values.unfolded.get(node)) is not None:
+                self._note(node, reason)
+        if values.written or values.unfolded.keys() & set(values.live):
+            self._report()  # values are not what the graph says, or not known
         try:
             embedding, x = self._embedding()
         except Mismatch as problem:
             self._note(problem.node, str(problem))
-            report(list(self.problems.values()), SUPPORTED)
-            raise AssertionError("a problem is reported") from None
+            self._report()
+            raise
         made: list[Any] = []
         branches, last = self._branches(x)
         for index, (branch, before) in enumerate(branches):
@@ -195,7 +199,7 @@ class _Recovery:
                 f"{len(branches)} additions to the residual are found up to here; {2 * layers} are needed, "
                 f"two for each of {layers} layers",
             )
-        report(list(self.problems.values()), SUPPORTED)
+        self._report()
         stack = []
         for (attention_norm, attention), (block_norm, block) in zip(made[::2], made[1::2], strict=True):
             stack.append(DecoderLayer(attention_norm, attention, block_norm, block))
@@ -217,6 +221,11 @@ class _Recovery:
             ):
                 self._note(problem.node, str(problem))
             return None
+
+    def _report(self) -> None:
+        """Raise UnsupportedOperationError when there are problems, in the order of the calls."""
+        found = sorted(self.problems, key=self.values.order.__getitem__)
+        report([self.problems[node] for node in found], SUPPORTED)
 
     def _note(self, node: Node, reason: str) -> None:
         """Keep the first problem of a call."""

@@ -44,7 +44,9 @@ class Values:
         self.tables: list[Node] = []  # in order
         self.positional: set[Node] = set()
         self.data: set[Node] = set()
-        self.unfolded: dict[Node, str] = {}  # calls that make neither, with the reason
+        self.unfolded: dict[
+            Node, str | None
+        ] = {}  # constants not known, with the reason or None: their source
         self.computed: dict[tuple[int, ...], dict[Node, Any]] = {}
         self.behind: dict[Node, int] = {}  # bit i: the value is made of node i
         for node in self.nodes:
@@ -58,7 +60,8 @@ class Values:
                 self.behind[node] |= self.behind[source]
         self.results: list[Node] = list(self.nodes[-1].args[0])
         self.live = [node for node in self.nodes if self.behind[self.nodes[-1]] >> self.order[node] & 1]
-        self.targets = {node: self._out_of_place(node) for node in self.live}
+        self.written: list[Node] = []  # calls that change what another call reads
+        self.targets = {node: self._target(node) for node in self.nodes if node.op == "call_function"}
 
     def _sort(self, node: Node) -> None:
         if len(self.inputs) < 2:
@@ -76,27 +79,35 @@ class Values:
             except Unsupported as reason:
                 self.unfolded[node] = str(reason)
         else:
-            self.unfolded[node] = ""
+            self.unfolded[node] = None
 
-    def _out_of_place(self, node: Node) -> Any:
-        """The target of a call; of one in place the call that makes a value, when nothing sees the change."""
+    def _target(self, node: Node) -> Any:
+        """What a call computes; for one in place the call that makes a value, if nothing sees the change."""
         target: Any = node.target
-        if node not in self.data or not isinstance(target, torch._ops.OpOverload):
-            return target
-        if not target._schema.is_mutable or target in RENAMES:
+        if (
+            not isinstance(target, torch._ops.OpOverload)
+            or not target._schema.is_mutable
+            or target in RENAMES
+        ):
             return target
         changed = _storage(node.args[0])
-        for other in self.live[self.live.index(node) + 1 :]:
-            if any(_storage(source) is changed for source in other.all_input_nodes if source is not node):
-                return target
-        if changed.op == "placeholder":
+        if node in self.positional and changed in self.positional:
+            return target  # tables are run in order, changes and all
+        if changed.op == "placeholder" or any(
+            _storage(source) is changed
+            for other in self.live
+            if self.order[other] > self.order[node]
+            for source in other.all_input_nodes
+            if source is not node
+        ):
+            self.written.append(node)
             return target
         packet = getattr(aten, target._schema.name.partition("::")[2].removesuffix("_"), None)
         return getattr(packet, target._overloadname, target)
 
     def target(self, node: Node) -> Any:
-        """What a live node calls; calls in place count as what they compute."""
-        return self.targets.get(node, node.target) if node.op == "call_function" else None
+        """What a node calls; calls in place count as what they compute. None for inputs."""
+        return self.targets.get(node)
 
     def made_of(self, node: Node, source: Node) -> bool:
         """Whether `source` takes part in a node's value."""

@@ -185,6 +185,11 @@ class InPlace(Plain):
         gate *= block.up(x)
         return block.down(gate)
 
+    def mask(self, positions: torch.Tensor, past: int) -> torch.Tensor:
+        table = torch.zeros(1, positions.shape[1], past + positions.shape[1])
+        table.masked_fill_(~super().mask(positions, past), -torch.inf)
+        return table + positions[..., None].clamp(0, 0)
+
 
 def test_in_place() -> None:
     module = InPlace()
@@ -201,6 +206,7 @@ def _problem(kind: type[Plain], text: str, problem: str) -> str:
 ATTENTION = "mixed, key, value = self.attention("
 FEED_FORWARD = "x = x + self.feed_forward("
 EMBEDDING = "x = self.embed(ids)"
+MASK = "mask = self.mask("
 HEAD = "return self.head(self.norm(x))"
 
 
@@ -287,6 +293,13 @@ class Written(Plain):
         view = x.view(-1)
         x.relu_()
         return super().feed_forward(block, view.view(1, -1, 24))
+
+
+class Filled(Plain):
+    def mask(self, positions, past):
+        limits = torch.zeros(past + positions.shape[1])
+        limits.fill_(1)
+        return (torch.arange(len(limits)) * limits).long() <= positions[..., None]
 
 
 class Dropping(Plain):
@@ -387,7 +400,14 @@ SDPA = "aten.scaled_dot_product_attention.default"
                 )
             ],
         ),
-        (Written, 2 * [(FEED_FORWARD, "aten.relu_.default")]),
+        (
+            Written,
+            2 * [(FEED_FORWARD, "aten.relu_.default: it changes a value that is read in another place too")],
+        ),
+        (
+            Filled,
+            [(MASK, "aten.fill_.Scalar: it changes a parameter or a buffer in place")],
+        ),
         (
             Dropping,
             2
