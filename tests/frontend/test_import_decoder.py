@@ -1,6 +1,8 @@
 """streamgen.frontend.decoder: recovered decoders run like the modules; anything else is named."""
 
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -506,3 +508,8 @@ def test_weights_that_are_not_finite() -> None:
         module.blocks[1].up.weight[3, 2] = torch.nan
     with pytest.raises(ValueError, match=r"^blocks\.1\.up\.weight\[3, 2\] is nan; all must be finite$"):
         import_decoder(module, **SIZES)
+
+
+def test_transformers_is_not_needed() -> None:
+    code = "import sys, streamgen.frontend\nsys.exit('transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

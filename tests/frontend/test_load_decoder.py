@@ -227,8 +227,8 @@ def test_other_quantisations_are_told(tmp_path: Path) -> None:
         (
             {"expert_count": 8},
             {},
-            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention to all "
-            "tokens are",
+            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention to "
+            "all tokens are",
         ),
         (
             {"rope.dimension_count": 18},
@@ -366,7 +366,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
-            "rope_parameters.rope_type is 'yarn', which is not supported; 'default', 'linear' and 'llama3' are",
+            "rope_parameters.rope_type is 'yarn', which is not supported; 'default', 'linear' and "
+            "'llama3' are",
         ),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor is missing"),
         (
