@@ -23,6 +23,16 @@ from streamgen.graph.decoder import Decoder, Rotary
 __all__ = ["load_gguf_decoder"]
 
 KEPT = {Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1}
+# Features of relatives that would change results in silence.
+FOREIGN = (
+    "llama.attention.clamp_kqv",
+    "llama.attention.scale",
+    "llama.attn_logit_softcapping",
+    "llama.embedding_scale",
+    "llama.final_logit_softcapping",
+    "llama.logit_scale",
+    "llama.residual_scale",
+)
 DIVISORS = "rope_freqs.weight"
 NAMES = Names(
     embedding="token_embd",
@@ -95,13 +105,17 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         value = metadata.get(key)
         if value and not (key.endswith("window") and isinstance(value, int) and value >= context):
             raise metadata.refuse(key, value, "dense feed-forward blocks and attention to all tokens are")
-    scaling = metadata.get("llama.rope.scaling.type") or "none"
+    for key in FOREIGN:
+        if metadata.get(key):
+            raise metadata.refuse(key, metadata.get(key), "a Llama decoder has no such factor, bound or cap")
+    scaling = metadata.get("llama.rope.scaling.type") or "linear"  # llama.cpp's default, with factor 1
     if scaling not in ("none", "linear"):
         raise metadata.refuse(
             "llama.rope.scaling.type", scaling, f"'none', 'linear' and the divisors {DIVISORS} are"
         )
     base = metadata.number("llama.rope.freq_base", 10000.0)
-    factor = metadata.number("llama.rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+    older = metadata.number("llama.rope.scale_linear", 1.0)
+    factor = metadata.number("llama.rope.scaling.factor", older) if scaling == "linear" else 1.0
     rotated = metadata.integer("llama.rope.dimension_count", head_dim)
     if rotated > head_dim or rotated % 2:
         raise CheckpointError(

@@ -32,6 +32,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+PLAIN = {"rope_type": "default", "rope_theta": 500.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
 PARTS = {
     "attn_q": "self_attn.q_proj",
@@ -171,15 +172,21 @@ def test_gguf(tmp_path: Path, changes: dict[str, Any], kinds: dict[str, Kind]) -
     _same(decoder, model)
 
 
-@pytest.mark.parametrize("scaling", [LLAMA3, LINEAR])
-def test_gguf_scaling(tmp_path: Path, scaling: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("scaling", "stated"),
+    [
+        (LLAMA3, {}),
+        (LINEAR, {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+        (LINEAR, {"rope.scale_linear": 4.0}),
+        (PLAIN, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}),
+    ],
+)
+def test_gguf_scaling(tmp_path: Path, scaling: dict[str, Any], stated: dict[str, Any]) -> None:
     """llama3 scaling is a tensor of divisors in GGUF, linear scaling is metadata."""
     model = _model(rope_parameters=scaling)
-    metadata: dict[str, Any] = {"rope.freq_base": float(scaling["rope_theta"])}
+    metadata = stated | {"rope.freq_base": float(scaling["rope_theta"])}
     tensors: dict[str, np.ndarray | None] = {}
-    if scaling is LINEAR:
-        metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
-    else:
+    if scaling is LLAMA3:
         plain = 10000.0 ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
         tensors["rope_freqs.weight"] = (plain / model.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
     _gguf(tmp_path / "scaled.gguf", model, {}, metadata=metadata, tensors=tensors)
@@ -229,6 +236,12 @@ def test_other_quantisations_are_told(tmp_path: Path) -> None:
             {},
             ": llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention to "
             "all tokens are",
+        ),
+        (
+            {"logit_scale": 0.25},
+            {},
+            ": llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, bound "
+            "or cap",
         ),
         (
             {"rope.dimension_count": 18},
