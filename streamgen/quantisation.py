@@ -83,9 +83,9 @@ class GroupGrid:
 
     def dequantise(self) -> np.ndarray:
         """The weights, float64 [N, K]."""
-        scale = np.repeat(self.scale.astype(np.float64), self.group, axis=1)
-        minimum = np.repeat(self.minimum.astype(np.float64), self.group, axis=1)
-        return scale * self.codes + minimum
+        weights = self.codes.reshape(*self.scale.shape, self.group) * self.scale.astype(np.float64)[..., None]
+        weights += self.minimum.astype(np.float64)[..., None]
+        return weights.reshape(self.codes.shape)
 
 
 @dataclass(frozen=True, eq=False)

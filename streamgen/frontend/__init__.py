@@ -1,6 +1,15 @@
 """From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch."""
 
+from streamgen.frontend.checkpoint import load_decoder
+from streamgen.frontend.decoder import import_decoder
 from streamgen.frontend.export import import_module
 from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
 
-__all__ = ["FeedForward", "default_checkpoint", "import_module", "load_feed_forward"]
+__all__ = [
+    "FeedForward",
+    "default_checkpoint",
+    "import_decoder",
+    "import_module",
+    "load_decoder",
+    "load_feed_forward",
+]

@@ -1,41 +1,37 @@
 """A torch module becomes a LogicalGraph: export without decomposition, then one operation at a time.
 
-`torch.export.export(..., strict=False)` gives a list of ATen calls. Calls on parameters alone are folded;
-calls that only rename a value (dropout in eval mode, views that keep the last dimension) disappear; the
-rest must be in the table below. What is not is collected, and reported together, each with the module it
-stands in and the source line that made it.
+Calls on parameters alone are folded; calls that only rename a value (dropout in eval mode, views that keep
+the last dimension) disappear; the rest must be in the table below. What is not is collected, and reported
+together (see `trace`).
 """
 
 import operator
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from streamgen.errors import GraphError, UnsupportedOperationError
+from streamgen.errors import GraphError
+from streamgen.frontend.trace import (
+    GELU,
+    UNARY,
+    Constants,
+    Unsupported,
+    aten,
+    export_program,
+    module_path,
+    report,
+    same_tokens,
+    shape,
+    where,
+)
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Op, Operation, Unary, Value
-from streamgen.quantisation import GroupGrid, require_finite
 
 __all__ = ["import_module"]
 
-aten = torch.ops.aten
-
-UNARY = {
-    aten.relu.default: "relu",
-    aten.relu_.default: "relu",
-    aten.sigmoid.default: "sigmoid",
-    aten.sigmoid_.default: "sigmoid",
-    aten.silu.default: "silu",
-    aten.silu_.default: "silu",
-    aten.tanh.default: "tanh",
-    aten.tanh_.default: "tanh",
-}
-GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 BINARY = {
     aten.add.Tensor: "add",
     aten.add_.Tensor: "add",
@@ -59,11 +55,6 @@ SUPPORTED = (
     "Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; + and * of two tensors of one shape, or of a tensor with a "
     "scalar or a parameter of shape [features]; Dropout in eval mode; views that keep the last dimension"
 )
-TORCH_FOLDER = str(Path(torch.__file__).parent)
-
-
-class _Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves this file
-    pass
 
 
 def import_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor]) -> LogicalGraph:
@@ -100,21 +91,15 @@ def _export(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
         raise ValueError(f"the module does not run on inputs of shape {shapes}: {error}") from error
-    try:
-        with torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
-            return torch.export.export(module, inputs, strict=False)
-    except Exception as error:  # torch.export documents no set of exceptions
-        raise UnsupportedOperationError(f"torch.export cannot trace the module: {error}") from error
+    return export_program(module, inputs)
 
 
 class _Importer:
     """One walk over the nodes of an exported program."""
 
     def __init__(self, module: torch.nn.Module, program: torch.export.ExportedProgram) -> None:
-        self.module = module
         self.program = program
-        self.tensors: dict[Node, torch.Tensor] = {}  # known now: parameters and what is made of them alone
-        self.parameters: dict[Node, str] = {}  # node of a parameter -> its path in the module
+        self.constants = Constants(module, program)
         self.values: dict[Node, str] = {}  # computed at run time -> name of the value
         self.failed: set[Node] = set()  # reported, or following one that is
         self.inputs: list[Value] = []
@@ -123,31 +108,21 @@ class _Importer:
         self.problems: list[str] = []
 
     def run(self) -> LogicalGraph:
-        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         outputs: list[str] = []
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self._placeholder(node, specs[node.name])
+                self._placeholder(node)
             elif node.op == "call_function":
                 self._call(node)
             elif node.op == "output":
                 outputs = self._outputs(node)
-        if self.problems:
-            count = f"{len(self.problems)} operation{'s are' if len(self.problems) > 1 else ' is'}"
-            raise UnsupportedOperationError(
-                "\n  ".join([f"{count} not supported:", *self.problems]) + f"\nSupported: {SUPPORTED}."
-            )
+        report(self.problems, SUPPORTED)
         return LogicalGraph(tuple(self.inputs), _alive(self.operations, outputs), tuple(outputs))
 
-    def _placeholder(self, node: Node, spec: Any) -> None:
-        if spec.kind == InputKind.USER_INPUT:
+    def _placeholder(self, node: Node) -> None:
+        if not self.constants.placeholder(node):
             self.values[node] = self._name(node.name)
-            self.inputs.append(Value(self.values[node], _shape(node)[-1]))
-            return
-        store = self.program.state_dict
-        tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
-        self.tensors[node] = tensor.detach()
-        self.parameters[node] = spec.target
+            self.inputs.append(Value(self.values[node], shape(node)[-1]))
 
     def _outputs(self, node: Node) -> list[str]:
         names = []
@@ -165,11 +140,11 @@ class _Importer:
         if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
             if target not in KNOWN:
-                self.problems.append(f"{_where(node)}: {target}")
+                self.problems.append(f"{where(node)}: {target}")
             return
         try:
-            if all(source in self.tensors for source in sources):
-                self._fold(node)
+            if all(source in self.constants.tensors for source in sources):
+                self.constants.fold(node)
             elif target == aten.linear.default:
                 self._linear(node)
             elif target in UNARY:
@@ -182,83 +157,53 @@ class _Importer:
             elif target in RENAMES:
                 self._rename(node)
             else:
-                raise _Unsupported()
-        except _Unsupported as reason:
+                raise Unsupported()
+        except Unsupported as reason:
             self.failed.add(node)
             text = f": {reason}" if reason.args else ""
-            self.problems.append(f"{_where(node)}: {target}{text}")
-
-    def _fold(self, node: Node) -> None:
-        """Compute what depends on parameters alone."""
-        target = node.target
-        if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
-            raise _Unsupported()
-        if target._schema.is_mutable and target != aten.detach_.default:
-            raise _Unsupported("it changes a parameter or a buffer in place")
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
-        result = target(*args, **kwargs)
-        if not isinstance(result, torch.Tensor):
-            raise _Unsupported()
-        self.tensors[node] = result
+            self.problems.append(f"{where(node)}: {target}{text}")
 
     def _linear(self, node: Node) -> None:
         x, weight_node, bias_node = (*node.args, None)[:3]
         if x not in self.values or any(p in self.values for p in (weight_node, bias_node)):
-            raise _Unsupported("its weight or bias is computed at run time")
-        weight = self._array(node, weight_node)
-        bias = None if bias_node is None else self._array(node, bias_node)
-        name = _identifier(_module_path(node)[0]) or node.name
-        self._append(node, name, Linear(weight, bias, self._grid(weight_node)), (self.values[x],))
-
-    def _grid(self, weight_node: Node) -> GroupGrid | None:
-        """The attribute `weight_grid` of the module that owns the weight."""
-        path, _, attribute = self.parameters.get(weight_node, "").rpartition(".")
-        grid = getattr(self.module.get_submodule(path), "weight_grid", None)
-        if grid is None or attribute != "weight":
-            return None
-        if not isinstance(grid, GroupGrid):
-            raise TypeError(f"weight_grid of {path!r} is {type(grid).__name__}; a GroupGrid is needed")
-        weight = self.tensors[weight_node]
-        meant = torch.from_numpy(grid.dequantise().astype(np.float32)).to(weight.dtype)
-        if not torch.equal(meant, weight.cpu()):
-            raise ValueError(
-                f"weight_grid of {path!r} does not describe its weight any more; delete the attribute to "
-                "have the weight quantised anew"
-            )
-        return grid
+            raise Unsupported("its weight or bias is computed at run time")
+        weight = self.constants.array(node, weight_node)
+        bias = None if bias_node is None else self.constants.array(node, bias_node)
+        name = _identifier(module_path(node)[0]) or node.name
+        self._append(node, name, Linear(weight, bias, self.constants.grid(weight_node)), (self.values[x],))
 
     def _binary(self, node: Node) -> None:
         if node.kwargs.get("alpha", 1) != 1:
-            raise _Unsupported(f"alpha is {node.kwargs['alpha']}, only 1 can be compiled")
+            raise Unsupported(f"alpha is {node.kwargs['alpha']}, only 1 can be compiled")
         names = tuple(self._operand(node, operand) for operand in node.args)
         self._append(node, node.name, Binary(BINARY[node.target]), names)
 
     def _operand(self, node: Node, operand: Any) -> str:
         """Name of a value of the shape of the result; scalars and parameters become constants."""
-        shape = _shape(node)
+        extents = shape(node)
         if operand in self.values:
-            if not _same_tokens(_shape(operand), shape):
-                raise _Unsupported(f"it broadcasts {list(_shape(operand))} to {list(shape)}")
+            if not same_tokens(shape(operand), extents):
+                raise Unsupported(f"it broadcasts {list(shape(operand))} to {list(extents)}")
             return self.values[operand]
         if isinstance(operand, Node):
-            array = self._array(node, operand)
-            name = self._name(_identifier(self.parameters.get(operand, operand.name)))
+            array = self.constants.array(node, operand)
+            name = self._name(_identifier(self.constants.paths.get(operand, operand.name)))
         else:
             array = np.asarray(operand, np.float32)
             name = self._name(f"{node.name}_constant")
         if array.ndim and array.size != array.shape[-1]:
-            raise _Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
-        value = np.broadcast_to(array.reshape(-1), shape[-1:]).copy()
-        self.operations.append(Operation(name, Constant(value), (), len(value), _where(node)))
+            raise Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
+        value = np.broadcast_to(array.reshape(-1), extents[-1:]).copy()
+        self.operations.append(Operation(name, Constant(value), (), len(value), where(node)))
         return name
 
     def _rename(self, node: Node) -> None:
         source = node.args[0]
         if node.target == aten.dropout.default and node.args[2]:
-            raise _Unsupported("it is in training mode; call module.eval() first")
-        before, after = _shape(source), _shape(node)
-        if not _same_tokens(before, after):
-            raise _Unsupported(f"it turns {list(before)} into {list(after)}; the last dimension must stay")
+            raise Unsupported("it is in training mode; call module.eval() first")
+        before, after = shape(source), shape(node)
+        if not same_tokens(before, after):
+            raise Unsupported(f"it turns {list(before)} into {list(after)}; the last dimension must stay")
         self.values[node] = self.values[source]
 
     def _append(self, node: Node, name: str, op: Op, inputs: tuple[str, ...]) -> None:
@@ -267,20 +212,11 @@ class _Importer:
         if node.target._schema.is_mutable:
             changed = self.values.get(node.args[0])
             if changed is None or changed in {value.name for value in self.inputs}:
-                raise _Unsupported("it changes an input or a parameter in place")
+                raise Unsupported("it changes an input or a parameter in place")
             for other in [n for n, value in self.values.items() if value == changed]:
                 self.values[other] = name  # every view of the tensor sees the change
         self.values[node] = name
-        self.operations.append(Operation(name, op, inputs, _shape(node)[-1], _where(node)))
-
-    def _array(self, node: Node, source: Node) -> np.ndarray:
-        """A parameter, or what was folded from some, as float32; ValueError when not finite."""
-        tensor = self.tensors[source]
-        if not tensor.is_floating_point():
-            raise _Unsupported(f"a constant is {tensor.dtype}")
-        array = tensor.cpu().to(torch.float32).numpy()
-        require_finite(self.parameters.get(source, f"a constant of {_where(node)} "), array)
-        return array
+        self.operations.append(Operation(name, op, inputs, shape(node)[-1], where(node)))
 
     def _name(self, wanted: str) -> str:
         """`wanted`, or with a number after it when it is taken."""
@@ -303,31 +239,6 @@ def _alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Ope
     return tuple(reversed(kept))
 
 
-def _same_tokens(a: torch.Size, b: torch.Size) -> bool:
-    """Same elements in the same rows, whatever the leading dimensions."""
-    return a.numel() == b.numel() and a[-1:] == b[-1:]
-
-
-def _shape(node: Node) -> torch.Size:
-    return node.meta["val"].shape
-
-
 def _identifier(path: str) -> str:
     name = re.sub(r"\W", "_", path, flags=re.ASCII)
     return f"m_{name}" if name[:1].isdigit() else name
-
-
-def _module_path(node: Node) -> tuple[str, str]:
-    """Path and class of the module that a call stands in."""
-    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
-    path, kind = stack[-1]
-    return path, str(kind).rpartition(".")[2]
-
-
-def _where(node: Node) -> str:
-    """For messages: `layers.0.gate (Linear), /home/me/model.py:12`."""
-    path, kind = _module_path(node)
-    place = f"{path} ({kind})" if path else f"the module ({kind})"
-    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [line for line in lines if not line[0].startswith(TORCH_FOLDER)] or lines
-    return f"{place}, {own[-1][0]}:{own[-1][1]}" if own else place

@@ -1,0 +1,148 @@
+"""A Decoder out of a GGUF file of architecture llama.
+
+llama.cpp rotates neighbouring pairs of features, and its converter lays the rows of q and k out for that.
+They come back in halves here: weights, biases, codes, scales and minimums alike, so `Rotary.interleaved` is
+False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
+"""
+
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFReader, ReaderTensor
+
+from streamgen.errors import CheckpointError
+from streamgen.frontend.gguf_file import CORRUPT, open_gguf, read_tensor
+from streamgen.frontend.llama import Names, Sizes, Tensors, build_decoder, frequencies, linear_scaling
+from streamgen.frontend.metadata import Metadata
+from streamgen.graph.decoder import Decoder, Rotary
+
+__all__ = ["load_gguf_decoder"]
+
+KEPT = {Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1}
+# Features of relatives that would change results in silence.
+FOREIGN = (
+    "llama.attention.clamp_kqv",
+    "llama.attention.scale",
+    "llama.attn_logit_softcapping",
+    "llama.embedding_scale",
+    "llama.final_logit_softcapping",
+    "llama.logit_scale",
+    "llama.residual_scale",
+)
+DIVISORS = "rope_freqs.weight"
+NAMES = Names(
+    embedding="token_embd",
+    norm="output_norm",
+    head="output",
+    layer="blk.{}.",
+    parts={
+        "attention_norm": "attn_norm",
+        "q": "attn_q",
+        "k": "attn_k",
+        "v": "attn_v",
+        "o": "attn_output",
+        "feed_forward_norm": "ffn_norm",
+        "gate": "ffn_gate",
+        "up": "ffn_up",
+        "down": "ffn_down",
+    },
+    ignored=(DIVISORS,),
+    interleaved=True,
+)
+
+
+def load_gguf_decoder(path: Path) -> Decoder:
+    """The decoder of a file; a UserWarning names kinds of quantisation that are not kept."""
+    reader = open_gguf(path)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    name = _field(path, reader, "general.name")
+    metadata = Metadata(path, lambda key: _field(path, reader, key))
+    decoder = build_decoder(
+        name if isinstance(name, str) else path.stem,
+        Tensors(
+            path=path,
+            shapes={name: tuple(int(n) for n in tensor.shape[::-1]) for name, tensor in tensors.items()},
+            read=lambda name: read_tensor(path, tensors[name]),
+        ),
+        NAMES,
+        _sizes(path, metadata, tensors),
+    )
+    kinds = Counter(tensor.tensor_type for tensor in tensors.values())
+    lost = [f"{count} of {kind.name}" for kind, count in sorted(kinds.items()) if kind not in KEPT]
+    if lost:
+        warnings.warn(
+            f"{path}: {' and '.join(lost)} of {len(tensors)} tensors are dequantised to float32, and will be "
+            "quantised again; Q4_0 and Q4_1 keep their 4-bit codes, Q8_0, F16 and F32 their precision",
+            stacklevel=3,
+        )
+    return decoder
+
+
+def _field(path: Path, reader: GGUFReader, key: str) -> Any:
+    try:
+        field = reader.get_field(key)
+        return None if field is None else field.contents()
+    except CORRUPT as error:
+        raise CheckpointError(f"{path}: corrupt GGUF: {key}: {type(error).__name__}: {error}") from error
+
+
+def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> Sizes:
+    hidden = metadata.integer("llama.embedding_length")
+    heads = metadata.integer("llama.attention.head_count")
+    head_dim = metadata.integer("llama.attention.key_length", hidden // heads)
+    if metadata.integer("llama.attention.value_length", head_dim) != head_dim:
+        raise metadata.refuse(
+            "llama.attention.value_length",
+            metadata.get("llama.attention.value_length"),
+            f"it must be that of keys, {head_dim}",
+        )
+    context = metadata.integer("llama.context_length")
+    for key in ("llama.expert_count", "llama.attention.sliding_window"):
+        value = metadata.get(key)
+        if value and not (key.endswith("window") and isinstance(value, int) and value >= context):
+            raise metadata.refuse(key, value, "dense feed-forward blocks and attention to all tokens are")
+    for key in FOREIGN:
+        if metadata.get(key):
+            raise metadata.refuse(key, metadata.get(key), "a Llama decoder has no such factor, bound or cap")
+    scaling = metadata.get("llama.rope.scaling.type") or "linear"  # llama.cpp's default, with factor 1
+    if scaling not in ("none", "linear"):
+        raise metadata.refuse(
+            "llama.rope.scaling.type", scaling, f"'none', 'linear' and the divisors {DIVISORS} are"
+        )
+    base = metadata.number("llama.rope.freq_base", 10000.0)
+    older = metadata.number("llama.rope.scale_linear", 1.0)
+    factor = metadata.number("llama.rope.scaling.factor", older) if scaling == "linear" else 1.0
+    rotated = metadata.integer("llama.rope.dimension_count", head_dim)
+    if rotated > head_dim or rotated % 2:
+        raise CheckpointError(
+            f"{path}: llama.rope.dimension_count is {rotated}; an even number up to {head_dim} is needed"
+        )
+
+    def rotary() -> Rotary:
+        f = linear_scaling(frequencies(base, rotated), factor)
+        if DIVISORS in tensors:
+            divisors, _ = read_tensor(path, tensors[DIVISORS])
+            if divisors.shape != f.shape or (divisors <= 0).any():
+                raise CheckpointError(
+                    f"{path}: tensor {DIVISORS} has shape {list(divisors.shape)}; {list(f.shape)} divisors "
+                    "above 0 are needed"
+                )
+            f = f / divisors.astype(np.float64)
+        return Rotary(f)
+
+    return Sizes(
+        hidden=hidden,
+        features=metadata.integer("llama.feed_forward_length"),
+        layers=metadata.integer("llama.block_count"),
+        heads=heads,
+        kv_heads=metadata.integer("llama.attention.head_count_kv", heads),
+        head_dim=head_dim,
+        context=context,
+        epsilon=metadata.number("llama.attention.layer_norm_rms_epsilon"),
+        function="silu",
+        rotary=rotary,
+    )

@@ -1,0 +1,226 @@
+"""A Llama-type decoder out of named tensors: every name and shape checked, then the Decoder.
+
+Both kinds of checkpoint come here, with sizes from their metadata and a reader of tensors. What is missing,
+misshapen or has no place is reported together, before a weight is read.
+
+Frequencies of the rotation, in radians a position, float64, j < rotated / 2:
+
+    f[j] = base ^ (-2 j / rotated)
+    linear scaling:  f / factor
+    llama3 scaling:  f / factor below `low` turns in the original context, f above `high`, between them the
+                     mean weighted by (turns - low) / (high - low)       (as in the Llama 3.1 release)
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streamgen.errors import CheckpointError
+from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
+from streamgen.graph.ops import Linear
+from streamgen.quantisation import GroupGrid
+
+__all__ = ["Names", "Sizes", "Tensors", "build_decoder", "frequencies", "linear_scaling", "llama3_scaling"]
+
+SHOWN = 8  # problems that a message lists
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What metadata says. rotary is called once all shapes are found right."""
+
+    hidden: int
+    features: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    epsilon: float
+    function: str
+    rotary: Callable[[], Rotary]
+    vocabulary: int | None = None  # None: what the embedding says
+    tied: bool | None = None  # None: unless the file has a head
+    attention_bias: bool | None = None  # None: where the file has one
+    feed_forward_bias: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Names of tensors without `.weight`. layer: `{}` is the index; parts are appended to it.
+
+    ignored: tensors that say nothing, by their ends. interleaved: rows of q and k lie in neighbouring pairs.
+    """
+
+    embedding: str
+    norm: str
+    head: str
+    layer: str
+    parts: Mapping[str, str]
+    ignored: Sequence[str]
+    interleaved: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensors:
+    """The tensors of a checkpoint. read: float32 array, and the grid of a 4-bit tensor."""
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], tuple[np.ndarray, GroupGrid | None]]
+
+
+def frequencies(base: float, rotated: int) -> np.ndarray:
+    """float64 [rotated / 2], radians a position."""
+    return float(base) ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+
+
+def linear_scaling(f: np.ndarray, factor: float) -> np.ndarray:
+    """Positions as if `factor` times closer."""
+    return f / factor
+
+
+def llama3_scaling(f: np.ndarray, *, factor: float, low: float, high: float, context: float) -> np.ndarray:
+    """Slow rotations slower, fast ones as they are; `context` is that of the training."""
+    turns = context * f / (2 * math.pi)
+    weight = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return f * (weight + (1 - weight) / factor)
+
+
+def build_decoder(name: str, tensors: Tensors, names: Names, sizes: Sizes) -> Decoder:
+    """The decoder; CheckpointError names every tensor that is missing, misshapen or has no place."""
+    return _Builder(tensors, names, sizes).build(name)
+
+
+class _Builder:
+    def __init__(self, tensors: Tensors, names: Names, sizes: Sizes) -> None:
+        self.tensors = tensors
+        self.names = names
+        self.sizes = sizes
+        self.path = tensors.path
+        has_head = f"{names.head}.weight" in tensors.shapes
+        self.tied = not has_head if sizes.tied is None else sizes.tied
+
+    def build(self, name: str) -> Decoder:
+        sizes, names = self.sizes, self.names
+        self._check()
+        rotary = sizes.rotary()
+        embedding, grid = self.tensors.read(f"{names.embedding}.weight")
+        head = Linear(embedding, None, grid) if self.tied else self._linear(names.head)
+        layers = tuple(self._layer(index, rotary) for index in range(sizes.layers))
+        return Decoder(name, embedding, layers, self._norm(names.norm), head, sizes.context)
+
+    def _check(self) -> None:
+        sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
+        if sizes.heads % sizes.kv_heads:
+            raise CheckpointError(
+                f"{self.path}: {sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly"
+            )
+        needed = self._needed()
+        problems = []
+        for name, needed_shape in needed.items():
+            if name not in shapes:
+                problems.append(f"tensor {name} is missing; its shape is {list(needed_shape)}")
+            elif shapes[name] != needed_shape:
+                problems.append(
+                    f"tensor {name} has shape {list(shapes[name])}; {list(needed_shape)} is needed"
+                )
+        ignored = (*names.ignored, f"{names.head}.weight") if self.tied else tuple(names.ignored)
+        for name in shapes:
+            if name not in needed and not name.endswith(ignored):
+                problems.append(f"tensor {name} has no place in a decoder of {sizes.layers} layers")
+        if problems:
+            more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+            raise CheckpointError("\n  ".join([f"{self.path}:", *problems[:SHOWN], *more]))
+
+    def _needed(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of all tensors that the sizes ask for."""
+        sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
+        first = names.layer.format(0)
+        found = len({name for name in shapes if name.endswith(f"{names.parts['q']}.weight")})
+        if found != sizes.layers:
+            raise CheckpointError(
+                f"{self.path}: the metadata says {sizes.layers} layers, the file has {found} "
+                f"(tensors like {first}{names.parts['q']}.weight)"
+            )
+        vocabulary = sizes.vocabulary
+        if vocabulary is None:
+            vocabulary = shapes.get(f"{names.embedding}.weight", (1,))[0]
+        needed: dict[str, tuple[int, ...]] = {
+            f"{names.embedding}.weight": (vocabulary, sizes.hidden),
+            f"{names.norm}.weight": (sizes.hidden,),
+        }
+        if not self.tied:
+            needed[f"{names.head}.weight"] = (vocabulary, sizes.hidden)
+        heads, kv = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+        linears = {
+            "q": (heads, sizes.hidden),
+            "k": (kv, sizes.hidden),
+            "v": (kv, sizes.hidden),
+            "o": (sizes.hidden, heads),
+            "gate": (sizes.features, sizes.hidden),
+            "up": (sizes.features, sizes.hidden),
+            "down": (sizes.hidden, sizes.features),
+        }
+        for index in range(sizes.layers):
+            prefix = names.layer.format(index)
+            for part in ("attention_norm", "feed_forward_norm"):
+                needed[f"{prefix}{names.parts[part]}.weight"] = (sizes.hidden,)
+            for part, needed_shape in linears.items():
+                linear = f"{prefix}{names.parts[part]}"
+                needed[f"{linear}.weight"] = needed_shape
+                stated = sizes.attention_bias if part in ("q", "k", "v", "o") else sizes.feed_forward_bias
+                if f"{linear}.bias" in shapes if stated is None else stated:
+                    needed[f"{linear}.bias"] = needed_shape[:1]
+        return needed
+
+    def _layer(self, index: int, rotary: Rotary) -> DecoderLayer:
+        sizes = self.sizes
+        parts = {part: f"{self.names.layer.format(index)}{name}" for part, name in self.names.parts.items()}
+
+        def order(heads: int) -> np.ndarray | None:
+            return _halves(heads, sizes.head_dim, rotary.rotated) if self.names.interleaved else None
+
+        attention = Attention(
+            sizes.heads,
+            sizes.kv_heads,
+            sizes.head_dim,
+            self._linear(parts["q"], order(sizes.heads)),
+            self._linear(parts["k"], order(sizes.kv_heads)),
+            self._linear(parts["v"]),
+            self._linear(parts["o"]),
+            1 / math.sqrt(sizes.head_dim),
+            rotary,
+        )
+        block = GatedFeedForward(
+            self._linear(parts["gate"]),
+            self._linear(parts["up"]),
+            self._linear(parts["down"]),
+            sizes.function,
+        )
+        return DecoderLayer(
+            self._norm(parts["attention_norm"]), attention, self._norm(parts["feed_forward_norm"]), block
+        )
+
+    def _norm(self, name: str) -> Norm:
+        return Norm("rms", self.tensors.read(f"{name}.weight")[0], self.sizes.epsilon)
+
+    def _linear(self, name: str, order: np.ndarray | None = None) -> Linear:
+        """A Linear, its rows in the order given: those of weight, bias and grid alike."""
+        weight, grid = self.tensors.read(f"{name}.weight")
+        has_bias = f"{name}.bias" in self.tensors.shapes
+        bias = self.tensors.read(f"{name}.bias")[0] if has_bias else None
+        if order is not None:
+            weight, bias = weight[order], None if bias is None else bias[order]
+            grid = grid and GroupGrid(grid.codes[order], grid.scale[order], grid.minimum[order])
+        return Linear(weight, bias, grid)
+
+
+def _halves(heads: int, head_dim: int, rotated: int) -> np.ndarray:
+    """Rows in the order that turns pairs of neighbours (2j, 2j + 1) into halves (j, j + rotated / 2)."""
+    dims = np.arange(head_dim)
+    dims[:rotated] = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2)])
+    return (np.arange(heads)[:, None] * head_dim + dims).reshape(-1)

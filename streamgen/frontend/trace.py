@@ -1,0 +1,175 @@
+"""What all importers of torch modules share: exported programs, their constants, places for messages.
+
+`torch.export.export(..., strict=False)` gives a list of ATen calls. Calls on parameters alone are folded
+here. What an importer cannot take it raises as `Unsupported`; all of these are reported in one error, each
+with the module it stands in and the source line that made it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from streamgen.errors import UnsupportedOperationError
+from streamgen.quantisation import GroupGrid, require_finite
+
+__all__ = [
+    "GELU",
+    "UNARY",
+    "Constants",
+    "Mismatch",
+    "Unsupported",
+    "aten",
+    "export_program",
+    "module_path",
+    "report",
+    "same_tokens",
+    "shape",
+    "where",
+]
+
+aten = torch.ops.aten
+
+UNARY = {
+    aten.relu.default: "relu",
+    aten.relu_.default: "relu",
+    aten.sigmoid.default: "sigmoid",
+    aten.sigmoid_.default: "sigmoid",
+    aten.silu.default: "silu",
+    aten.silu_.default: "silu",
+    aten.tanh.default: "tanh",
+    aten.tanh_.default: "tanh",
+}
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
+TORCH_FOLDER = str(Path(torch.__file__).parent)
+
+
+class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
+    """An operation that an importer does not take, with the reason if its name does not say it all."""
+
+
+class Mismatch(Unsupported):
+    """A call that does not fit the region it stands in."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+class Constants:
+    """Parameters, buffers and what is made of them alone."""
+
+    def __init__(self, module: torch.nn.Module, program: torch.export.ExportedProgram) -> None:
+        self.module = module
+        self.program = program
+        self.tensors: dict[Node, torch.Tensor] = {}
+        self.paths: dict[Node, str] = {}  # node of a parameter -> its path in the module
+        self.arrays: dict[tuple[Any, ...], np.ndarray] = {}
+        self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+
+    def placeholder(self, node: Node) -> bool:
+        """Take a parameter or a buffer; False for an input of the module."""
+        spec = self.specs[node.name]
+        if spec.kind == InputKind.USER_INPUT:
+            return False
+        store = self.program.state_dict
+        tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
+        self.tensors[node] = tensor.detach()
+        self.paths[node] = spec.target
+        return True
+
+    def fold(self, node: Node) -> None:
+        """Compute what depends on parameters alone."""
+        target: Any = node.target
+        if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
+            raise Unsupported()
+        if target._schema.is_mutable and target != aten.detach_.default:
+            raise Unsupported("it changes a parameter or a buffer in place")
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
+        result = target(*args, **kwargs)
+        if not isinstance(result, torch.Tensor):
+            raise Unsupported()
+        self.tensors[node] = result
+
+    def array(self, node: Node, source: Node) -> np.ndarray:
+        """A constant that `node` reads, as float32, the same array each time; ValueError if not finite."""
+        tensor = self.tensors[source]
+        if not tensor.is_floating_point():
+            raise Unsupported(f"a constant is {tensor.dtype}")
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in self.arrays:
+            array = tensor.cpu().to(torch.float32).numpy()
+            require_finite(self.paths.get(source, f"a constant of {where(node)} "), array)
+            self.arrays[key] = array
+        return self.arrays[key]
+
+    def grid(self, weight: Node) -> GroupGrid | None:
+        """The attribute `weight_grid` of the module that owns the weight."""
+        path, _, attribute = self.paths.get(weight, "").rpartition(".")
+        grid = getattr(self.module.get_submodule(path), "weight_grid", None)
+        if grid is None or attribute != "weight":
+            return None
+        if not isinstance(grid, GroupGrid):
+            raise TypeError(f"weight_grid of {path!r} is {type(grid).__name__}; a GroupGrid is needed")
+        tensor = self.tensors[weight]
+        meant = torch.from_numpy(grid.dequantise().astype(np.float32)).to(tensor.dtype)
+        if not torch.equal(meant, tensor.cpu()):
+            raise ValueError(
+                f"weight_grid of {path!r} does not describe its weight any more; delete the attribute to "
+                "have the weight quantised anew"
+            )
+        return grid
+
+
+def export_program(module: torch.nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
+    try:
+        with torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
+            return torch.export.export(module, inputs, strict=False)
+    except Exception as error:  # torch.export documents no set of exceptions
+        raise UnsupportedOperationError(f"torch.export cannot trace the module: {error}") from error
+
+
+def report(problems: Sequence[str], supported: str) -> None:
+    """Raise UnsupportedOperationError when there are problems."""
+    if problems:
+        count = f"{len(problems)} operation{'s are' if len(problems) > 1 else ' is'}"
+        raise UnsupportedOperationError(
+            "\n  ".join([f"{count} not supported:", *problems]) + f"\nSupported: {supported}."
+        )
+
+
+def same_tokens(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Same elements in the same rows, whatever the leading dimensions."""
+    return _elements(a) == _elements(b) and a[-1:] == b[-1:]
+
+
+def _elements(extents: Iterable[int]) -> int:
+    return int(np.prod(list(extents), dtype=np.int64))
+
+
+def shape(node: Node) -> torch.Size:
+    """Extents of the tensor that a node makes."""
+    return node.meta["val"].shape
+
+
+def module_path(node: Node) -> tuple[str, str]:
+    """Path and class of the module that a call stands in."""
+    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
+    path, kind = stack[-1]
+    return path, str(kind).rpartition(".")[2]
+
+
+def where(node: Node, wrapper: str = "") -> str:
+    """For messages: `layers.0.gate (Linear), /home/me/model.py:12`; `wrapper` is left out of the path."""
+    path, kind = module_path(node)
+    path = f"{path}.".removeprefix(f"{wrapper}.")[:-1] if wrapper else path
+    place = f"{path} ({kind})" if path else f"the module ({kind})"
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [line for line in lines if not line[0].startswith(TORCH_FOLDER)] or lines
+    return f"{place}, {own[-1][0]}:{own[-1][1]}" if own else place

@@ -1,0 +1,515 @@
+"""streamgen.frontend.decoder: recovered decoders run like the modules; anything else is named."""
+
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from streamgen.errors import UnsupportedOperationError
+from streamgen.frontend import import_decoder
+from streamgen.graph.decoder import Decoder
+from streamgen.quantisation import GroupGrid
+from tests.frontend import plain_decoder
+from tests.frontend.plain_decoder import CONTEXT, SIZES, Explicit, Plain
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+Step = Callable[[np.ndarray], np.ndarray]  # ids of one pass to its logits
+SPLIT = (9, 1, 1, 1, 4, 1)  # prefill, decode steps, a few tokens at once
+# Half of the issue's bound: float32 norms and angles inside float64 modules leave 2e-7.
+BOUND = 5e-6
+PLAIN = Path(plain_decoder.__file__)
+
+
+def _same(decoder: Decoder, step: Step, split: tuple[int, ...] = SPLIT) -> None:
+    """Every pass of a text, the decoder in float64 against eager, relative to the largest logit."""
+    rng = np.random.default_rng(1)
+    cache = None
+    for count in split:
+        ids = rng.integers(0, decoder.vocabulary, count)
+        logits, cache = decoder.reference(ids, cache)
+        expected = step(ids)
+        assert np.abs(logits - expected).max() <= BOUND * np.abs(expected).max()
+
+
+def _eager_plain(module: nn.Module) -> Step:
+    empty = torch.zeros(1, SIZES["kv_heads"], 0, SIZES["head_dim"], dtype=torch.float64)
+    state: list[Any] = [[empty] * SIZES["layers"], [empty] * SIZES["layers"]]
+    module = module.double()
+
+    def step(ids: np.ndarray) -> np.ndarray:
+        past = state[0][0].shape[2]
+        positions = torch.arange(past, past + len(ids))[None]
+        with torch.no_grad():
+            logits, *state[:] = module(torch.from_numpy(ids)[None], positions, *state)
+        return logits[0].numpy()
+
+    return step
+
+
+def _eager_transformers(model: Any) -> Step:
+    cache = transformers.DynamicCache()
+    model = model.double()
+
+    def step(ids: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return model(torch.from_numpy(ids)[None], past_key_values=cache, use_cache=True).logits[0].numpy()
+
+    return step
+
+
+TINY = {
+    "vocab_size": 41,
+    "hidden_size": 48,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 96,
+    "attn_implementation": "sdpa",
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def _llama(kind: str = "Llama", **changes: Any) -> Any:
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{kind}Config")(**TINY | changes)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(torch.randn_like(parameter) / 4)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Llama", {"tie_word_embeddings": True}),
+        (
+            "Llama",
+            {
+                "attn_implementation": "eager",
+                "rope_parameters": LLAMA3,
+                "attention_bias": True,
+                "num_hidden_layers": 1,
+            },
+        ),
+        ("Mistral", {"sliding_window": 96, "num_key_value_heads": 6, "num_hidden_layers": 1}),
+    ],
+)
+def test_transformers(kind: str, changes: dict[str, Any]) -> None:
+    model = _llama(kind, **changes)
+    decoder = import_decoder(model)
+    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
+    assert (decoder.name, decoder.context) == (f"{kind}ForCausalLM", 96)
+    assert len(decoder.layers) == changes.get("num_hidden_layers", 2)
+    attention = decoder.layers[-1].attention
+    assert (attention.heads, attention.kv_heads) == (6, changes.get("num_key_value_heads", 2))
+    assert not attention.rotary.interleaved and attention.rotary.rotated == 8
+    assert np.array_equal(attention.q.weight, model.model.layers[-1].self_attn.q_proj.weight.detach())
+    frequencies = model.model.rotary_emb.inv_freq.double().numpy()
+    np.testing.assert_allclose(attention.rotary.frequencies, frequencies, rtol=1e-6)
+    _same(decoder, _eager_transformers(model))
+
+
+def test_narrow_floats() -> None:
+    """bfloat16 weights come as the same numbers; tables rounded to bfloat16 are still recognised."""
+    model = _llama(num_hidden_layers=1).to(torch.bfloat16)
+    decoder = import_decoder(model, name="tiny", context=64)
+    weight = model.model.layers[0].mlp.up_proj.weight.detach().float().numpy()
+    assert np.array_equal(decoder.layers[0].feed_forward.up.weight, weight)
+    assert (decoder.name, decoder.context) == ("tiny", 64)
+
+
+def test_plain() -> None:
+    torch.manual_seed(2)
+    module = Plain()
+    decoder = import_decoder(module, **SIZES)
+    assert decoder.tied and decoder.name == "Plain"
+    assert decoder.layers[0].attention.q.bias is not None and decoder.layers[0].attention.k.bias is None
+    _same(decoder, _eager_plain(module))
+
+
+def test_plain_in_other_words() -> None:
+    torch.manual_seed(3)
+    module = Explicit()
+    decoder = import_decoder(module, **SIZES)
+    attention = decoder.layers[0].attention
+    assert attention.rotary.interleaved and attention.rotary.rotated == 4
+    np.testing.assert_allclose(attention.rotary.frequencies, [0.7, 0.02], rtol=1e-5)
+    assert attention.scale == pytest.approx(0.75 / 8**0.5)
+    assert decoder.layers[0].feed_forward.function == "gelu_tanh"
+    assert not decoder.tied and decoder.head.bias is not None
+    _same(decoder, _eager_plain(module))
+
+
+def test_grids_go_with_their_rows() -> None:
+    """A fused projection is cut into q, k and v with its grid."""
+    module = Explicit()
+    rng = np.random.default_rng(1)
+    linear = module.fused[0]
+    N = linear.out_features
+    scale = rng.random((N, 3)).astype(np.float32)
+    grid = GroupGrid(rng.integers(0, 16, (N, 24)).astype(np.uint8), scale, -7 * scale)
+    linear.weight = nn.Parameter(torch.from_numpy(grid.dequantise().astype(np.float32)))
+    linear.weight_grid = grid
+    attention = import_decoder(module, **SIZES).layers[0].attention
+    for part in (attention.q, attention.k, attention.v):
+        assert np.array_equal(part.grid.dequantise().astype(np.float32), part.weight)
+    assert attention.q.weight.shape == (32, 24)
+
+
+class InPlace(Plain):
+    """Changes that nothing else sees are values like others."""
+
+    def feed_forward(self, block, x: torch.Tensor) -> torch.Tensor:
+        gate = functional.silu(block.gate(x), inplace=True)
+        gate *= block.up(x)
+        return block.down(gate)
+
+    def mask(self, positions: torch.Tensor, past: int) -> torch.Tensor:
+        table = torch.zeros(1, positions.shape[1], past + positions.shape[1])
+        table.masked_fill_(~super().mask(positions, past), -torch.inf)
+        return table + positions[..., None].clamp(0, 0)
+
+
+def test_in_place() -> None:
+    module = InPlace()
+    _same(import_decoder(module, **SIZES), _eager_plain(module))
+
+
+def _problem(kind: type[Plain], text: str, problem: str) -> str:
+    """The line of a message: where in `forward` the call stands, and what is wrong."""
+    lines = PLAIN.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if text in line)
+    return f"  the module ({kind.__name__}), {PLAIN}:{number}: {problem}"
+
+
+ATTENTION = "mixed, key, value = self.attention("
+FEED_FORWARD = "x = x + self.feed_forward("
+EMBEDDING = "x = self.embed(ids)"
+MASK = "mask = self.mask("
+HEAD = "return self.head(self.norm(x))"
+
+
+class Scaled(Plain):
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(ids) * 24**0.5
+
+
+class Capped(Plain):
+    def head(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(super().head(x) / 30) * 30
+
+
+class Causal(Plain):
+    def mix(self, q, key, value, mask):
+        return functional.scaled_dot_product_attention(q, key, value, is_causal=True, enable_gqa=True)
+
+
+class Unmasked(Plain):
+    def mix(self, q, key, value, mask):
+        return functional.scaled_dot_product_attention(q, key, value, enable_gqa=True)
+
+
+class Windowed(Plain):
+    def mask(self, positions, past):
+        return super().mask(positions, past) & (torch.arange(CONTEXT) > positions[..., None] - 30)
+
+
+class Mixed(Plain):
+    def mix(self, q, key, value, mask):
+        key, value = (y.repeat(1, 2, 1, 1) for y in (key, value))
+        return functional.scaled_dot_product_attention(q, key, value, mask)
+
+
+class Normed(Plain):
+    def project(self, block, x):
+        q, k, v = super().project(block, x)
+        return functional.rms_norm(q, (8,)), k, v
+
+
+class Yarn(Plain):
+    def angles(self, positions):
+        return tuple(1.2 * table for table in super().angles(positions))
+
+
+class Dynamic(Plain):
+    def angles(self, positions):
+        stretch = torch.where(positions.max() > 20, 2.0, 1.0)
+        angles = positions[:, None, :, None] * (self.frequencies / stretch)
+        return angles.cos(), angles.sin()
+
+
+class Quarter(Plain):
+    def rotate(self, x, positions):
+        cos, sin = self.angles(positions)
+        first, second = x.chunk(2, -1)
+        other = torch.cat([second[..., 1:], second[..., :1]], -1)
+        return torch.cat([first * cos - other * sin, second * cos + first * sin], -1)
+
+
+class OneSided(Plain):
+    def rotate(self, x, positions):
+        return super().rotate(x, positions) if x.shape[1] == 4 else x
+
+
+class Ungated(Plain):
+    def feed_forward(self, block, x):
+        return block.down(functional.silu(block.gate(x)))
+
+
+class Normless(Plain):
+    def feed_forward(self, block, x):
+        return block.down(functional.silu(block.gate(x * 2)) * block.up(x * 2))
+
+
+class Forgetful(Plain):
+    def attention(self, block, x, positions, mask, key, value):
+        out, grown, _ = super().attention(block, x, positions, mask, key, value)
+        return out, grown * 1.0, value
+
+
+class Written(Plain):
+    def feed_forward(self, block, x):
+        view = x.view(-1)
+        x.relu_()
+        return super().feed_forward(block, view.view(1, -1, 24))
+
+
+class Filled(Plain):
+    def mask(self, positions, past):
+        limits = torch.zeros(past + positions.shape[1])
+        limits.fill_(1)
+        return (torch.arange(len(limits)) * limits).long() <= positions[..., None]
+
+
+class Dropping(Plain):
+    def feed_forward(self, block, x):
+        return functional.dropout(super().feed_forward(block, x), 0.1)
+
+
+class Alien(Plain):
+    """Operations of no decoder, each named, whatever else is wrong."""
+
+    def feed_forward(self, block, x):
+        return block.down(functional.elu(block.gate(x)) * block.up(x))
+
+    def head(self, x):
+        return functional.layer_norm(super().head(x), (37,)).sort()[0]
+
+
+SDPA = "aten.scaled_dot_product_attention.default"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problems"),
+    [
+        (
+            Scaled,
+            [
+                (
+                    EMBEDDING,
+                    "aten.mul.Tensor: 0 additions to the residual are found up to here; 4 are needed, two "
+                    "for each of 2 layers",
+                )
+            ],
+        ),
+        (Capped, [(HEAD, "aten.mul.Tensor: the output of a Linear is needed")]),
+        (
+            Causal,
+            2
+            * [
+                (
+                    ATTENTION,
+                    f"{SDPA}: is_causal lines up the first query with the first key of the cache; give it "
+                    "a mask",
+                )
+            ],
+        ),
+        (Unmasked, 2 * [(ATTENTION, f"{SDPA}: it has no causal mask")]),
+        (
+            Windowed,
+            2
+            * [
+                (
+                    ATTENTION,
+                    f"{SDPA}: its mask is not causal over the whole context of 40 positions; the last query "
+                    "starts at key 10",
+                )
+            ],
+        ),
+        (Mixed, 2 * [(ATTENTION, f"{SDPA}: query head h must read the keys of head h // 2")]),
+        (
+            Normed,
+            2 * [(ATTENTION, "aten.rms_norm.default: heads must come from a Linear, rotated or not")],
+        ),
+        (
+            Yarn,
+            2 * [(ATTENTION, "aten.sub.Tensor: its cosine and sine at position 0 are 1.2 and not 1 and 0")],
+        ),
+        (
+            Dynamic,
+            2
+            * [
+                (
+                    ATTENTION,
+                    "aten.sub.Tensor: its rotary table at position 1, pair 0 is 0.540302; one angle position "
+                    "* 1.08905 gives 0.463329",
+                )
+            ],
+        ),
+        (
+            Quarter,
+            2
+            * [
+                (
+                    ATTENTION,
+                    "aten.sub.Tensor: its features rotate in pairs that are neither halves nor neighbours",
+                )
+            ],
+        ),
+        (OneSided, 2 * [(ATTENTION, f"{SDPA}: q and k must rotate alike")]),
+        (Ungated, 2 * [(FEED_FORWARD, "aten.silu.default: function(gate(x)) * up(x) is needed here")]),
+        (Normless, 2 * [(FEED_FORWARD, "aten.mul.Tensor: gate and up must read the same rows")]),
+        (
+            Forgetful,
+            2
+            * [
+                (
+                    ATTENTION,
+                    "aten.mul.Tensor: the cache returned must be the cache given, with this pass behind it",
+                )
+            ],
+        ),
+        (
+            Written,
+            2 * [(FEED_FORWARD, "aten.relu_.default: it changes a value that is read in another place too")],
+        ),
+        (
+            Filled,
+            [(MASK, "aten.fill_.Scalar: it changes a parameter or a buffer in place")],
+        ),
+        (
+            Dropping,
+            2
+            * [
+                (
+                    FEED_FORWARD,
+                    "aten.dropout.default: it is in training mode; call module.eval() first",
+                )
+            ],
+        ),
+        (
+            Alien,
+            [
+                (FEED_FORWARD, "aten.elu.default"),
+                (FEED_FORWARD, "aten.elu.default"),
+                (HEAD, "aten.layer_norm.default"),
+                (HEAD, "aten.sort.default"),
+            ],
+        ),
+    ],
+)
+def test_unsupported(kind: type[Plain], problems: list[tuple[str, str]]) -> None:
+    """Every problem of every layer in one error, with its place."""
+    torch.manual_seed(1)
+    with pytest.raises(UnsupportedOperationError) as caught:
+        import_decoder(kind(), **SIZES)
+    first, *found, last = str(caught.value).splitlines()
+    assert found == [_problem(kind, *problem) for problem in problems]
+    assert first.startswith(f"{len(problems)} operation")
+    assert last.startswith("Supported: an embedding; layers of x + attention(RMSNorm(x)) and ")
+
+
+def test_transformers_with_a_window() -> None:
+    model = _llama("Mistral", sliding_window=32, num_hidden_layers=1)
+    with pytest.raises(
+        UnsupportedOperationError,
+        match=r"^1 operation is not supported:\n  model\.layers\.0\.self_attn \(MistralAttention\), .*: "
+        r"its mask is not causal over the whole context of 96 positions; the last query starts at key 64\n",
+    ):
+        import_decoder(model)
+
+
+@pytest.mark.parametrize(
+    ("module", "sizes", "error", "message"),
+    [
+        (torch.relu, SIZES, TypeError, "module is builtin_function_or_method; a torch.nn.Module is needed"),
+        (
+            Plain(),
+            {"layers": 2, "context": 40},
+            TypeError,
+            "import_decoder needs kv_heads, head_dim of a module that is not a transformers model",
+        ),
+        (Plain(), SIZES | {"context": 3}, ValueError, "context is 3; an integer of at least 4 is needed"),
+        (Plain(), SIZES | {"layers": 2.0}, ValueError, "layers is 2.0; an integer of at least 1 is needed"),
+        (
+            Plain(),
+            SIZES | {"head_dim": 6},
+            UnsupportedOperationError,
+            "torch.export cannot trace the module: ",
+        ),
+        (
+            Plain(),
+            SIZES | {"layers": 1},
+            UnsupportedOperationError,
+            "torch.export cannot trace the module: ",
+        ),
+        (
+            nn.Identity(),
+            SIZES,
+            UnsupportedOperationError,
+            "torch.export cannot trace the module: ",
+        ),
+    ],
+)
+def test_bad_arguments(module: Any, sizes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        import_decoder(module, **sizes)
+
+
+class Logits(Plain):
+    def forward(self, ids, positions, keys, values):
+        return super().forward(ids, positions, keys, values)[0]
+
+
+def test_no_cache_comes_back() -> None:
+    with pytest.raises(ValueError) as caught:
+        import_decoder(Logits(), **SIZES)
+    assert str(caught.value) == (
+        "the module returns 1 tensors; 5 are needed: logits, and keys and values of 2 layers"
+    )
+
+
+def test_weights_that_are_not_finite() -> None:
+    module = Plain()
+    with torch.no_grad():
+        module.blocks[1].up.weight[3, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"^blocks\.1\.up\.weight\[3, 2\] is nan; all must be finite$"):
+        import_decoder(module, **SIZES)
+
+
+def test_transformers_is_not_needed() -> None:
+    code = "import sys, streamgen.frontend\nsys.exit('transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,523 @@
+"""streamgen.frontend.checkpoint: decoders of GGUF files and safetensors folders; damage is named."""
+
+import json
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf.quants import dequantize, quantize
+
+from streamgen.errors import CheckpointError
+from streamgen.frontend import load_decoder
+from streamgen.graph.decoder import Decoder
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+HIDDEN, FEATURES, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 64, 96, 4, 2, 16, 48
+BOUND = 5e-6  # of the largest logit: float32 norms and angles inside a float64 transformers model leave 2e-7
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+PLAIN = {"rope_type": "default", "rope_theta": 500.0}
+LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+PARTS = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
+
+
+def _model(**changes: Any) -> Any:
+    torch.manual_seed(1)
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FEATURES,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "max_position_embeddings": 96,
+        "rms_norm_eps": 1e-5,
+    }
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config | changes)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(torch.randn_like(parameter) / 4)
+    return model
+
+
+def _same(decoder: Decoder, model: Any) -> None:
+    ids = np.random.default_rng(1).integers(0, VOCABULARY, 12)
+    with torch.no_grad():
+        expected = model.double()(torch.from_numpy(ids)[None]).logits[0].numpy()
+    logits, cache = decoder.reference(ids[:9])
+    parts = [logits]
+    for token in ids[9:]:
+        logits, cache = decoder.reference([token], cache)
+        parts.append(logits)
+    assert np.abs(np.concatenate(parts) - expected).max() <= BOUND * np.abs(expected).max()
+
+
+def _neighbours(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Rows in the order of llama.cpp's converter: both halves of a head dealt out in turn."""
+    halves = weight.reshape(heads, 2, HEAD_DIM // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _gguf(
+    path: Path,
+    model: Any,
+    kinds: dict[str, Kind],
+    *,
+    metadata: dict[str, Any] | None = None,
+    tensors: dict[str, np.ndarray | None] | None = None,
+    endian: gguf.GGUFEndian = gguf.GGUFEndian.LITTLE,
+) -> None:
+    """Write a model as llama.cpp does, and give the model the weights that the file holds.
+
+    kinds: by the start of the part's name, F32 without. metadata, tensors: changed, or left out when None.
+    """
+    fields: dict[str, Any] = {
+        "context_length": 96,
+        "embedding_length": HIDDEN,
+        "block_count": 2,
+        "feed_forward_length": FEATURES,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV_HEADS,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": HEAD_DIM,
+    }
+    writer = gguf.GGUFWriter(path, "llama", endianess=endian)
+    for key, value in (fields | (metadata or {})).items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}.get(type(value))
+        if add is not None:
+            add(f"llama.{key}", value)
+    state = {name: tensor.detach() for name, tensor in model.named_parameters()}
+    arrays: dict[str, np.ndarray | None] = {}
+    for name, tensor in state.items():
+        stem, _, suffix = name.rpartition(".")
+        layer = re.match(r"model\.layers\.(\d+)\.(.*)", stem)
+        if layer:
+            part = next(ours for ours, theirs in PARTS.items() if theirs == layer[2])
+            ours = f"blk.{layer[1]}.{part}.{suffix}"
+        else:
+            part = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}[
+                stem
+            ]
+            ours = f"{part}.{suffix}"
+        kind = next((kind for start, kind in kinds.items() if part.startswith(start)), Kind.F32)
+        kind = Kind.F32 if tensor.ndim == 1 else kind
+        data = quantize(tensor.numpy(), kind)
+        tensor.copy_(torch.from_numpy(dequantize(data, kind).astype(np.float32)))
+        if part in ("attn_q", "attn_k"):
+            data = _neighbours(data, HEADS if part == "attn_q" else KV_HEADS)
+        arrays[ours] = data
+        if endian == gguf.GGUFEndian.LITTLE and tensors is None:
+            writer.add_tensor(ours, data, raw_dtype=kind)
+    if tensors is not None:
+        for name, data in (arrays | tensors).items():
+            if data is not None:
+                writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({"tie_word_embeddings": True}, {"attn": Kind.Q4_1, "ffn": Kind.Q4_0, "token_embd": Kind.Q8_0}),
+        ({"attention_bias": True}, {"attn": Kind.F16, "ffn": Kind.Q8_0, "output": Kind.Q8_0}),
+    ],
+)
+def test_gguf(tmp_path: Path, changes: dict[str, Any], kinds: dict[str, Kind]) -> None:
+    model = _model(**changes)
+    _gguf(tmp_path / "tiny.gguf", model, kinds)
+    decoder = load_decoder(tmp_path / "tiny.gguf")
+    assert (decoder.name, decoder.context, decoder.vocabulary) == ("tiny", 96, VOCABULARY)
+    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
+    assert not decoder.layers[0].attention.rotary.interleaved
+    for layer, theirs in zip(decoder.layers, model.model.layers, strict=True):
+        attention, block = layer.attention, layer.feed_forward
+        ours = (attention.q, attention.k, attention.v, attention.o, block.gate, block.up, block.down)
+        for linear in ours:
+            assert (linear.grid is not None) == (kinds["attn"] == Kind.Q4_1)
+            if linear.grid is not None:  # rows of the grid move with those of the weight
+                assert np.array_equal(linear.grid.dequantise().astype(np.float32), linear.weight)
+        # gguf rounds d * q + m twice, the grid once.
+        difference = np.abs(attention.q.weight - theirs.self_attn.q_proj.weight.detach().numpy()).max()
+        assert difference <= 2.0**-23 * np.abs(attention.q.weight).max()
+    _same(decoder, model)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "stated"),
+    [
+        (LLAMA3, {}),
+        (LINEAR, {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+        (LINEAR, {"rope.scale_linear": 4.0}),
+        (PLAIN, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}),
+    ],
+)
+def test_gguf_scaling(tmp_path: Path, scaling: dict[str, Any], stated: dict[str, Any]) -> None:
+    """llama3 scaling is a tensor of divisors in GGUF, linear scaling is metadata."""
+    model = _model(rope_parameters=scaling)
+    metadata = stated | {"rope.freq_base": float(scaling["rope_theta"])}
+    tensors: dict[str, np.ndarray | None] = {}
+    if scaling is LLAMA3:
+        plain = 10000.0 ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+        tensors["rope_freqs.weight"] = (plain / model.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
+    _gguf(tmp_path / "scaled.gguf", model, {}, metadata=metadata, tensors=tensors)
+    _same(load_decoder(tmp_path / "scaled.gguf"), model)
+
+
+def test_other_quantisations_are_told(tmp_path: Path) -> None:
+    model = _model()
+    path = tmp_path / "k.gguf"
+    _gguf(path, model, {"attn_v": Kind.Q5_0, "ffn_up": Kind.Q5_1})
+    with pytest.warns(UserWarning) as caught:
+        decoder = load_decoder(path)
+    assert [str(warning.message) for warning in caught] == [
+        f"{path}: 2 of Q5_0 and 2 of Q5_1 of 21 tensors are dequantised to float32, and will be quantised "
+        "again; Q4_0 and Q4_1 keep their 4-bit codes, Q8_0, F16 and F32 their precision"
+    ]
+    _same(decoder, model)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tensors", "message"),
+    [
+        ({"context_length": None}, {}, ": llama.context_length is missing"),
+        (
+            {"attention.head_count": -0.5},
+            {},
+            ": llama.attention.head_count is -0.5; an integer of at least 1 is needed",
+        ),
+        (
+            {"attention.layer_norm_rms_epsilon": float("nan")},
+            {},
+            ": llama.attention.layer_norm_rms_epsilon is nan; a finite number above 0 is needed",
+        ),
+        (
+            {"block_count": 3},
+            {},
+            ": the metadata says 3 layers, the file has 2 (tensors like blk.0.attn_q.weight)",
+        ),
+        (
+            {"rope.scaling.type": "yarn"},
+            {},
+            ": llama.rope.scaling.type is 'yarn', which is not supported; 'none', 'linear' and the divisors "
+            "rope_freqs.weight are",
+        ),
+        (
+            {"expert_count": 8},
+            {},
+            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention to "
+            "all tokens are",
+        ),
+        (
+            {"logit_scale": 0.25},
+            {},
+            ": llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, bound "
+            "or cap",
+        ),
+        (
+            {"rope.dimension_count": 18},
+            {},
+            ": llama.rope.dimension_count is 18; an even number up to 16 is needed",
+        ),
+        (
+            {"attention.value_length": 8},
+            {},
+            ": llama.attention.value_length is 8, which is not supported; it must be that of keys, 16",
+        ),
+        ({"attention.head_count_kv": 3}, {}, ": 4 query heads cannot share 3 key heads evenly"),
+        (
+            {},
+            {
+                "blk.1.ffn_up.weight": None,
+                "blk.0.attn_k.weight": np.zeros((16, 64), np.float32),
+                "blk.1.attn_q_norm.weight": np.zeros(16, np.float32),
+            },
+            ":\n  tensor blk.0.attn_k.weight has shape [16, 64]; [32, 64] is needed"
+            "\n  tensor blk.1.ffn_up.weight is missing; its shape is [96, 64]"
+            "\n  tensor blk.1.attn_q_norm.weight has no place in a decoder of 2 layers",
+        ),
+        (
+            {},
+            {"rope_freqs.weight": np.ones(3, np.float32)},
+            ": tensor rope_freqs.weight has shape [3]; [8] divisors above 0 are needed",
+        ),
+        (
+            {},
+            {"output_norm.weight": np.full(64, np.inf, np.float32)},
+            ": tensor output_norm.weight[0] is inf",
+        ),
+    ],
+)
+def test_bad_gguf(tmp_path: Path, metadata: dict, tensors: dict, message: str) -> None:
+    path = tmp_path / "bad.gguf"
+    _gguf(path, _model(), {}, metadata=metadata, tensors=tensors)
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(path)
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_damaged_gguf(tmp_path: Path) -> None:
+    """Truncated anywhere, or any byte of the metadata wrong: an error or a decoder, never anything else."""
+    whole = tmp_path / "whole.gguf"
+    _gguf(whole, _model(), {"attn": Kind.Q4_1})
+    data = whole.read_bytes()
+    start = gguf.GGUFReader(whole).data_offset
+    path = tmp_path / "damaged.gguf"
+    for size in [*range(0, start, 97), start, len(data) - 1]:
+        path.write_bytes(data[:size])
+        with pytest.raises(CheckpointError, match=r"damaged\.gguf: (truncated or corrupt|not a) GGUF"):
+            load_decoder(path)
+    noticed = 0
+    for position in range(4, start, 11):
+        damaged = bytearray(data)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            load_decoder(path)
+        except CheckpointError as error:
+            assert "damaged.gguf" in str(error)
+            noticed += 1
+    assert noticed > 50
+
+
+def test_other_byte_order(tmp_path: Path) -> None:
+    path = tmp_path / "big.gguf"
+    _gguf(path, _model(), {}, endian=gguf.GGUFEndian.BIG)
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(path)
+    assert str(caught.value) == f"{path}: the file is of the other byte order; only little-endian can be read"
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "shard"),
+    [
+        ({"tie_word_embeddings": True, "rope_parameters": LLAMA3}, torch.float32, "1GB"),
+        ({"attention_bias": True, "mlp_bias": True, "rope_parameters": LINEAR}, torch.bfloat16, "30KB"),
+        ({"head_dim": 24, "hidden_act": "gelu_pytorch_tanh"}, torch.float16, "1GB"),
+    ],
+)
+def test_safetensors(tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype, shard: str) -> None:
+    model = _model(**changes).to(dtype)
+    model.save_pretrained(tmp_path, max_shard_size=shard)
+    assert (tmp_path / "model.safetensors.index.json").exists() == (shard != "1GB")
+    decoder = load_decoder(tmp_path)
+    assert decoder.name == tmp_path.name
+    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
+    _same(decoder, _copy(model, changes))
+
+
+def _copy(model: Any, changes: dict[str, Any]) -> Any:
+    """The model in float32, its rotary frequencies not rounded to the type it is stored in."""
+    fresh = _model(**changes)
+    fresh.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
+    return fresh
+
+
+def test_older_config(tmp_path: Path) -> None:
+    """rope_theta and rope_scaling beside one another, as before transformers 5."""
+    model = _model(rope_parameters=LLAMA3)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = parameters
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _same(load_decoder(tmp_path), model)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved")
+    _model(num_hidden_layers=1).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_type": "gemma2"},
+            "model_type is 'gemma2', which is not supported; 'llama' and 'mistral' are",
+        ),
+        (
+            {"hidden_act": "relu2"},
+            "hidden_act is 'relu2', which is not supported; silu, swish, gelu, gelu_new, gelu_pytorch_tanh, "
+            "relu, sigmoid, tanh are",
+        ),
+        (
+            {"sliding_window": 32},
+            "sliding_window is 32, which is not supported; attention to all of 96 positions is",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            "rope_parameters.rope_type is 'yarn', which is not supported; 'default', 'linear' and "
+            "'llama3' are",
+        ),
+        ({"rope_parameters": {"rope_type": "linear"}}, "factor is missing"),
+        (
+            {"rope_parameters": LLAMA3 | {"low_freq_factor": 4.0}},
+            "low_freq_factor is 4.0; it must be below high_freq_factor, 4.0",
+        ),
+        (
+            {"quantization_config": {"bits": 4}},
+            "quantization_config is {'bits': 4}, which is not supported; weights of F32, F16, BF16 are",
+        ),
+        (
+            {"partial_rotary_factor": 0.5},
+            "partial_rotary_factor is 0.5, which is not supported; 1.0 is",
+        ),
+        ({"hidden_size": "64"}, "hidden_size is '64'; an integer of at least 1 is needed"),
+        ({"attention_bias": 1}, "attention_bias is 1; true or false is needed"),
+        ({"head_dim": 15}, "head_dim is 15; an even number is needed"),
+        ({"num_attention_heads": None}, "num_attention_heads is missing"),
+    ],
+)
+def test_bad_config(folder: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'config.json'}: {message}"
+
+
+def test_wrong_tensors(folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"intermediate_size": 80, "attention_bias": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    layer = "tensor model.layers.0."
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}:",
+        f"  {layer}self_attn.q_proj.bias is missing; its shape is [64]",
+        f"  {layer}self_attn.k_proj.bias is missing; its shape is [32]",
+        f"  {layer}self_attn.v_proj.bias is missing; its shape is [32]",
+        f"  {layer}self_attn.o_proj.bias is missing; its shape is [64]",
+        f"  {layer}mlp.gate_proj.weight has shape [96, 64]; [80, 64] is needed",
+        f"  {layer}mlp.up_proj.weight has shape [96, 64]; [80, 64] is needed",
+        f"  {layer}mlp.down_proj.weight has shape [64, 96]; [64, 80] is needed",
+    ]
+
+
+def _truncate(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    return r"model\.safetensors: truncated or corrupt safetensors: "
+
+
+def _corrupt(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+    return r"model\.safetensors: truncated or corrupt safetensors: "
+
+
+def _remove(folder: Path) -> str:
+    (folder / "model.safetensors").unlink()
+    return r": there is no safetensors file$"
+
+
+def _no_config(folder: Path) -> str:
+    (folder / "config.json").unlink()
+    return r"config\.json: there is no such file$"
+
+
+def _not_json(folder: Path) -> str:
+    (folder / "config.json").write_text("{")
+    return r"config\.json: not JSON: "
+
+
+def _a_list(folder: Path) -> str:
+    (folder / "config.json").write_text("[]")
+    return r"config\.json: a JSON object is needed, not list$"
+
+
+def _lost_shard(folder: Path) -> str:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    return r"gone\.safetensors: there is no such file$"
+
+
+def _bad_index(folder: Path) -> str:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": 3}')
+    return r"model\.safetensors\.index\.json: weight_map must name a file for each tensor$"
+
+
+def _twice(folder: Path) -> str:
+    (folder / "a.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors").rename(folder / "b.safetensors")
+    return r"b\.safetensors: tensor lm_head\.weight is in another file too$"
+
+
+def _integers(folder: Path) -> str:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(2, dtype=torch.int8)}, folder / "model.safetensors")
+    return r"model\.safetensors: tensor a is I8; F32, F16, BF16 can be read$"
+
+
+def _infinite(folder: Path) -> str:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][3] = torch.inf
+    save_file(tensors, folder / "model.safetensors")
+    return r": tensor model\.norm\.weight\[3\] is inf$"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _truncate,
+        _corrupt,
+        _remove,
+        _no_config,
+        _not_json,
+        _a_list,
+        _lost_shard,
+        _bad_index,
+        _twice,
+        _integers,
+        _infinite,
+    ],
+)
+def test_damaged_folder(folder: Path, tmp_path: Path, damage: Callable[[Path], str]) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    message = damage(tmp_path)
+    with pytest.raises(CheckpointError, match=f"^{re.escape(str(tmp_path))}.*{message}"):
+        load_decoder(tmp_path)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"none\.gguf: there is no such file$"):
+        load_decoder(tmp_path / "none.gguf")
