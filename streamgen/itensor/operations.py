@@ -243,9 +243,7 @@ def counted_as(itensor: ITensor, like: ITensor) -> ITensor:
     eight bits along a dimension are 32 of four. ValueError where they do not."""
     if (itensor.dtype, itensor.element_shape) == (like.dtype, like.element_shape):
         return itensor
-    ratios = [
-        Fraction(new, old) for new, old in zip(like.element_shape, itensor.element_shape, strict=False)
-    ]
+    ratios = [Fraction(new, old) for new, old in zip(like.element_shape, itensor.element_shape, strict=False)]
     integers = itensor.dtype[0] in "iu" and like.dtype[0] in "iu"
     scaled = [dim for dim, ratio in enumerate(ratios) if ratio != 1]
     if not integers or itensor.token_bits != like.token_bits or itensor.rank != like.rank or len(scaled) != 1:

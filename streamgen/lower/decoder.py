@@ -69,9 +69,9 @@ class DecoderPlan:
     """What is built.
 
     max_tokens: of a run. context: positions. columns: of the engine, column c on channel c. n_lanes: rows
-    that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels: over which the cache
-    is striped, a power of two. p_bits: of the integers of the softmax. scale_bits: of group scales. prefetch:
-    beats of the FIFO of each column's codes.
+    that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels: over which the
+    cache is striped, a power of two. p_bits: of the integers of the softmax. scale_bits: of group scales.
+    prefetch: beats of the FIFO of each column's codes.
     """
 
     max_tokens: int
