@@ -32,13 +32,19 @@ class MultiplyAddParams:
     @property
     def latency(self) -> int:
         """Stages, hence enabled cycles from operands to result."""
-        return 10
+        return 10 + self.wide
+
+    @property
+    def wide(self) -> bool:
+        """Whether the leading one of a sum is found in two stages."""
+        return 2 * self.form.precision + 3 > 16
 
     @property
     def resources(self) -> Resources:
         """What synthesis uses, within a fifth."""
         p, e = self.form.precision, self.form.exponent_bits
-        return Resources(lut=34 * p + 8 * e + 50, ff=49 * p // 2 + 6 * e + 60, dsp=multiplier_dsps(p))
+        ff = 49 * p // 2 + 6 * e + 60 + self.wide * (2 * p + e + 14)
+        return Resources(lut=34 * p + 8 * e + 50, ff=ff, dsp=multiplier_dsps(p))
 
     def golden(self, a: ndarray, b: ndarray, c: ndarray) -> ndarray:
         """float64 array of a·b + c of values of the format.
@@ -144,7 +150,12 @@ class MultiplyAdd(wiring.Component):
         s = pipe.stage(total=absolute[: width + 1], **kept)
 
         kept = {name: getattr(s, name) for name in carried}
-        coarse, shift_16 = normalise_step(pipe, s.total, 16) if width > 16 else (s.total, Const(0, 0))
+        coarse, shift_16 = s.total, Const(0, 0)
+        if self._params.wide:
+            value, shift = normalise_step(pipe, s.total, 16)
+            s = pipe.stage(value=value, shift=shift, **kept)
+            kept = {name: getattr(s, name) for name in carried}
+            coarse, shift_16 = s.value, s.shift
         middle, shift_4 = normalise_step(pipe, coarse, 4)
         s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), **kept)
 
