@@ -1,0 +1,149 @@
+"""Texts on a written decoder: passes of tokens, logits, generation.
+
+The design holds keys and values of one text in its buffers of role `state`. A `Session` is a text; when
+another one goes on, what the device holds of the first is put by, and brought back when it goes on itself. A
+pass that fails or is interrupted leaves a session as it was: positions behind its last token are written again.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from streamgen.runtime.arrays import packed, unpacked
+from streamgen.runtime.execution import Execution
+from streamgen.sampling import Sampler
+
+__all__ = ["DecoderDevice", "Session"]
+
+IDS, POSITIONS, LOGITS, BEST = "ids", "positions", "logits", "best_indices"
+
+
+class DecoderDevice:
+    """The decoder written in a folder.
+
+    vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass.
+    """
+
+    def __init__(self, execution: Execution, vocabulary: int, context: int, timeout: float = 3600.0) -> None:
+        self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
+        self.max_tokens = execution.manifest.max_tokens
+        self._active: Session | None = None
+        self.cycles: list[int] = []
+        """Cycles of every pass so far."""
+
+    def session(self) -> "Session":
+        """A text to be continued, empty at first."""
+        return Session(self)
+
+    def run(self, session: "Session", ids: np.ndarray, position: int) -> tuple[np.ndarray, int]:
+        """One pass: logits behind the last token, float32 [vocabulary], and the id of the greatest."""
+        self._switch(session)
+        infos = {info.name: info for info in self.execution.manifest.buffers}
+        tokens = len(ids)
+        given = {
+            IDS: ids.astype(np.uint32),
+            POSITIONS: np.arange(position, position + tokens, dtype=np.uint32),
+        }
+        images = {name: packed(infos[name], array, tokens) for name, array in given.items() if name in infos}
+        try:
+            found = self.execution.transfer(images, tokens, self.timeout, position)
+        except KeyboardInterrupt:
+            self.execution.device.reset()
+            raise
+        self.cycles.append(self.execution.statuses[-1].cycles)
+        logits, best = (unpacked(infos[name], found[name], tokens) for name in (LOGITS, BEST))
+        return logits[0], int(best[0, 0])
+
+    def _switch(self, session: "Session") -> None:
+        device = self.execution.device  # opened here, if it is not: with buffers of zeros
+        if self._active is session:
+            return
+        states = self.execution.buffers("state")
+        if self._active is not None:
+            self._active.saved = {info.name: device.allocate(info.name).read(info.bytes) for info in states}
+        for info in states:
+            device.allocate(info.name).write(session.saved.get(info.name, bytes(info.bytes)))
+        session.saved = {}
+        self._active = session
+
+
+class Session:
+    """One text: tokens so far, with their keys and values on the device."""
+
+    def __init__(self, device: DecoderDevice) -> None:
+        self._device = device
+        self.saved: dict[str, bytes] = {}
+        """What the device held of this text when another one went on."""
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """Tokens so far."""
+        return self._position
+
+    def reset(self) -> None:
+        """Forget the text."""
+        self._position = 0
+
+    def last_logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Append tokens, in as many passes as they take: float32 [vocabulary], behind the last of them."""
+        return self._append(self.checked(ids))[0]
+
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Append tokens, a pass each: float32 [tokens, vocabulary], behind each of them."""
+        return np.stack([self._append(one)[0] for one in np.split(self.checked(ids), len(ids))])
+
+    def generate(
+        self,
+        ids: Sequence[int] | np.ndarray,
+        max_new_tokens: int,
+        *,
+        sampler: Sampler | None = None,
+        stop: Collection[int] = (),
+    ) -> Iterator[int]:
+        """Append tokens and continue; the last token given out is not yet appended.
+
+        Without a sampler the accelerator's own choice counts: the greatest logit, the lowest id of equal ones.
+        ValueError, before anything runs, as `checked` raises it.
+        """
+        return self._continue(self.checked(ids, max_new_tokens), max_new_tokens, sampler, frozenset(stop))
+
+    def _continue(
+        self, ids: np.ndarray, count: int, sampler: Sampler | None, stop: Collection[int]
+    ) -> Iterator[int]:
+        for index in range(count):
+            logits, best = self._append(ids)
+            chosen = best if sampler is None else sampler(logits)
+            yield chosen
+            if chosen in stop or index + 1 == count:
+                return
+            ids = np.array([chosen])
+
+    def checked(self, ids: Sequence[int] | np.ndarray, room: int = 0) -> np.ndarray:
+        """ids as an array; ValueError or TypeError unless they, and `room` more, can be appended."""
+        array = np.asarray(ids)
+        if array.ndim != 1 or not array.size:
+            raise ValueError(f"ids have the shape {list(array.shape)}; [tokens] with at least one is needed")
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"ids are {array.dtype}; integers are needed")
+        if room < 0:
+            raise ValueError(f"{room} new tokens are asked for; at least 0 are needed")
+        device = self._device
+        wrong = np.flatnonzero((array < 0) | (array >= device.vocabulary))
+        if wrong.size:
+            raise ValueError(f"ids[{wrong[0]}] is {array[wrong[0]]}; ids are 0 to {device.vocabulary - 1}")
+        total = self._position + len(array) + room
+        if total > device.context:
+            raise ValueError(
+                f"{self._position} tokens, {len(array)} more and {room} to come are {total}; "
+                f"the context is {device.context}"
+            )
+        return array.astype(np.int64)
+
+    def _append(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
+        most = self._device.max_tokens
+        parts = [ids[first : first + most] for first in range(0, len(ids), most)]
+        for part in parts:
+            found = self._device.run(self, part, self._position)
+            self._position += len(part)
+        return found
