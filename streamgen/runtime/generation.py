@@ -2,7 +2,7 @@
 
 The design holds keys and values of one text in its buffers of role `state`. A `Session` is a text; when
 another one goes on, what the device holds of the first is put by, and brought back when it goes on itself. A
-pass that fails or is interrupted leaves a session as it was: what lies behind its last token is written again.
+pass that fails or is interrupted leaves a session as it was: what lies behind its end is written again.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -103,7 +103,7 @@ class Session:
     ) -> Iterator[int]:
         """Append tokens and continue; the last token given out is not yet appended.
 
-        Without a sampler the accelerator's own choice counts: the greatest logit, of equal ones the lowest id.
+        Without a sampler the accelerator's own choice counts: the greatest logit, the lowest of equal ids.
         ValueError, before anything runs, as `checked` raises it.
         """
         return self._continue(self.checked(ids, max_new_tokens), max_new_tokens, sampler, frozenset(stop))
