@@ -13,17 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamgen.compiler import Accelerator, assemble, compile, load
-    from streamgen.config import CompileConfig
+    from streamgen.config import CompileConfig, DecoderConfig
+    from streamgen.decoder import DecoderAccelerator, compile_decoder
     from streamgen.waves import Waves
 
-__all__ = ["Accelerator", "CompileConfig", "Waves", "assemble", "compile", "load"]
+__all__ = [
+    "Accelerator",
+    "CompileConfig",
+    "DecoderAccelerator",
+    "DecoderConfig",
+    "Waves",
+    "assemble",
+    "compile",
+    "compile_decoder",
+    "load",
+]
 
 _HOMES = {
     "Accelerator": "streamgen.compiler",
     "CompileConfig": "streamgen.config",
+    "DecoderAccelerator": "streamgen.decoder",
+    "DecoderConfig": "streamgen.config",
     "Waves": "streamgen.waves",
     "assemble": "streamgen.compiler",
     "compile": "streamgen.compiler",
+    "compile_decoder": "streamgen.decoder",
     "load": "streamgen.compiler",
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-__all__ = ["CompileConfig"]
+__all__ = ["CompileConfig", "DecoderConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,3 +93,53 @@ def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
                     f"CompileConfig.fixed[{layer!r}][{factor!r}] is {value!r}; "
                     "allowed is an integer of at least 1"
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """Choices of `streamgen.compile_decoder`.
+
+    name: of the accelerator; a Verilog identifier. max_tokens: the largest number of tokens of a pass; a
+    longer prompt takes several. context: positions of a text, at most those of the model. channels: memory
+    channels, a column of the matmul engine each; an even number. n_lanes: output rows that a column computes
+    side by side, 32 multipliers each. lanes: elements a cycle between matmuls.
+    weights, group, scale_bits, minimum: as of a CompileConfig; head: format of the last matmul. p_bits: of
+    the integers of the softmax, 8 to 16. prefetch_beats: beats of the FIFO of each column's codes. clock_mhz,
+    sizing: as of a CompileConfig.
+    """
+
+    name: str = "decoder"
+    max_tokens: int = 16
+    context: int = 2048
+    channels: int = 8
+    n_lanes: int = 4
+    lanes: int = 4
+    weights: str = "w4"
+    head: str = "w8"
+    group: int = 32
+    scale_bits: int = 8
+    minimum: bool = True
+    p_bits: int = 12
+    prefetch_beats: int = 1024
+    clock_mhz: float = 300.0
+    sizing: Literal["conservative", "normal"] = "conservative"
+
+    def __post_init__(self) -> None:
+        for name, law, holds in (
+            ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
+            ("max_tokens", "at least 1", self.max_tokens >= 1),
+            ("context", "at least 1", self.context >= 1),
+            ("channels", "even, 2 to 32", 2 <= self.channels <= 32 and self.channels % 2 == 0),
+            ("n_lanes", "at least 1", self.n_lanes >= 1),
+            ("lanes", "a power of two up to 16", self.lanes in (1, 2, 4, 8, 16)),
+            ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
+            ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
+            ("group", "32, 64 or 128", self.group in (32, 64, 128)),
+            ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
+            ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
+            ("prefetch_beats", "at least 64 (one burst)", self.prefetch_beats >= 64),
+            ("clock_mhz", "above 0", self.clock_mhz > 0),
+            ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
+        ):
+            if not holds:
+                raise ValueError(f"DecoderConfig.{name} is {getattr(self, name)!r}; allowed is {law}")

@@ -37,7 +37,20 @@ FLOORS: list[list[set[str]]] = [
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"memory"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
-    [{"compiler", "debugging", "difference", "grouping", "probe", "report", "summary", "waves", "cli"}],
+    [
+        {
+            "compiler",
+            "debugging",
+            "decoder",
+            "difference",
+            "grouping",
+            "probe",
+            "report",
+            "summary",
+            "waves",
+            "cli",
+        }
+    ],
 ]
 APART = "runtime"
 
