@@ -1,0 +1,63 @@
+"""Decoders as graphs of kernels: the graph computes what the golden decoder does, in any passes."""
+
+import numpy as np
+import pytest
+from tiny_decoder import tiny_decoder
+
+from streamgen import golden
+from streamgen.errors import GraphError
+from streamgen.golden_decoder import GoldenConfig, GoldenDecoder
+from streamgen.lower import insert_converters, insert_forks, place_constants
+from streamgen.lower.decoder import DecoderPlan, lower_decoder, quantise_decoder
+
+CONTEXT = 16
+DECODER = tiny_decoder()
+IDS = np.random.default_rng(1).integers(0, 64, CONTEXT)
+
+
+def _plan(**changes: int) -> DecoderPlan:
+    return DecoderPlan(
+        **{"max_tokens": 4, "context": CONTEXT, "columns": 2, "n_lanes": 2, "lanes": 2, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "choices"),
+    [
+        (_plan(), {"weights": "w4", "head": "w8"}),
+        (_plan(columns=4, lanes=4, kv_channels=4), {"weights": "w8", "head": "w8"}),
+        (_plan(n_lanes=1, lanes=8, kv_channels=2, p_bits=8), {"weights": "w4", "head": "w4"}),
+    ],
+    ids=["w4", "w8", "w4 head"],
+)
+@pytest.mark.parametrize("passes", [(3, 4, 1, 1, 2, 1, 4), (1, 1, 4, 4, 4, 2)])
+def test_any_passes_give_the_logits_of_the_golden_decoder(plan, choices, passes):
+    weights = quantise_decoder(DECODER, plan, group=32, minimum=True, **choices)
+    expected = GoldenDecoder(DECODER, GoldenConfig(p_bits=plan.p_bits, **choices)).logits(IDS)
+    state: dict[str, np.ndarray] = {}
+    position = 0
+    for tokens in passes:
+        unfinished = lower_decoder(DECODER, weights, plan, 0.6927, tokens, position)
+        graph = place_constants(insert_converters(insert_forks(unfinished)))
+        places = np.arange(position, position + tokens, dtype=np.uint32)
+        given = {"ids": IDS[places].astype(np.uint32), "positions": places}
+        outputs, _ = golden.run(graph, given, state)
+        position += tokens
+        np.testing.assert_array_equal(outputs["logits"][0], expected[position - 1])
+        assert outputs["best_indices"] == expected[position - 1].argmax()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": 3}, "columns of a decoder must be even, not 3"),
+        (
+            {"columns": 4, "n_lanes": 6},
+            "layers[0].attention.q has 64 rows; a multiple of columns * n_lanes = 24 is needed",
+        ),
+    ],
+)
+def test_rows_that_do_not_tile(changes, message):
+    with pytest.raises(GraphError) as raised:
+        quantise_decoder(DECODER, _plan(**changes), weights="w4", head="w8", group=32, minimum=True)
+    assert str(raised.value) == message
