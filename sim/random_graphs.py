@@ -3,7 +3,7 @@
     graph = random_graph(Random(1), nodes=20, phases=2)
 
 Nodes read one to three of the six nodes before them, so there are chains, diamonds and paths of unequal
-length. A node is a `Dummy` with random bursty curves, a real fork, or a real converter between
+length. A node is a `Dummy` with random bursty curves, a real fork, or a real ping-pong converter between
 dummies. Ports without an edge are the boundary. Every phase has other curves and token counts; each is meant
 to run alone. Edges have no depths yet.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from sim.dummy import DummyParams, Piece
 from streamgen import formats
 from streamgen.contract import Bounds
-from streamgen.converters import InPlaceParams, LayoutParams, PingPongParams
+from streamgen.converters import PingPongParams
 from streamgen.fifo.curves import Stream, parts_of
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
@@ -70,7 +70,7 @@ def random_graph(
             )
         elif kind == "converter":
             source, target = pairs[n]
-            params = _converter(random, source, target)
+            params = PingPongParams(source=source, target=target)
             made.append(Node(names[n], params, ({"source": source, "target": target},) * phases))
         else:
             made.append(_dummy(random, names[n], into[n], out_of[n], bits, tokens))
@@ -227,15 +227,6 @@ def _random_pair(random: Random, widths: Sequence[int]) -> tuple[ITensor, ITenso
     return (
         (source, target) if width * rows > 64 or random.random() < 0.5 else (source, _columns(target, rows))
     )
-
-
-def _converter(random: Random, source: ITensor, target: ITensor) -> LayoutParams:
-    """Of any kind; in place with room for one window and a half."""
-    pingpong = PingPongParams(source=source, target=target)
-    scheme = random.choice((None, "ring", "pool"))
-    if scheme is None:
-        return pingpong
-    return InPlaceParams(source=source, target=target, scheme=scheme, places=pingpong.banking.words * 3 // 2)
 
 
 def _columns(target: ITensor, rows: int) -> ITensor:

@@ -9,7 +9,7 @@ from sim.campaign import EXHAUSTIVE_EDGES, Case, Trial, random_cases
 from sim.network_models import NetworkModels
 from sim.network_simulator import NetworkSimulator
 from sim.random_graphs import streams, with_depths
-from streamgen.converters import LayoutParams
+from streamgen.converters import PingPongParams
 from streamgen.fifo.sizing import Strategy
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
@@ -96,7 +96,7 @@ def test_campaign() -> None:
         for strategy in STRATEGIES:
             trial = Trial(models, case, strategy)
             problems += trial.problems()
-            if small or case.seed % 12 == 1:
+            if small or case.seed % 9 == 1 or (case.seed % 9 == 5 and strategy == "conservative"):
                 ratios.setdefault((strategy, _converts(case)), []).append(trial.ratio())
     for (strategy, converts), found in ratios.items():
         print(f"{strategy}, converters {converts}: {_summary(found)}")
@@ -107,7 +107,7 @@ def test_campaign() -> None:
 
 
 def _converts(case: Case) -> bool:
-    return any(isinstance(node.params, LayoutParams) for node in case.graph.nodes)
+    return any(isinstance(node.params, PingPongParams) for node in case.graph.nodes)
 
 
 def _summary(ratios: Sequence[float]) -> str:
