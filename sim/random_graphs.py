@@ -3,7 +3,7 @@
     graph = random_graph(Random(1), nodes=20, phases=2)
 
 Nodes read one to three of the six nodes before them, so there are chains, diamonds and paths of unequal
-length. A node is a `Dummy` with random bursty curves, a real fork, or a real ping-pong converter between
+length. A node is a `Dummy` with random bursty curves, a real fork, or a real converter between
 dummies. Ports without an edge are the boundary. Every phase has other curves and token counts; each is meant
 to run alone. Edges have no depths yet.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from sim.dummy import DummyParams, Piece
 from streamgen import formats
 from streamgen.contract import Bounds
-from streamgen.converters import PingPongParams
+from streamgen.converters import InPlaceParams, LayoutParams, PingPongParams
 from streamgen.fifo.curves import Stream, parts_of
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
@@ -35,8 +35,10 @@ def random_graph(
     phases: int = 1,
     most_tokens: int = 64,
     widths: Sequence[int] = (1, 8, 13, 32, 48, 64),
+    in_place: bool = False,
 ) -> Graph:
-    """A graph of so many nodes, joined in one piece or several. widths: of tokens between dummies.
+    """A graph of so many nodes, joined in one piece or several. widths: of tokens between dummies. in_place:
+    converters of one buffer instead of ping-pong ones.
 
     The fewer widths, the fewer kinds of nodes and FIFOs there are to convert and to compile.
     """
@@ -70,7 +72,11 @@ def random_graph(
             )
         elif kind == "converter":
             source, target = pairs[n]
-            params = PingPongParams(source=source, target=target)
+            params = (
+                _in_place(random, source, target)
+                if in_place
+                else PingPongParams(source=source, target=target)
+            )
             made.append(Node(names[n], params, ({"source": source, "target": target},) * phases))
         else:
             made.append(_dummy(random, names[n], into[n], out_of[n], bits, tokens))
@@ -227,6 +233,13 @@ def _random_pair(random: Random, widths: Sequence[int]) -> tuple[ITensor, ITenso
     return (
         (source, target) if width * rows > 64 or random.random() < 0.5 else (source, _columns(target, rows))
     )
+
+
+def _in_place(random: Random, source: ITensor, target: ITensor) -> LayoutParams:
+    """With room for one window and a half."""
+    places = PingPongParams(source=source, target=target).banking.words * 3 // 2
+    scheme = random.choice(("ring", "pool"))
+    return InPlaceParams(source=source, target=target, scheme=scheme, places=places)
 
 
 def _columns(target: ITensor, rows: int) -> ITensor:
