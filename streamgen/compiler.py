@@ -55,9 +55,9 @@ def compile(
 ) -> "Accelerator":
     """An accelerator that computes what a torch module computes.
 
-    module: Linear, ReLU, Sigmoid, SiLU, + and * of equal shapes or with constants. example_inputs: one
-    tensor for each input; all dimensions but the last are tokens. config: budgets and formats. progress:
-    told each step; by default that goes to standard error when it is a terminal.
+    module: Linear, ReLU, Sigmoid, SiLU, Tanh, GELU, + and * of equal shapes or with constants.
+    example_inputs: one tensor for each input; all dimensions but the last are tokens. config: budgets and
+    formats. progress: told each step; by default that goes to standard error when it is a terminal.
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
     line), BudgetError, TypeError and ValueError for bad inputs or weights.
