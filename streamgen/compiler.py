@@ -100,7 +100,7 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator"
         fixed = Program(program.graph)
         design = emit(fixed, replace(config, name=part.name), max_tokens=1)
         groups.append(Group(fixed, _notes(fused, design, {1: schedules[0].finish}), design))
-    inputs, outputs = ((t.name for t in graph.tensors if t.role == role) for role in ("input", "output"))
+    inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 
 
