@@ -56,9 +56,9 @@ def compile(
 ) -> "Accelerator":
     """An accelerator that computes what a torch module computes.
 
-    module: Linear, ReLU, Sigmoid, SiLU, + and * of equal shapes or with constants. example_inputs: one
-    tensor for each input; all dimensions but the last are tokens. config: budgets and formats. progress:
-    told each step; by default that goes to standard error when it is a terminal.
+    module: Linear, ReLU, Sigmoid, SiLU, Tanh, GELU, + and * of equal shapes or with constants.
+    example_inputs: one tensor for each input; all dimensions but the last are tokens. config: budgets and
+    formats. progress: told each step; by default that goes to standard error when it is a terminal.
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
     line), BudgetError, TypeError and ValueError for bad inputs or weights.
@@ -101,7 +101,7 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator"
         fixed = Program(program.graph)
         design = emit(fixed, replace(config, name=part.name), max_tokens=1)
         groups.append(Group(fixed, _notes(fused, design, {1: schedules[0].finish}), design))
-    inputs, outputs = ((t.name for t in graph.tensors if t.role == role) for role in ("input", "output"))
+    inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 
 

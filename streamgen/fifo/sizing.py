@@ -267,7 +267,7 @@ class _Sizer:
         return held
 
     def _least(self, k: int) -> int:
-        return max(self._at_least, *(run.least_depth(k) for run in self._runs))
+        return max(min(self._at_least, self._most[k]), *(run.least_depth(k) for run in self._runs))
 
     def _limit(self, fifos: Sequence[int], depths: list[int]) -> bool:
         """Limit each to the smallest depth with which all runs keep their promises.

@@ -96,7 +96,7 @@ def test_campaign() -> None:
         for strategy in STRATEGIES:
             trial = Trial(models, case, strategy)
             problems += trial.problems()
-            if small or case.seed % 12 == 1:
+            if small or case.seed % 9 == 1 or (case.seed % 9 == 5 and strategy == "conservative"):
                 ratios.setdefault((strategy, _converts(case)), []).append(trial.ratio())
     for (strategy, converts), found in ratios.items():
         print(f"{strategy}, converters {converts}: {_summary(found)}")
@@ -104,6 +104,20 @@ def test_campaign() -> None:
     for strategy in STRATEGIES:
         assert np.median(ratios[strategy, False] + ratios[strategy, True]) <= 1.1
         assert max(ratios[strategy, False] + ratios[strategy, True]) <= 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_promises_are_kept_with_converters_in_place() -> None:
+    """What could be saved is not asked here: one such graph takes 1.6 times the least."""
+    cases = [case for case in random_cases(60, in_place=True) if _converts(case)]
+    assert len(cases) > 20
+    models = NetworkModels(case.graph for case in cases)
+    problems = []
+    for case in cases:
+        for strategy in STRATEGIES:
+            problems += Trial(models, case, strategy).problems()
+    assert problems == []
 
 
 def _converts(case: Case) -> bool:
