@@ -38,10 +38,12 @@ def constant_images(graph: Graph) -> dict[int, bytes]:
 
 
 def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
-    """The buffer of an input or output: its stream for one token tile and the loop that tiles lengthen."""
+    """The buffer of an input or output: its stream for one token tile, and the loop that tiles lengthen if
+    any does."""
     largest = program.graph.tensor_itensor(tensor)
     one = program.at(1).tensor_itensor(tensor)
-    loop = None if program.smaller is None else _tile_loop(one, largest)
+    fixed = program.smaller is None or (program.max_tiles > 1 and one == largest)
+    loop = None if fixed else _tile_loop(one, largest)
     assert tensor.role in ("input", "output")
     return Buffer(
         name=tensor.name,
