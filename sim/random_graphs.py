@@ -103,9 +103,9 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
     for port in boundary(graph):
         node = graph.node(port.node)
         cycles = node.params.curves(_bounds(node, phase))[port.name].cycles()
-        part = parts_of(node.name, node.params, _bounds(node, phase)).ports.get(port.name, node.name)
+        part, clock = parts_of(node.name, node.params, _bounds(node, phase)).at(port.name)
         ends = (part, None) if port.name in node.output_ports else (None, part)
-        outside.append(Stream(*ends, 1, cycles, cycles))
+        outside.append(Stream(*ends, 1, cycles, cycles, sends=clock, takes=clock))
     edges = len(graph.edges)
     return found[:edges] + outside + found[edges:]
 

@@ -45,7 +45,11 @@ class Run:
         index: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
         curves = [(_EMPTY, _EMPTY) if s is None else (s.produced, s.consumed) for s in streams]
         first = np.concatenate([[0], np.cumsum([len(p) for p, _ in curves])]).astype(np.int32)
-        sent, taken = (np.concatenate([_EMPTY, *ends]).astype(np.int32) for ends in zip(*curves, strict=True))
+        clocks = [(p, c) if s is None else s.clocks for s, (p, c) in zip(streams, curves, strict=True)]
+        sent, taken, sends, takes = (
+            np.concatenate([_EMPTY, *ends]).astype(np.int32)
+            for ends in (*zip(*curves, strict=True), *zip(*clocks, strict=True))
+        )
         source, target = (
             np.array([-1 if s is None else index.get(end(s), -1) for s in streams], np.int32)
             for end in (lambda s: s.source, lambda s: s.target)
@@ -55,11 +59,13 @@ class Run:
         # every token at both ends, in the order: node, cycle, inputs before outputs
         node = np.concatenate([target[stream_of], source[stream_of]])
         cycle = np.concatenate([taken, sent])
+        shown = np.concatenate([takes, sends])
         output = np.repeat([0, 1], total)
         token = np.tile(np.arange(total), 2)
         order = np.lexsort((output, cycle, node))
         order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
-        node, cycle, output, token = node[order], cycle[order], output[order], token[order]
+        node, cycle, shown = node[order], cycle[order], shown[order]
+        output, token = output[order], token[order]
         begins = np.ones(len(order), bool)
         begins[1:] = (np.diff(node) != 0) | (np.diff(cycle) != 0)
         group = np.cumsum(begins) - 1
@@ -70,14 +76,14 @@ class Run:
         self._nodes, self.tokens, self._first = len(nodes), total, first
         self._sources, self._targets = source, target
         self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
-        self.times = np.concatenate([sent, taken, np.zeros(groups, np.int32)])
+        self.times = np.concatenate([sends, takes, np.zeros(groups, np.int32)])
         self.latest = np.full(2 * total, _NEVER, np.int32)
         self._promise = np.full(groups, _NEVER, np.int32)
         self._needed, self._base = np.full(total, _NEVER, np.int32), np.full(groups, _NEVER, np.int32)
         counts = (len(nodes), len(streams), total, groups)
         arrays = (
             np.searchsorted(node[begins], np.arange(len(nodes) + 1)).astype(np.int32),
-            cycle[begins],
+            shown[begins],
             np.append(np.flatnonzero(begins), len(order)).astype(np.int32),
             (2 * stream_of[token] + output).astype(np.int32),
             token,
