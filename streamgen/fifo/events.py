@@ -18,6 +18,7 @@ costs as much as tokens change their times. The loops are in events.c.
 import ctypes
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,9 +116,9 @@ class Run:
 
     def split(self, times: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """`times` or `latest` by stream: of the productions, of the consumptions."""
-        ends = times[: self.tokens], times[self.tokens : 2 * self.tokens]
-        sent, taken = (np.split(end, self._first[1:-1]) for end in ends)
-        return sent, taken
+        cuts = [*pairwise(self._first.tolist())]
+        sent, taken = times[: self.tokens], times[self.tokens : 2 * self.tokens]
+        return [sent[a:b] for a, b in cuts], [taken[a:b] for a, b in cuts]
 
     def mark(self) -> None:
         """Remember this state for `restart`."""
