@@ -1,6 +1,7 @@
 """Token times of a self-timed run with given FIFO depths: exact, by relaxation of max-plus equations.
 
-Every node has one clock, which shows the cycles of its curves. It stands while what is due cannot move:
+Every node has one clock, which shows the cycles of its curves, or those of `Stream.clocks` for the same
+events in the same order. It stands while what is due cannot move:
 inputs due in a cycle move together, when all of them have a token and the outputs due have found room; an
 output moves as soon as those inputs have a token and its FIFO has room. With S(g) the real time at which
 the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's tokens,
@@ -12,7 +13,8 @@ the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's to
 
 The equations are monotone: kernels that keep their curves and stall no more than that run as computed or
 earlier. Backwards they give the latest times with which a run still meets its end. Changing one depth
-costs as much as tokens change their times. The loops are in events.c.
+costs as much as tokens change their times. A time found to rest on itself some cycles later has no end: then
+the depths fit no run. The loops are in events.c.
 """
 
 import ctypes
