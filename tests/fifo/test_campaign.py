@@ -101,7 +101,7 @@ def test_campaign() -> None:
             trial = Trial(models, case, strategy)
             problems += trial.problems()
             if strategy == "conservative" and not _forks(case):
-                problems += _other_cycles(trial)
+                problems += [f"seed {case.seed}, {found}" for found in _other_cycles(trial)]
             if small or case.seed % 9 == 1 or (case.seed % 9 == 5 and strategy == "conservative"):
                 ratios.setdefault((strategy, _converts(case)), []).append(trial.ratio())
     for (strategy, converts), found in ratios.items():
