@@ -40,13 +40,13 @@ class Case:
     widths: tuple[int, ...]
 
 
-def random_cases(count: int, most_nodes: int = 40, in_place: bool = False) -> list[Case]:
-    """As many cases, always the same. in_place: their converters, as of `random_graph`."""
+def random_cases(count: int, most_nodes: int = 40) -> list[Case]:
+    """As many cases, always the same."""
     cases = []
     for seed in range(count):
         random = Random(seed)
         nodes = random.randint(2, 4) if seed % 3 == 0 else random.randint(5, most_nodes)
-        graph = random_graph(random, nodes, phases=1 + seed % 2, widths=(32,), in_place=in_place)
+        graph = random_graph(random, nodes, phases=1 + seed % 2, widths=(32,))
         cases.append(Case(graph, seed, tuple(random.choice(_WIDTHS) for _ in graph.edges)))
     return cases
 

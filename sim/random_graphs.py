@@ -3,7 +3,7 @@
     graph = random_graph(Random(1), nodes=20, phases=2)
 
 Nodes read one to three of the six nodes before them, so there are chains, diamonds and paths of unequal
-length. A node is a `Dummy` with random bursty curves, a real fork, or a real converter between
+length. A node is a `Dummy` with random bursty curves, a real fork, or a real converter of any kind between
 dummies. Ports without an edge are the boundary. Every phase has other curves and token counts; each is meant
 to run alone. Edges have no depths yet.
 """
@@ -35,10 +35,8 @@ def random_graph(
     phases: int = 1,
     most_tokens: int = 64,
     widths: Sequence[int] = (1, 8, 13, 32, 48, 64),
-    in_place: bool = False,
 ) -> Graph:
-    """A graph of so many nodes, joined in one piece or several. widths: of tokens between dummies. in_place:
-    converters of one buffer instead of ping-pong ones.
+    """A graph of so many nodes, joined in one piece or several. widths: of tokens between dummies.
 
     The fewer widths, the fewer kinds of nodes and FIFOs there are to convert and to compile.
     """
@@ -72,11 +70,7 @@ def random_graph(
             )
         elif kind == "converter":
             source, target = pairs[n]
-            params = (
-                _in_place(random, source, target)
-                if in_place
-                else PingPongParams(source=source, target=target)
-            )
+            params = _converter(random, source, target)
             made.append(Node(names[n], params, ({"source": source, "target": target},) * phases))
         else:
             made.append(_dummy(random, names[n], into[n], out_of[n], bits, tokens))
@@ -103,9 +97,9 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
     for port in boundary(graph):
         node = graph.node(port.node)
         cycles = node.params.curves(_bounds(node, phase))[port.name].cycles()
-        part = parts_of(node.name, node.params, _bounds(node, phase)).ports.get(port.name, node.name)
+        part, clock = parts_of(node.name, node.params, _bounds(node, phase)).at(port.name)
         ends = (part, None) if port.name in node.output_ports else (None, part)
-        outside.append(Stream(*ends, 1, cycles, cycles))
+        outside.append(Stream(*ends, 1, cycles, cycles, sends=clock, takes=clock))
     edges = len(graph.edges)
     return found[:edges] + outside + found[edges:]
 
@@ -235,11 +229,13 @@ def _random_pair(random: Random, widths: Sequence[int]) -> tuple[ITensor, ITenso
     )
 
 
-def _in_place(random: Random, source: ITensor, target: ITensor) -> LayoutParams:
-    """With room for one window and a half."""
-    places = PingPongParams(source=source, target=target).banking.words * 3 // 2
-    scheme = random.choice(("ring", "pool"))
-    return InPlaceParams(source=source, target=target, scheme=scheme, places=places)
+def _converter(random: Random, source: ITensor, target: ITensor) -> LayoutParams:
+    """Of any kind; in place with room for one window and a half."""
+    pingpong = PingPongParams(source=source, target=target)
+    scheme = random.choice((None, "ring", "pool"))
+    if scheme is None:
+        return pingpong
+    return InPlaceParams(source=source, target=target, scheme=scheme, places=pingpong.banking.words * 3 // 2)
 
 
 def _columns(target: ITensor, rows: int) -> ITensor:

@@ -21,6 +21,7 @@ from amaranth.lib.wiring import In, Out
 from streamgen.contract import Field
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.rtl import Shared
 from streamgen.stream import descriptor_layout, descriptor_signature
 
 __all__ = ["TARGET_BITS", "BusWord", "DescriptorBus", "DescriptorBusParams", "DescriptorCollector", "Target"]
@@ -60,17 +61,13 @@ class Target:
         return tuple(field for field in self.fields if field.name not in constant)
 
     @property
-    def queue(self) -> QueueParams:
-        """The queue of descriptors, without their constants."""
-        return QueueParams(bits=max(1, sum(field.bits for field in self.varying)), depth=self.depth)
+    def gather(self) -> "GatherParams":
+        """What collects the varying fields."""
+        return GatherParams(bits=tuple(field.bits for field in self.varying), depth=self.depth)
 
     @property
     def resources(self) -> Resources:
-        if not self.varying:
-            return Resources(lut=10, ff=5)  # a queue without payload
-        held = sum(field.bits for field in self.varying[:-1])
-        words = len(self.varying)
-        return self.queue.resources + Resources(lut=2 * words + 1, ff=held + words - 1)
+        return self.gather.resources
 
     def build(self) -> "DescriptorCollector":
         return DescriptorCollector(self)
@@ -85,33 +82,70 @@ class DescriptorCollector(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
+        m.submodules.gather = gather = Shared(self._params.gather)
+        wiring.connect(m, wiring.flipped(self.i), gather.i)
+        m.d.comb += [self.o.valid.eq(gather.o.valid), gather.o.ready.eq(self.o.ready)]
         varying = self._params.varying
-        word = self.i.payload
-        m.submodules.queue = queue = Queue(self._params.queue)
-        m.d.comb += [
-            self.i.ready.eq(queue.i.ready),
-            queue.i.valid.eq(self.i.valid & word.last),
-            self.o.valid.eq(queue.o.valid),
-            queue.o.ready.eq(self.o.ready),
-        ]
-        if varying:
-            held: Any = Signal(descriptor_layout(varying[:-1]), reset_less=True) if varying[1:] else None
-            place = Signal(len(varying), init=1)
-            move = self.i.valid & self.i.ready
-            for k, field in enumerate(varying[:-1]):
-                with m.If(move & place[k]):
-                    m.d.sync += held[field.name].eq(word.word)
-            with m.If(move):
-                m.d.sync += place.eq(place << 1)
-                with m.If(word.last):
-                    m.d.sync += place.eq(1)
-            final = word.word[: varying[-1].bits]
-            m.d.comb += queue.i.payload.eq(final if held is None else Cat(held.as_value(), final))
-        stored: Any = data.View(descriptor_layout(varying), queue.o.payload) if varying else None
+        stored: Any = data.View(descriptor_layout(varying), gather.o.payload) if varying else None
         constants = dict(self._params.constants)
         for field in self._params.fields:
             value = constants[field.name] if field.name in constants else stored[field.name]
             m.d.comb += self.o.payload[field.name].eq(value)
+        return m
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherParams:
+    """bits: of the words of a descriptor, in the order in which they come; none when no value matters.
+
+    depth: descriptors that wait.
+    """
+
+    bits: tuple[int, ...]
+    depth: int
+
+    @property
+    def queue(self) -> QueueParams:
+        """The queue of gathered words."""
+        return QueueParams(bits=max(1, sum(self.bits)), depth=self.depth)
+
+    @property
+    def resources(self) -> Resources:
+        if not self.bits:
+            return Resources(lut=10, ff=5)  # a queue without payload
+        words = len(self.bits)
+        return self.queue.resources + Resources(lut=2 * words + 1, ff=sum(self.bits[:-1]) + words - 1)
+
+    def build(self) -> "Gather":
+        return Gather(self)
+
+
+class Gather(wiring.Component):
+    """Words on `i`, side by side on `o` after the last one; the same block at all nodes with such words."""
+
+    def __init__(self, params: GatherParams) -> None:
+        self._params = params
+        bits = params.queue.bits
+        super().__init__({"i": In(stream.Signature(BusWord)), "o": Out(stream.Signature(unsigned(bits)))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        *early, final = self._params.bits or (0,)
+        word = self.i.payload
+        m.submodules.queue = queue = Queue(self._params.queue)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        m.d.comb += [self.i.ready.eq(queue.i.ready), queue.i.valid.eq(self.i.valid & word.last)]
+        held = [Signal(bits, name=f"held_{k}", reset_less=True) for k, bits in enumerate(early)]
+        m.d.comb += queue.i.payload.eq(Cat(*held, word.word[:final]))
+        if early:
+            place = Signal(len(early) + 1, init=1)
+            with m.If(self.i.valid & self.i.ready):
+                for k, register in enumerate(held):
+                    with m.If(place[k]):
+                        m.d.sync += register.eq(word.word)
+                m.d.sync += place.eq(place << 1)
+                with m.If(word.last):
+                    m.d.sync += place.eq(1)
         return m
 
 

@@ -39,7 +39,7 @@ from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
-from streamgen.fifo.curves import Parts, Stream
+from streamgen.fifo.curves import Part, Parts
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
@@ -168,11 +168,19 @@ class InPlaceParams(LayoutParams):
         rules, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
         times = timing.every(found, count, shift)
         pieces = prod(self.banking.target.pieces)
-        done = times.reads[pieces - 1 :: pieces]
-        # one token less, as room is asked for a cycle before a read goes
-        sent = Stream("read", "send", 1, done, done + self.latency, QUEUE_DEPTH - 1, self.latency)
+        fill, write = Part("fill", times.write_steps), Part("write", times.writes)
+        read = Part("read", times.reads)
+        send = Part("send", times.reads[pieces - 1 :: pieces] + self.latency)
+        tokens = np.arange(len(send.cycles))
         return Parts(
-            ("fill", "read", "send"), {"i": "fill", "o": "send"}, (*timing.waits(rules, times), sent)
+            (fill, write, read, send),
+            {"i": fill, "o": send},
+            (
+                *timing.waits(rules, fill, write, read),
+                read.to(send, tokens * pieces + pieces - 1, tokens, latency=self.latency),
+                # room that a token leaves is known in the cycle after next: the read steps, then it goes
+                send.to(read, tokens[:-QUEUE_DEPTH], tokens[QUEUE_DEPTH:] * pieces, after=1),
+            ),
         )
 
     @property

@@ -20,6 +20,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -29,7 +30,7 @@ from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
-from streamgen.fifo.curves import ENOUGH, Parts, Stream
+from streamgen.fifo.curves import Part, Parts
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
@@ -95,15 +96,16 @@ class PingPongParams(LayoutParams):
         taken, sent = (self.curves(bounds)[port].cycles() for port in ("i", "o"))
         pieces = prod(self.banking.target.pieces)
         way = self.latency + pieces - 1
-        begun = sent - way  # the first access of every token
-        freed = begun[reads - 1 :: reads][:-2] + pieces
+        fill, send = Part("fill", taken), Part("send", sent)
+        read = Part("read", sent - way, pieces)  # a token's first access
+        tokens, windows = np.arange(len(sent)), np.arange(len(sent) // reads)
         return Parts(
-            ("fill", "read", "send"),
-            {"i": "fill", "o": "send"},
+            (fill, read, send),
+            {"i": fill, "o": send},
             (
-                Stream("fill", "read", 1, taken[fills - 1 :: fills], begun[::reads], ENOUGH, 1),
-                Stream("read", "fill", 1, freed, taken[::fills][2:], ENOUGH, 0),
-                Stream("read", "send", 1, begun, sent, QUEUE_DEPTH, way),
+                fill.to(read, windows * fills + fills - 1, windows * reads),
+                read.to(fill, windows[:-2] * reads + reads - 1, windows[2:] * fills, latency=0, after=pieces),
+                read.to(send, tokens, tokens, depth=QUEUE_DEPTH, latency=way),
             ),
         )
 

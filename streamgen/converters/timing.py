@@ -21,7 +21,7 @@ from math import inf
 import numpy as np
 
 from streamgen.cost import Curve
-from streamgen.fifo.curves import ENOUGH, Stream
+from streamgen.fifo.curves import Part, Stream
 
 __all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]
 
@@ -164,31 +164,37 @@ def every(found: Sequence[Window], count: int, shift: int) -> Window:
     )
 
 
-def waits(rules: Rules, times: Window) -> tuple[Stream, Stream, Stream]:
-    """What the reader waits for (words), and the writer (places, and windows that are done with), as streams
-    between `fill` and `read`; times: of all windows.
+def waits(rules: Rules, fill: Part, write: Part, read: Part) -> tuple[Stream, ...]:
+    """What writes, reads and steps wait for, as streams between where writes step and where accesses go.
 
-    Of waits for the same access only the first is listed: it implies the others.
+    Of waits for the same access only the first is listed: it implies the others. Steps are listed of writes
+    that something waits for or that wait for something but their step, and of those after such a wait.
     """
     fills, reads = len(rules.wants), len(rules.completes)
-    starts = np.arange(len(times.reads) // reads)[:, None]
+    starts = np.arange(len(read.cycles) // reads)[:, None]
 
     first = _records(rules.completes)
-    words = times.writes[(starts * fills + rules.completes[first]).reshape(-1)]
-    readers = times.reads[(starts * reads + first).reshape(-1)]
+    words = (starts * fills + rules.completes[first]).reshape(-1)
+    readers = (starts * reads + first).reshape(-1)
 
     placed = np.flatnonzero(rules.wants >= 0)
     back, place = np.divmod(rules.wants[placed] - rules.slots, rules.places)
     freeing = ((starts + back) * reads + rules.frees[place]).reshape(-1)
     writing = (starts * fills + placed).reshape(-1)
     first = _records(freeing)
-    freed, filled = times.reads[freeing[first]], times.writes[writing[first]]
+    freeing, writing = freeing[first], writing[first]
 
-    ends = times.reads[reads - 1 :: reads]
+    ends = (starts * reads + reads - 1).reshape(-1)[:-2]
+    begins = (starts * fills).reshape(-1)[2:]
+
+    held = np.concatenate([writing, begins])
+    steps = np.unique(np.concatenate([words, held, held + 1]))
+    steps = steps[steps < len(fill.cycles)]
     return (
-        Stream("fill", "read", 1, words, readers, ENOUGH, 1),
-        Stream("read", "fill", 1, freed, filled, ENOUGH, rules.delay),
-        Stream("read", "fill", 1, ends[:-2], times.writes[2 * fills :: fills], ENOUGH, 1),
+        fill.to(write, steps, steps, depth=1),
+        write.to(read, words, readers),
+        read.to(write, freeing, writing, latency=rules.delay),
+        read.to(write, ends, begins),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ENOUGH", "Parts", "Stream", "parts_of"]
+__all__ = ["ENOUGH", "Part", "Parts", "Stream", "parts_of"]
 
 ENOUGH = 1 << 30  # a depth that no run fills
 
@@ -19,6 +19,8 @@ class Stream:
     source and enter the target, counted from the node's own start, nothing stalling.
     depth: the tokens that the FIFO is to hold, where that is not left to the schedule. Such a stream may
     close a cycle of nodes. latency: cycles through the FIFO, where it is not that of a queue of its depth.
+    sends, takes: `produced` and `consumed` on a clock that leaves out waits, with tokens as near one another
+    as the node can move them, where other streams tell what the node waits for when nothing else stalls.
     """
 
     source: str | None
@@ -28,6 +30,8 @@ class Stream:
     consumed: np.ndarray
     depth: int | None = None
     latency: int | None = None
+    sends: np.ndarray | None = None
+    takes: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.bits < 1:
@@ -49,30 +53,83 @@ class Stream:
                     f"{curve[k]}, token {k + 1} in cycle {curve[k + 1]}; one token moves a cycle at most"
                 )
 
+    @property
+    def clocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """The cycles of productions and of consumptions on the clocks of source and target."""
+        return (
+            self.produced if self.sends is None else self.sends,
+            self.consumed if self.takes is None else self.takes,
+        )
+
     def __str__(self) -> str:
         return f"{self.source or 'outside'} -> {self.target or 'outside'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A side of a kernel on a clock of its own.
+
+    cycles: of its moves, nothing stalling from outside. pitch: cycles from a move to the next one when none
+    waits for another part.
+    """
+
+    name: str
+    cycles: np.ndarray
+    pitch: int = 1
+
+    @property
+    def clock(self) -> np.ndarray:
+        """What its clock shows at its moves: it leaves out the waits for other parts."""
+        return self.cycles[0] + self.pitch * np.arange(len(self.cycles))
+
+    def to(
+        self,
+        target: "Part",
+        sent: np.ndarray,
+        taken: np.ndarray,
+        *,
+        depth: int = ENOUGH,
+        latency: int = 1,
+        after: int = 0,
+    ) -> Stream:
+        """Tokens from some moves to some of another part; after: cycles from a move to its token."""
+        return Stream(
+            *(self.name, target.name, 1, self.cycles[sent] + after, target.cycles[taken], depth, latency),
+            sends=self.clock[sent] + after,
+            takes=target.clock[taken],
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
     """A kernel whose sides run on clocks of their own, as nodes of a run.
 
-    names: of the parts, in topological order. ports: the part that each port belongs to. streams: between the
-    parts, with depth and latency, the same number in every run.
+    parts: in topological order. ports: the part that each port belongs to; it moves with every token of it.
+    streams: between the parts, with depth and latency, the same number in every run.
     """
 
-    names: tuple[str, ...]
-    ports: Mapping[str, str]
+    parts: tuple[Part, ...]
+    ports: Mapping[str, Part]
     streams: tuple[Stream, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.parts)
+
+    def at(self, port: str) -> tuple[str, np.ndarray | None]:
+        """The part that a port belongs to, and its clock."""
+        if (part := self.ports.get(port)) is None:
+            return self.parts[0].name, None
+        return part.name, part.clock
 
 
 def parts_of(name: str, params: Any, bounds: Any) -> Parts:
     """The parts of node `name`: those that `params.parts(bounds)` tells, where there is such a method."""
-    parts = params.parts(bounds) if hasattr(params, "parts") else None
+    parts: Parts | None = params.parts(bounds) if hasattr(params, "parts") else None
     if parts is None:
-        return Parts((name,), {}, ())
+        return Parts((Part(name, np.zeros(0, np.int64)),), {}, ())
     return Parts(
-        tuple(f"{name}.{part}" for part in parts.names),
-        {port: f"{name}.{part}" for port, part in parts.ports.items()},
+        tuple(replace(part, name=f"{name}.{part.name}") for part in parts.parts),
+        {port: replace(part, name=f"{name}.{part.name}") for port, part in parts.ports.items()},
         tuple(replace(s, source=f"{name}.{s.source}", target=f"{name}.{s.target}") for s in parts.streams),
     )

@@ -8,6 +8,8 @@
 
 typedef int32_t number;
 
+enum { CHECK = 1000 }; /* groups looked at before the first search for a circle of waits */
+
 struct run {
     number nodes, streams, tokens, groups;
     const number *node_group;   /* nodes + 1: first group of each node */
@@ -94,12 +96,72 @@ void run_revert(struct run *r)
     clear(r);
 }
 
+/* What a time rests on: index of a production, or tokens + index of a group that is done, both ways; -1 where
+ * nothing else made it wait. delay: cycles that are at least between the two. */
+static number cause(const struct run *r, number index, number *delay)
+{
+    const number *sent = r->times, *taken = sent + r->tokens, *late = taken + r->tokens;
+    number g = index < r->tokens ? r->sent_group[index] : index - r->tokens;
+    number e = r->group_event[g], stop = r->group_event[g + 1], time, k = r->event[e] >> 1;
+    number node = r->event[e] & 1 ? r->source[k] : r->target[k];
+    *delay = 0;
+    if (index < r->tokens) {
+        time = sent[index];
+        for (number i = e; i < stop; i++) {
+            number from = index - r->depth[k = r->event[i] >> 1];
+            if (!(r->event[i] & 1) || r->event_token[i] != index)
+                continue;
+            if (r->depth[k] && r->target[k] >= 0 && from >= r->stream_token[k]) {
+                *delay = r->depth[k] > 1;
+                if (taken[from] + *delay >= time)
+                    return r->tokens + r->taken_group[from];
+            }
+        }
+    } else {
+        time = r->cycle[g] + late[g];
+        for (number i = stop - 1; i >= e && (r->event[i] & 1); i--)
+            if (sent[r->event_token[i]] >= time)
+                return r->event_token[i];
+    }
+    for (number i = e; i < stop && !(r->event[i] & 1); i++) {
+        k = r->event[i] >> 1;
+        *delay = r->latency[k];
+        if (r->source[k] >= 0 && sent[r->event_token[i]] + *delay >= time)
+            return r->event_token[i];
+    }
+    if (g > r->node_group[node] && r->cycle[g] + late[g - 1] >= time) {
+        *delay = r->cycle[g] - r->cycle[g - 1];
+        return r->tokens + g - 1;
+    }
+    return -1;
+}
+
+/* Whether a time is seen, in so many steps, to rest on itself some cycles later: then there is no end to it. */
+static int circles(const struct run *r, number index, number steps)
+{
+    number at = index, length = 0, most = 1, cycles = 0, delay;
+    while (steps--) {
+        if ((at = cause(r, at, &delay)) < 0)
+            return 0;
+        cycles += delay;
+        if (at == index)
+            return cycles > 0;
+        if (++length == most) {
+            index = at;
+            most *= 2;
+            length = cycles = 0;
+        }
+    }
+    return 0;
+}
+
 /* Delay what must wait in the touched nodes and in all that follows from it. 0: some token would move after
  * its latest time, or any at `limit` or later; then nothing is changed. */
 int run_settle(struct run *r, number limit)
 {
     number *sent = r->times, *taken = sent + r->tokens, *late = taken + r->tokens;
     const number *latest_sent = r->latest, *latest_taken = latest_sent + r->tokens;
+    number visits = 0, check = CHECK;
     r->logged = 0;
     r->trial++;
     while (r->waiting) {
@@ -147,9 +209,15 @@ int run_settle(struct run *r, number limit)
                 }
             }
             behind = done - r->cycle[g];
-            if (behind != late[g])
+            visits++;
+            if (behind != late[g]) {
                 change(r, 2 * r->tokens + g, behind);
-            else if (g >= last)
+                if (visits >= check) {
+                    if (circles(r, r->tokens + g, visits / 2))
+                        goto fail;
+                    check = 2 * visits;
+                }
+            } else if (g >= last)
                 break;
         }
     }

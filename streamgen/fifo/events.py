@@ -1,6 +1,7 @@
 """Token times of a self-timed run with given FIFO depths: exact, by relaxation of max-plus equations.
 
-Every node has one clock, which shows the cycles of its curves. It stands while what is due cannot move:
+Every node has one clock, which shows the cycles of its curves, or those of `Stream.clocks` for the same
+events in the same order. It stands while what is due cannot move:
 inputs due in a cycle move together, when all of them have a token and the outputs due have found room; an
 output moves as soon as those inputs have a token and its FIFO has room. With S(g) the real time at which
 the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's tokens,
@@ -12,12 +13,14 @@ the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's to
 
 The equations are monotone: kernels that keep their curves and stall no more than that run as computed or
 earlier. Backwards they give the latest times with which a run still meets its end. Changing one depth
-costs as much as tokens change their times. The loops are in events.c.
+costs as much as tokens change their times. A time found to rest on itself some cycles later has no end: then
+the depths fit no run. The loops are in events.c.
 """
 
 import ctypes
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,7 +48,11 @@ class Run:
         index: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
         curves = [(_EMPTY, _EMPTY) if s is None else (s.produced, s.consumed) for s in streams]
         first = np.concatenate([[0], np.cumsum([len(p) for p, _ in curves])]).astype(np.int32)
-        sent, taken = (np.concatenate([_EMPTY, *ends]).astype(np.int32) for ends in zip(*curves, strict=True))
+        clocks = [(p, c) if s is None else s.clocks for s, (p, c) in zip(streams, curves, strict=True)]
+        sent, taken, sends, takes = (
+            np.concatenate([_EMPTY, *ends]).astype(np.int32)
+            for ends in (*zip(*curves, strict=True), *zip(*clocks, strict=True))
+        )
         source, target = (
             np.array([-1 if s is None else index.get(end(s), -1) for s in streams], np.int32)
             for end in (lambda s: s.source, lambda s: s.target)
@@ -55,11 +62,13 @@ class Run:
         # every token at both ends, in the order: node, cycle, inputs before outputs
         node = np.concatenate([target[stream_of], source[stream_of]])
         cycle = np.concatenate([taken, sent])
+        shown = np.concatenate([takes, sends])
         output = np.repeat([0, 1], total)
         token = np.tile(np.arange(total), 2)
         order = np.lexsort((output, cycle, node))
         order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
-        node, cycle, output, token = node[order], cycle[order], output[order], token[order]
+        node, cycle, shown = node[order], cycle[order], shown[order]
+        output, token = output[order], token[order]
         begins = np.ones(len(order), bool)
         begins[1:] = (np.diff(node) != 0) | (np.diff(cycle) != 0)
         group = np.cumsum(begins) - 1
@@ -70,14 +79,14 @@ class Run:
         self._nodes, self.tokens, self._first = len(nodes), total, first
         self._sources, self._targets = source, target
         self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
-        self.times = np.concatenate([sent, taken, np.zeros(groups, np.int32)])
+        self.times = np.concatenate([sends, takes, np.zeros(groups, np.int32)])
         self.latest = np.full(2 * total, _NEVER, np.int32)
         self._promise = np.full(groups, _NEVER, np.int32)
         self._needed, self._base = np.full(total, _NEVER, np.int32), np.full(groups, _NEVER, np.int32)
         counts = (len(nodes), len(streams), total, groups)
         arrays = (
             np.searchsorted(node[begins], np.arange(len(nodes) + 1)).astype(np.int32),
-            cycle[begins],
+            shown[begins],
             np.append(np.flatnonzero(begins), len(order)).astype(np.int32),
             (2 * stream_of[token] + output).astype(np.int32),
             token,
@@ -109,9 +118,9 @@ class Run:
 
     def split(self, times: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """`times` or `latest` by stream: of the productions, of the consumptions."""
-        ends = times[: self.tokens], times[self.tokens : 2 * self.tokens]
-        sent, taken = (np.split(end, self._first[1:-1]) for end in ends)
-        return sent, taken
+        cuts = [*pairwise(self._first.tolist())]
+        sent, taken = times[: self.tokens], times[self.tokens : 2 * self.tokens]
+        return [sent[a:b] for a, b in cuts], [taken[a:b] for a, b in cuts]
 
     def mark(self) -> None:
         """Remember this state for `restart`."""

@@ -24,9 +24,10 @@ queues turn out slower, so that runs are computed with the FIFOs that will be bu
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
@@ -88,12 +89,12 @@ def size(
     latencies = [_latency(fifo, 1) for fifo in fifos]
     while True:
         sizer = _Sizer(order, fifos, runs, latencies, strategy, least)
-        depths = sizer.search()
+        depths, schedules = sizer.search()
         slower = [
             max(old, _latency(fifo, depth)) for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
         ]
         if slower == latencies:
-            return Sizing(tuple(depths), tuple(sizer.schedules(depths)))
+            return Sizing(tuple(depths), schedules)
         latencies = slower
 
 
@@ -102,8 +103,8 @@ def _common(streams: Sequence[Stream | None]) -> Stream | None:
     found = [stream for stream in streams if stream is not None]
     if not found:
         return None
-    first = found[0]
-    for other in found:
+    first, *others = found
+    for other in others:
         for name in ("source", "target", "bits", "depth", "latency"):
             if getattr(other, name) != getattr(first, name):
                 raise ValueError(
@@ -118,7 +119,12 @@ def _latency(fifo: Stream | None, depth: int) -> int:
         return 1
     if fifo.latency is not None:
         return fifo.latency
-    return QueueParams(bits=fifo.bits, depth=max(1, fifo.depth or depth)).latency
+    return _queue_latency(fifo.bits, max(1, fifo.depth or depth))
+
+
+@cache
+def _queue_latency(bits: int, depth: int) -> int:
+    return QueueParams(bits=bits, depth=depth).latency
 
 
 def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
@@ -128,7 +134,8 @@ def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
     a cycle.
     """
     place = {name: i for i, name in enumerate(nodes)}
-    free, given = TopologicalSorter(dict.fromkeys(place, ())), TopologicalSorter(dict.fromkeys(place, ()))
+    free: list[tuple[str, str]] = []
+    along: list[tuple[str, str]] = []
     for fifo in fifos:
         if fifo is None:
             continue
@@ -138,17 +145,24 @@ def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
         if fifo.source is None or fifo.target is None:
             continue
         if fifo.depth is None:
-            free.add(fifo.target, fifo.source)
+            free.append((fifo.target, fifo.source))
         if fifo.depth is None or place[fifo.source] < place[fifo.target]:
-            given.add(fifo.target, fifo.source)
+            along.append((fifo.target, fifo.source))
     with suppress(CycleError):
-        return list(given.static_order())
+        return _sorted(place, along)
     try:
-        return list(free.static_order())
+        return _sorted(place, free)
     except CycleError as error:
         raise GraphError(
             f"the nodes {' -> '.join(error.args[1])} are a cycle; one of its streams needs a depth of its own"
         ) from None
+
+
+def _sorted(nodes: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[str]:
+    sorter = TopologicalSorter(dict.fromkeys(nodes, ()))
+    for target, source in pairs:
+        sorter.add(target, source)
+    return list(sorter.static_order())
 
 
 class _Sizer:
@@ -164,7 +178,6 @@ class _Sizer:
         at_least: int,
     ) -> None:
         self._fifos = fifos
-        self._at_least = at_least
         self._strategy = strategy
         self._runs = [Run(nodes, streams, latencies) for streams in runs]
         for run, streams in zip(self._runs, runs, strict=True):
@@ -177,40 +190,38 @@ class _Sizer:
             run.mark()
         self._bits = [0 if fifo is None else fifo.bits for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
+        self._floor = [min(at_least, most) for most in self._most]
         self._free = [
             k
             for k, fifo in enumerate(fifos)
             if fifo is not None and fifo.depth is None and fifo.source is not None and fifo.target is not None
         ]
 
-    def search(self) -> list[int]:
-        """The best depths of several orders of limiting the FIFOs."""
+    def search(self) -> tuple[list[int], tuple[Schedule, ...]]:
+        """The best depths of several orders of limiting the FIFOs, and what the runs promise with them."""
         effort = sum(len(run.times) for run in self._runs) * len(self._free)
         if self._strategy == "normal" and effort > _EFFORT_OWN_RATES:
-            return self._named(self._held())
+            return self._named(self._held()), self._schedules()
         left = _EFFORT - effort
-        best = self._limited([], [], together=left < 0)
+        best, schedules = self._limited([], [], together=left < 0), self._schedules()
         for k in sorted(self._free, key=lambda k: -self._bits[k] * best[k]):
             for first, last in (([k], []), ([], [k])):
                 left -= effort
                 if left >= 0:
                     found = self._limited(first, last)
                     if self._storage(found) < self._storage(best):
-                        best = found
-        return self._named(best)
+                        best, schedules = found, self._schedules()
+        return self._named(best), schedules
 
-    def schedules(self, depths: Sequence[int]) -> Iterator[Schedule]:
-        """What the runs promise with these depths."""
+    def _schedules(self) -> tuple[Schedule, ...]:
+        """What the runs promise with the FIFOs as they are limited at present."""
+        schedules = []
         for run in self._runs:
-            run.restart()
             promised = run.promised()
-            if self._strategy == "conservative":
-                for k in self._free:
-                    run.limit(k, depths[k])
-                assert run.settle(), "the depths keep what is promised"
-                promised = run.times.copy()
-            produced, consumed = run.split(promised)
-            yield Schedule(1 + int(run.promised().max(initial=-1)), tuple(produced), tuple(consumed))
+            finish = 1 + int(promised.max(initial=-1))
+            moves = run.split(run.times.copy() if self._strategy == "conservative" else promised)
+            schedules.append(Schedule(finish, *(tuple(times) for times in moves)))
+        return tuple(schedules)
 
     def _named(self, depths: Sequence[int]) -> list[int]:
         """The depths, those given included."""
@@ -257,7 +268,7 @@ class _Sizer:
 
     def _held(self) -> list[int]:
         """What every FIFO holds when all tokens move at the last moment."""
-        held = [min(self._at_least, most) for most in self._most]
+        held = list(self._floor)
         for run in self._runs:
             sent, taken = run.split(run.promised())
             for k in self._free:
@@ -267,7 +278,10 @@ class _Sizer:
         return held
 
     def _least(self, k: int) -> int:
-        return max(min(self._at_least, self._most[k]), *(run.least_depth(k) for run in self._runs))
+        least = self._floor[k]
+        for run in self._runs:
+            least = max(least, run.least_depth(k))
+        return least
 
     def _limit(self, fifos: Sequence[int], depths: list[int]) -> bool:
         """Limit each to the smallest depth with which all runs keep their promises.

@@ -198,18 +198,17 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
     """What passes through each FIFO in a phase; then what passes between the parts of kernels."""
     ahead = _running_ahead(graph)
     curves: dict[Port, np.ndarray] = {}
-    part: dict[Port, str] = {}
+    part: dict[Port, tuple[str, np.ndarray | None]] = {}
     inner: list[Stream | None] = []
     for node in graph.nodes:
-        parts = _parts(node)
-        for name in (*node.input_ports, *node.output_ports):
-            part[Port(node.name, name)] = parts.ports.get(name, node.name)
         if node.bounds[phase] is None:
-            inner += [None] * len(parts.streams)
+            inner += [None] * len(_parts(node).streams)
             continue
-        inner += parts_of(node.name, node.params, node.bounds[phase]).streams
+        parts = parts_of(node.name, node.params, node.bounds[phase])
+        inner += parts.streams
         for name, curve in curves_of(node, phase).items():
             curves[Port(node.name, name)] = curve.cycles()
+            part[Port(node.name, name)] = parts.at(name)
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -219,8 +218,9 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
         depth, latency = edge.depth if edge.back else None, None
         if edge.source.node in ahead:
             depth, latency = ENOUGH, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
-        ends, bits = (part[edge.source], part[edge.target]), itensor.token_bits
-        streams.append(Stream(*ends, bits, curves[edge.source], curves[edge.target], depth, latency))
+        (source, sends), (target, takes) = part[edge.source], part[edge.target]
+        ends, moves = (source, target), (curves[edge.source], curves[edge.target])
+        streams.append(Stream(*ends, itensor.token_bits, *moves, depth, latency, sends, takes))
     return streams + inner
 
 

@@ -36,6 +36,7 @@ DRIVER = ("device.cpp", "memory.h", "probe.h", "instruments.py", "sharing.py")
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
     "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",
+    "-fno-table",
 )  # fmt: skip
 COMMON = (
     "-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-DVERILATOR=1", "-DVM_COVERAGE=0",

@@ -33,15 +33,16 @@ def finish(graph: Graph, limit: int) -> int | None:
         ports = [(k, "in") for k, stream in enumerate(streams) if stream.target == name]
         ports += [(k, "out") for k, stream in enumerate(streams) if stream.source == name]
         curves = [streams[k].consumed if side == "in" else streams[k].produced for k, side in ports]
-        times |= dict(zip(ports, curves, strict=True))
+        shown = [streams[k].clocks[side == "in"] for k, side in ports]
+        times |= dict(zip(ports, shown, strict=True))
         merged = np.concatenate(curves)
-        clocks[name] = (ports, merged, np.argsort(merged, kind="stable"))
+        clocks[name] = (ports, merged, np.concatenate(shown), np.argsort(merged, kind="stable"))
 
     def earliest(k: int, side: str) -> np.ndarray:
         if side == "in":
             return np.maximum(times[k, "in"], times[k, "out"] + latency[k])
         result = times[k, "out"].copy()
-        result[depth[k] :] = np.maximum(result[depth[k] :], times[k, "in"][: -depth[k]] + 1)
+        result[depth[k] :] = np.maximum(result[depth[k] :], times[k, "in"][: -depth[k]] + (depth[k] > 1))
         return result
 
     waiting = set(clocks)
@@ -50,13 +51,13 @@ def finish(graph: Graph, limit: int) -> int | None:
             if name not in waiting:
                 continue
             waiting.discard(name)
-            ports, own, order = clocks[name]
+            ports, own, shown, order = clocks[name]
             can = np.concatenate([earliest(*port) for port in ports])
             inward = np.concatenate([np.full(len(times[port]), port[1] == "in") for port in ports])
-            late = np.maximum.accumulate((can - own)[order])
+            late = np.maximum.accumulate((can - shown)[order])
             behind = np.append(0, late)  # of the cycles before each
-            real = own + late[np.searchsorted(own[order], own, side="right") - 1]
-            base = own + behind[np.searchsorted(own[order], own, side="left")]
+            real = shown + late[np.searchsorted(own[order], own, side="right") - 1]
+            base = shown + behind[np.searchsorted(own[order], own, side="left")]
             cycles, group = np.unique(own, return_inverse=True)
             ready = np.zeros(len(cycles), own.dtype)
             np.maximum.at(ready, group[inward], can[inward])

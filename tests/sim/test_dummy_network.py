@@ -167,7 +167,7 @@ def test_random_graphs_hold_what_they_promise():
     """Diamonds, several inputs, forks and converters occur; phases differ; the same seed, the same graph."""
     graphs = [random_graph(Random(seed), 12, phases=2) for seed in range(20)]
     kinds = {type(node.params).__name__ for graph in graphs for node in graph.nodes}
-    assert kinds == {"DummyParams", "ForkParams", "PingPongParams"}
+    assert kinds == {"DummyParams", "ForkParams", "PingPongParams", "InPlaceParams"}
     for seed, graph in enumerate(graphs):
         assert str(random_graph(Random(seed), 12, phases=2)) == str(graph)
         for phase in range(2):
