@@ -87,9 +87,11 @@ class DecoderPlan:
 
 @dataclass(frozen=True, eq=False)
 class DecoderWeights:
-    """Weights of the matmuls as the engine reads them, by phase: one for each walk."""
+    """phases: weights of the matmuls as the engine reads them, by phase: one for each walk. embedding: f24,
+    with a row of NaN for unknown ids behind all others."""
 
     phases: Mapping[str, Sequence[QuantisedWeight]]
+    embedding: np.ndarray
 
 
 def quantise_decoder(
@@ -128,7 +130,11 @@ def quantise_decoder(
         raise GraphError(f"columns of a decoder must be even, not {plan.columns}")
     layers = [of_layer(number, layer) for number, layer in enumerate(decoder.layers)]
     found = {phase: [layer[phase] for layer in layers] for phase in layers[0]}
-    return DecoderWeights({**found, "head": [one("head", decoder.head, head)]})
+    table = round_f24(decoder.embedding)
+    return DecoderWeights(
+        phases={**found, "head": [one("head", decoder.head, head)]},
+        embedding=np.concatenate([table, np.full_like(table[:1], np.nan)]),
+    )
 
 
 def _joined(parts: Sequence[QuantisedWeight]) -> QuantisedWeight:
@@ -380,17 +386,16 @@ class _Lowering:
 
     def _embedding(self) -> Port:
         b, T = self._b, self._tokens
-        table = round_f24(self._decoder.embedding)
+        table = self._weights.embedding
         params = RowsLoadParams(
             shape=(self._hidden,),
             tile=(self._plan.lanes,),
-            vocabulary=len(table),
+            vocabulary=len(table) - 1,
             max_ids=self._plan.max_tokens,
             rate=self._rate,
         )
         ids = self._numbers("ids", "embed")
         rows = b.kernel("embedding", params, _at(embed={"ids": T, "offset": 0}), i=ids)["o"]
-        table = np.concatenate([table, np.full_like(table[:1], np.nan)])
         self._table("embedding", params, table)
         return rows
 

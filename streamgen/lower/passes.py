@@ -1,7 +1,7 @@
 """Passes over graphs of kernels; each returns a new graph."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -178,15 +178,26 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them have the least depth. Back edges keep the depth that they have.
     """
-    runs = [run_streams(graph, phase) for graph in corners for phase in range(graph.phases)]
-    sizing = size(run_nodes(corners[0]), runs, strategy, LINK_DEPTH)
+    runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
+    sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
-    return verify(corners[0].with_depths(depths)), list(sizing.schedules)
+    schedules = dict(zip(runs, sizing.schedules, strict=True))
+    return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
+
+
+def _runs(corners: Sequence[Graph]) -> Iterator[tuple[Graph, int]]:
+    return ((graph, phase) for graph in corners for phase in range(graph.phases))
+
+
+def _run_key(graph: Graph, phase: int) -> Hashable:
+    """Equal for runs of graphs of equal params in which the same happens."""
+    bounds = (node.bounds[phase] for node in graph.nodes)
+    return phase, tuple(None if one is None else tuple(sorted(one.items())) for one in bounds)
 
 
 def run_nodes(graph: Graph) -> list[str]:
