@@ -23,19 +23,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFReader
-from gguf.quants import dequantize
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from torch.nn import functional
 
 from streamgen.errors import MissingToolError
-from streamgen.frontend import default_checkpoint
-from streamgen.golden_decoder import GoldenConfig, GoldenDecoder
-from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
+from streamgen.frontend import default_checkpoint, load_decoder
+from streamgen.golden_decoder import GoldenDecoder
+from streamgen.graph.decoder import Attention, Decoder, Norm, Rotary
 from streamgen.graph.ops import Linear
-from streamgen.quantisation import GroupGrid
+from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.tokenizer import load_tokenizer
 
 PROSE_PACKAGE, PROSE_FILE = "gensim", "test/test_data/lee_background.cor"
@@ -159,10 +157,10 @@ def _surprise(logits: np.ndarray, ids: np.ndarray) -> float:
     return float((total - above[np.arange(len(ids)), ids]).sum())
 
 
-def measure(decoder: Decoder, config: GoldenConfig, windows: list[np.ndarray], console: Console) -> Score:
+def measure(decoder: Decoder, numbers: DecoderNumbers, windows: list[np.ndarray], console: Console) -> Score:
     """All windows, on WORKERS processes that share the weights made here."""
     global _models
-    _models = Reference(decoder), GoldenDecoder(decoder, config)
+    _models = Reference(decoder), GoldenDecoder(quantise_decoder(decoder, numbers))
     total = Score()
     with (
         Progress(console=console, transient=True) as progress,
@@ -187,61 +185,6 @@ def _score(ids: np.ndarray) -> Score:
     return score(*_models, ids)
 
 
-def load_decoder(path: Path) -> Decoder:
-    """A Llama-type GGUF file as llama.cpp writes it: rows of q and k lie for interleaved pairs."""
-    reader = GGUFReader(path)
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-
-    def of(key: str) -> float:
-        field = reader.get_field(f"llama.{key}")
-        assert field is not None, key
-        return field.contents()
-
-    def weight(name: str) -> np.ndarray:
-        tensor = tensors[f"{name}.weight"]
-        return dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-
-    def linear(name: str) -> Linear:
-        tensor = tensors[f"{name}.weight"]
-        if tensor.tensor_type != GGMLQuantizationType.Q4_1:
-            return Linear(weight(name))
-        blocks = np.asarray(tensor.data).reshape(tensor.data.shape[0], -1, 20)
-        reals = np.ascontiguousarray(blocks[..., :4]).view(np.float16)
-        nibbles = blocks[..., 4:]
-        codes = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(blocks), -1)
-        grid = GroupGrid(codes, reals[..., 0], reals[..., 1])
-        return Linear(grid.dequantise().astype(np.float32), grid=grid)
-
-    epsilon = of("attention.layer_norm_rms_epsilon")
-    heads, kv_heads = int(of("attention.head_count")), int(of("attention.head_count_kv"))
-    rotated = int(of("rope.dimension_count"))
-    rotary = Rotary(of("rope.freq_base") ** (-np.arange(0, rotated, 2) / rotated), interleaved=True)
-    layers = []
-    for index in range(int(of("block_count"))):
-        at = f"blk.{index}."
-        q = linear(f"{at}attn_q")
-        head_dim = len(q.weight) // heads
-        attention = Attention(
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            q=q,
-            k=linear(f"{at}attn_k"),
-            v=linear(f"{at}attn_v"),
-            o=linear(f"{at}attn_output"),
-            scale=head_dim**-0.5,
-            rotary=rotary,
-        )
-        block = GatedFeedForward(
-            linear(f"{at}ffn_gate"), linear(f"{at}ffn_up"), linear(f"{at}ffn_down"), "silu"
-        )
-        norms = (Norm("rms", weight(f"{at}{name}"), epsilon) for name in ("attn_norm", "ffn_norm"))
-        layers.append(DecoderLayer(next(norms), attention, next(norms), block))
-    embedding = weight("token_embd")
-    norm = Norm("rms", weight("output_norm"), epsilon)
-    return Decoder(path.stem, embedding, tuple(layers), norm, Linear(embedding), int(of("context_length")))
-
-
 def windows_of(ids: np.ndarray, tokens: int, window: int) -> list[np.ndarray]:
     """The first tokens of a text in windows; ValueError when it is too short or a window is."""
     if not 2 <= window <= tokens <= len(ids):
@@ -260,14 +203,14 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     path = options.checkpoint or default_checkpoint()
-    config = GoldenConfig(weights=options.weights, scale_bits=options.scale_bits, p_bits=options.p_bits)
+    numbers = DecoderNumbers(weights=options.weights, scale_bits=options.scale_bits, p_bits=options.p_bits)
     ids = np.array(load_tokenizer(path).encode(prose()))
     windows = windows_of(ids, options.tokens, options.window)
     start = time.perf_counter()
-    total = measure(load_decoder(path), config, windows, console)
+    total = measure(load_decoder(path), numbers, windows, console)
     elapsed = time.perf_counter() - start
     tokens = sum(map(len, windows))
-    table = Table("figure", "value", title=f"{path.name}, {config}")
+    table = Table("figure", "value", title=f"{path.name}, {numbers}")
     for name, value in (
         (
             "text",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamgen.compiler import Accelerator, assemble, compile, load
     from streamgen.config import CompileConfig, DecoderConfig
-    from streamgen.decoder import DecoderAccelerator, compile_decoder
+    from streamgen.decoder import DecoderAccelerator, compile_decoder, open_decoder
     from streamgen.waves import Waves
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "compile",
     "compile_decoder",
     "load",
+    "open_decoder",
 ]
 
 _HOMES = {
@@ -39,6 +40,7 @@ _HOMES = {
     "compile": "streamgen.compiler",
     "compile_decoder": "streamgen.decoder",
     "load": "streamgen.compiler",
+    "open_decoder": "streamgen.decoder",
 }
 
 

@@ -5,9 +5,12 @@ for text in model.generate("The sea", max_new_tokens=20):
     print(text, end="")
 """
 
+import json
 import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +18,11 @@ import numpy as np
 
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
-from streamgen.golden_decoder import GoldenConfig, GoldenDecoder
-from streamgen.graph import Program
+from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph.decoder import Decoder
+from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
 from streamgen.lower import finish
-from streamgen.lower.decoder import DecoderPlan, lower_decoder, quantise_decoder
+from streamgen.lower.decoder import DecoderPlan, arrange_weights, lower_decoder
 from streamgen.manifest import Manifest
 from streamgen.platform.u55c import U55C
 from streamgen.progress import Progress, terminal_progress
@@ -27,12 +30,14 @@ from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import DecoderDevice, Session
 from streamgen.runtime.memory import MemoryModel
 from streamgen.sampling import Sampler
-from streamgen.tokenizer import Tokenizer, load_tokenizer
+from streamgen.tokenizer import Tokenizer, Vocabulary, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DecoderAccelerator", "compile_decoder"]
+__all__ = ["DecoderAccelerator", "compile_decoder", "open_decoder"]
+
+NOTES, MODEL = "decoder.json", "decoder.npz"
 
 
 def compile_decoder(
@@ -68,25 +73,31 @@ def compile_decoder(
         tell("exporting the module")
         decoder = import_decoder(model)
     context = min(config.context, decoder.context)
+    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
     plan = DecoderPlan(
-        max_tokens=min(config.max_tokens, context),
+        max_tokens=config.max_tokens,
         context=context,
         columns=config.channels,
         n_lanes=config.n_lanes,
         lanes=config.lanes,
         kv_channels=1 << (config.channels.bit_length() - 1),
-        p_bits=config.p_bits,
-        scale_bits=config.scale_bits,
         prefetch=config.prefetch_beats,
     )
     tell("quantising the weights")
-    weights = quantise_decoder(
-        decoder, plan, weights=config.weights, head=config.head, group=config.group, minimum=config.minimum
+    numbers = DecoderNumbers(
+        weights=config.weights,
+        head=config.head,
+        group=config.group,
+        scale_bits=config.scale_bits,
+        minimum=config.minimum,
+        p_bits=config.p_bits,
     )
+    model = quantise_decoder(decoder, numbers)
+    weights = arrange_weights(model, plan)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
     tell("kernels, converters, FIFO depths")
     program, _ = finish(
-        lambda tokens, position: lower_decoder(decoder, weights, plan, rate, tokens, position),
+        lambda tokens, position: lower_decoder(weights, plan, rate, tokens, position),
         1,
         plan.max_tokens,
         config.sizing,
@@ -96,50 +107,68 @@ def compile_decoder(
     emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=plan.max_tokens)
     design = emit(program, emitted, max_tokens=plan.max_tokens)
     tell("")
-    return DecoderAccelerator(decoder, config, program, design, tokenizer)
+    return DecoderAccelerator(config, decoder.vocabulary, tokenizer, design=design, model=model)
+
+
+def open_decoder(folder: str | Path) -> "DecoderAccelerator":
+    """The accelerator that `DecoderAccelerator.write` wrote. ValueError for a folder that is none."""
+    place = Path(folder).resolve()
+    try:
+        notes = json.loads((place / NOTES).read_text())
+        config = DecoderConfig(**notes["config"])
+        words = notes["tokenizer"]
+        tokenizer = None if words is None else Tokenizer(Vocabulary(**words))
+        found = DecoderAccelerator(config, notes["vocabulary"], tokenizer, folder=place)
+    except FileNotFoundError as error:
+        raise ValueError(f"{place} holds no written decoder: no {NOTES}") from error
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{place / NOTES} cannot be read: {error}") from error
+    found.device()  # reads the manifest
+    return found
 
 
 class DecoderAccelerator:
-    """A design with its golden model; runs on the simulated device."""
+    """A design with its golden model; runs on the simulated device.
+
+    Either it has just been compiled, with `design` and `model`, or it is what lies in `folder`.
+    """
 
     def __init__(
         self,
-        decoder: Decoder,
         config: DecoderConfig,
-        program: Program,
-        design: Design,
+        vocabulary: int,
         tokenizer: Tokenizer | None,
+        *,
+        design: Design | None = None,
+        model: QuantisedDecoder | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.decoder, self.config, self.program, self.tokenizer = decoder, config, program, tokenizer
-        self._design = design
+        self.config, self.vocabulary, self.tokenizer = config, vocabulary, tokenizer
+        self._design, self._model, self._folder = design, model, folder
         self._golden: GoldenDecoder | None = None
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._folder: Path | None = None
         self._device: DecoderDevice | None = None
         self._memory: MemoryModel | None = None
 
     @property
     def manifest(self) -> Manifest:
         """What the host knows of the design."""
-        return self._design.manifest
+        return self.device().execution.manifest if self._design is None else self._design.manifest
 
     @property
     def golden(self) -> GoldenDecoder:
-        """What the accelerator must compute, bit for bit: `.logits(ids)`, `.generate(ids, n)`."""
+        """What the accelerator must compute, bit for bit: `.logits(ids)`, `.generate(ids, n)`.
+
+        CheckpointError when what is written of the model is damaged.
+        """
         if self._golden is None:
-            numbers = GoldenConfig(
-                weights=self.config.weights,
-                head=self.config.head,
-                group=self.config.group,
-                scale_bits=self.config.scale_bits,
-                minimum=self.config.minimum,
-                p_bits=self.config.p_bits,
-            )
-            self._golden = GoldenDecoder(self.decoder, numbers)
+            if self._model is None:
+                assert self._folder is not None
+                self._model = QuantisedDecoder.load(self._folder / MODEL)
+            self._golden = GoldenDecoder(self._model)
         return self._golden
 
     def write(self, folder: str | Path) -> Path:
-        """Write Verilog, manifest and packed weights into a new folder; returns it.
+        """Write Verilog, manifest, packed weights and the model into a new folder; returns it.
 
         FileExistsError when the folder exists and is not empty; OSError when it cannot be written. Either
         everything is written or nothing is left.
@@ -165,12 +194,13 @@ class DecoderAccelerator:
         if self._device is None or memory != self._memory:
             self.close()
             if self._folder is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="streamgen.")
-                self._folder = Path(self._temporary.name)
-                self._fill(self._folder)
+                place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+                self._fill(place)
+                self._folder = place
             execution = Execution(self._folder, memory=memory)
             self._memory = memory
-            self._device = DecoderDevice(execution, self.decoder.vocabulary, self.program.context)
+            self._device = DecoderDevice(execution, self.vocabulary, self.config.context)
         return self._device
 
     def session(self) -> Session:
@@ -231,5 +261,14 @@ class DecoderAccelerator:
         self._device = None
 
     def _fill(self, folder: Path) -> None:
+        if self._design is None:
+            assert self._folder is not None
+            shutil.copytree(self._folder, folder, dirs_exist_ok=True)
+            return
+        assert self._model is not None
         for name, content in self._design.files().items():
             (folder / name).write_bytes(content)
+        self._model.save(folder / MODEL)
+        words = None if self.tokenizer is None else asdict(self.tokenizer.vocabulary)
+        notes = {"config": asdict(self.config), "vocabulary": self.vocabulary, "tokenizer": words}
+        (folder / NOTES).write_text(json.dumps(notes) + "\n")

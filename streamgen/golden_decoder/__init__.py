@@ -4,6 +4,6 @@ It stands above the kernels, whose own goldens it calls; only matmuls are comput
 to the kernels' by tests.
 """
 
-from streamgen.golden_decoder.decoder import GoldenConfig, GoldenDecoder, Session
+from streamgen.golden_decoder.decoder import GoldenDecoder, Session
 
-__all__ = ["GoldenConfig", "GoldenDecoder", "Session"]
+__all__ = ["GoldenDecoder", "Session"]

@@ -1,4 +1,4 @@
-"""The golden decoder: logits of a `graph.decoder.Decoder` in the arithmetic of the hardware.
+"""The golden decoder: logits of a `QuantisedDecoder` in the arithmetic of the hardware.
 
     x = f24(embedding[ids])
     each layer:  n = norm(x)                          q, k, v = matmuls of mxi8(n)
@@ -14,7 +14,6 @@ own goldens; matmuls and products of attention are exact integers, computed by G
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
@@ -23,64 +22,37 @@ from streamgen.arith import F24, AddParams, GatedParams
 from streamgen.formats import round_f24
 from streamgen.golden_decoder.attention import KeyValues, attend, quantise_heads
 from streamgen.golden_decoder.linear import ExactLinear, quantise_activations
-from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, Norm, Rotary
+from streamgen.graph.decoder import Attention, DecoderLayer, Norm, Rotary
 from streamgen.graph.ops import Linear
+from streamgen.graph.quantised_decoder import QuantisedDecoder
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import rotation_table
-from streamgen.quantisation import quantise
 from streamgen.sampling import Sampler
 
-__all__ = ["GoldenConfig", "GoldenDecoder", "Session"]
+__all__ = ["GoldenDecoder", "Session"]
 
 ADD = AddParams(form=F24)
 PASS_TOKENS = 256
 _MakeLinear = Callable[[str, Linear], ExactLinear]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenConfig:
-    """The numbers that a decoder computes with.
-
-    weights: "w4" or "w8" of all matmuls but the head. head: of the head. group, scale_bits, minimum: of w4
-    (`quantisation.quantise`). p_bits: of the integers of the softmax, 8 to 16.
-    """
-
-    weights: str = "w4"
-    head: str = "w8"
-    group: int = 32
-    scale_bits: int = 8
-    minimum: bool = True
-    p_bits: int = 12
-
-    def __post_init__(self) -> None:
-        for name, law, holds in (
-            ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
-            ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
-            ("group", "32, 64 or 128", self.group in (32, 64, 128)),
-            ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
-            ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
-        ):
-            if not holds:
-                raise ValueError(f"GoldenConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
-
-
 class GoldenDecoder:
-    """A decoder with quantised weights. ValueError names a weight that cannot be quantised."""
+    """The model of a quantised decoder."""
 
-    def __init__(self, decoder: Decoder, config: GoldenConfig | None = None) -> None:
-        self.config = config or GoldenConfig()
+    def __init__(self, model: QuantisedDecoder) -> None:
+        decoder = model.decoder
         self.vocabulary, self.context, self.hidden = decoder.vocabulary, decoder.context, decoder.hidden
-        self._embedding = decoder.embedding
-        softmax = AttentionSoftmaxParams(lanes=1, max_length=self.context, p_bits=self.config.p_bits)
+        self._model, self._embedding = model, decoder.embedding
+        softmax = AttentionSoftmaxParams(lanes=1, max_length=self.context, p_bits=model.numbers.p_bits)
         self.layers = [
             _Layer(f"layers[{index}]", layer, softmax, self._linear)
             for index, layer in enumerate(decoder.layers)
         ]
         self._norm = _Norm(decoder.norm)
-        self._head = self._linear("head", decoder.head, self.config.head)
+        self._head = self._linear("head", decoder.head)
 
     def session(self) -> "Session":
         """A text to be continued, empty at first."""
@@ -115,20 +87,8 @@ class GoldenDecoder:
         prompt = session.checked(ids, max_new_tokens)
         return session.generate(prompt, max_new_tokens, sampler=sampler or Sampler(), stop=stop)
 
-    def _linear(self, name: str, linear: Linear, form: str | None = None) -> ExactLinear:
-        config = self.config
-        try:
-            weight = quantise(
-                linear.weight,
-                linear.grid,
-                form=form or config.weights,
-                group=config.group,
-                scale_bits=config.scale_bits,
-                minimum=config.minimum,
-            )
-            return ExactLinear(weight, linear.bias)
-        except ValueError as error:
-            raise ValueError(f"weight of {name}: {error}") from error
+    def _linear(self, path: str, linear: Linear) -> ExactLinear:
+        return ExactLinear(self._model.weights[path], linear.bias)
 
     def _run(self, ids: ndarray, position: int, caches: Sequence[KeyValues]) -> ndarray:
         """The residual behind the last layer, float32 [T, hidden]."""

@@ -32,6 +32,7 @@ from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.decoder import Decoder, DecoderLayer, Norm
 from streamgen.graph.ops import Linear
+from streamgen.graph.quantised_decoder import QuantisedDecoder
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
@@ -55,11 +56,12 @@ from streamgen.kv_layout import KvLayout
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.columns import column_tensors, without_reuse
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
-from streamgen.quantisation import QuantisedWeight, quantise
+from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["DecoderPlan", "DecoderWeights", "lower_decoder", "quantise_decoder"]
+__all__ = ["DecoderPlan", "DecoderWeights", "arrange_weights", "lower_decoder"]
 
 PHASES = ("embed", "norm", "attend", "project", "expand", "reduce", "last", "head")
+MATMULS = {"attention": ("q", "k", "v", "o"), "feed_forward": ("gate", "up", "down")}
 LAYER = ("norm", "attend", "project", "expand", "reduce")
 WORD_LANES = 16  # 32-bit words of a beat
 
@@ -70,8 +72,7 @@ class DecoderPlan:
 
     max_tokens: of a run. context: positions. columns: of the engine, column c on channel c. n_lanes: rows
     that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels: over which the
-    cache is striped, a power of two. p_bits: of the integers of the softmax. scale_bits: of group scales.
-    prefetch: beats of the FIFO of each column's codes.
+    cache is striped, a power of two. prefetch: beats of the FIFO of each column's codes.
     """
 
     max_tokens: int
@@ -80,61 +81,94 @@ class DecoderPlan:
     n_lanes: int
     lanes: int
     kv_channels: int = 1
-    p_bits: int = 12
-    scale_bits: int = 8
     prefetch: int = 512
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderWeights:
-    """phases: weights of the matmuls as the engine reads them, by phase: one for each walk. embedding: f24,
-    with a row of NaN for unknown ids behind all others."""
+    """A decoder with its weights as the accelerator reads them.
 
+    phases: those of the matmuls, by phase: one for each walk. embedding: f24, with a row of NaN for unknown
+    ids behind all others.
+    """
+
+    model: QuantisedDecoder
     phases: Mapping[str, Sequence[QuantisedWeight]]
     embedding: np.ndarray
 
 
-def quantise_decoder(
-    decoder: Decoder, plan: DecoderPlan, *, weights: str, head: str, **choices: Any
-) -> DecoderWeights:
-    """Quantise and arrange the weights. ValueError names a weight that cannot be quantised, GraphError one
-    whose rows do not tile."""
+def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeights:
+    """Rows in the order of the engine. GraphError for rows that do not tile, and for a decoder that is not
+    one layer many times over."""
+    decoder = model.decoder
+    if plan.columns % 2:
+        raise GraphError(f"columns of a decoder must be even, not {plan.columns}")
+    _require_alike(decoder)
+    unit = plan.columns * plan.n_lanes
 
-    def one(where: str, linear: Linear, form: str) -> QuantisedWeight:
+    def one(path: str, linear: Linear) -> QuantisedWeight:
         if linear.bias is not None:
-            raise GraphError(f"{where} has a bias; matmuls of decoders have none")
-        try:
-            found = quantise(linear.weight, linear.grid, form=form, scale_bits=plan.scale_bits, **choices)
-        except ValueError as error:
-            raise ValueError(f"weight of {where}: {error}") from error
-        rows, unit = len(found.codes), plan.columns * plan.n_lanes
-        if rows % unit:
-            raise GraphError(f"{where} has {rows} rows; a multiple of columns * n_lanes = {unit} is needed")
+            raise GraphError(f"{path} has a bias; matmuls of decoders have none")
+        found = model.weights[path]
+        if (rows := len(found.codes)) % unit:
+            raise GraphError(f"{path} has {rows} rows; a multiple of columns * n_lanes = {unit} is needed")
         return found
 
     def of_layer(number: int, layer: DecoderLayer) -> dict[str, QuantisedWeight]:
-        a, f = layer.attention, layer.feed_forward
-        parts = {
-            name: one(f"layers[{number}].attention.{name}", getattr(a, name), weights) for name in "qkvo"
+        found = {
+            name: one(f"layers[{number}].{part}.{name}", getattr(getattr(layer, part), name))
+            for part, names in MATMULS.items()
+            for name in names
         }
-        for name in ("gate", "up", "down"):
-            parts[name] = one(f"layers[{number}].feed_forward.{name}", getattr(f, name), weights)
         return {
-            "attend": _joined([parts[name] for name in "qkv"]),
-            "project": parts["o"],
-            "expand": _alternating(parts["gate"], parts["up"], plan.columns // 2),
-            "reduce": parts["down"],
+            "attend": _joined([found[name] for name in "qkv"]),
+            "project": found["o"],
+            "expand": _alternating(found["gate"], found["up"], plan.columns // 2),
+            "reduce": found["down"],
         }
 
-    if plan.columns % 2:
-        raise GraphError(f"columns of a decoder must be even, not {plan.columns}")
     layers = [of_layer(number, layer) for number, layer in enumerate(decoder.layers)]
-    found = {phase: [layer[phase] for layer in layers] for phase in layers[0]}
     table = round_f24(decoder.embedding)
     return DecoderWeights(
-        phases={**found, "head": [one("head", decoder.head, head)]},
+        model=model,
+        phases={
+            **{phase: [layer[phase] for layer in layers] for phase in layers[0]},
+            "head": [one("head", decoder.head)],
+        },
         embedding=np.concatenate([table, np.full_like(table[:1], np.nan)]),
     )
+
+
+def _require_alike(decoder: Decoder) -> None:
+    """GraphError unless all layers compute the same with other numbers; it names what differs where."""
+
+    def facts(layer: DecoderLayer) -> dict[str, object]:
+        attention, block, rotary = layer.attention, layer.feed_forward, layer.attention.rotary
+        return {
+            **{name: getattr(attention, name) for name in ("heads", "kv_heads", "head_dim", "scale")},
+            "rotary": None if rotary is None else (rotary.interleaved, tuple(rotary.frequencies)),
+            "function": block.function,
+            "width of feed_forward": block.gate.weight.shape[0],
+            "epsilon of attention_norm": layer.attention_norm.epsilon,
+            "epsilon of feed_forward_norm": layer.feed_forward_norm.epsilon,
+        }
+
+    def form(norm: Norm) -> tuple[object, ...]:
+        return norm.kind, norm.plus_one, norm.bias is not None
+
+    first = facts(decoder.layers[0])
+    for number, layer in enumerate(decoder.layers):
+        for name, value in facts(layer).items():
+            if value != first[name]:
+                raise GraphError(
+                    f"layers[{number}] and layers[0] differ in {name}: one engine walks layers that are alike"
+                )
+        for name in ("attention_norm", "feed_forward_norm"):
+            if form(getattr(layer, name)) != form(decoder.norm):
+                raise GraphError(
+                    f"layers[{number}].{name} and norm differ in kind, 1 + weight or bias: "
+                    "one kernel computes all norms"
+                )
 
 
 def _joined(parts: Sequence[QuantisedWeight]) -> QuantisedWeight:
@@ -161,24 +195,20 @@ def _alternating(a: QuantisedWeight, b: QuantisedWeight, count: int) -> Quantise
 
 
 def lower_decoder(
-    decoder: Decoder, weights: DecoderWeights, plan: DecoderPlan, rate: float, tokens: int, position: int
+    weights: DecoderWeights, plan: DecoderPlan, rate: float, tokens: int, position: int
 ) -> Graph:
     """The graph of a run of so many tokens from a position on, before forks and converters."""
-    return _Lowering(decoder, weights, plan, rate, tokens, position).graph()
+    return _Lowering(weights, plan, rate, tokens, position).graph()
 
 
 class _Lowering:
     def __init__(
-        self,
-        decoder: Decoder,
-        weights: DecoderWeights,
-        plan: DecoderPlan,
-        rate: float,
-        tokens: int,
-        position: int,
+        self, weights: DecoderWeights, plan: DecoderPlan, rate: float, tokens: int, position: int
     ) -> None:
-        self._decoder, self._weights, self._plan = decoder, weights, plan
+        self._weights, self._plan = weights, plan
+        self._decoder, self._formats = weights.model.decoder, weights.model.numbers
         self._rate, self._tokens, self._position = rate, tokens, position
+        decoder = self._decoder
         layer = decoder.layers[0]
         self._attention, self._block = layer.attention, layer.feed_forward
         self._hidden = decoder.hidden
@@ -311,7 +341,7 @@ class _Lowering:
             n_lanes=plan.n_lanes,
             formats=tuple(name for name in ("w4", "w8") if name in formats),
             group=MX_GROUP if grouped is None or grouped.group is None else grouped.group,
-            scale_bits=0 if grouped is None else plan.scale_bits,
+            scale_bits=0 if grouped is None else self._formats.scale_bits,
             minimum=grouped is not None and grouped.minimum is not None,
             max_k=most_k,
             max_n=max(n for n, _ in extents.values()) // plan.columns,
@@ -458,7 +488,7 @@ class _Lowering:
         )["o"]
         shares = b.kernel(
             "softmax",
-            AttentionSoftmaxParams(lanes=1, max_length=plan.context, p_bits=plan.p_bits),
+            AttentionSoftmaxParams(lanes=1, max_length=plan.context, p_bits=self._formats.p_bits),
             _at(
                 attend={
                     "rows": T * a.heads,
@@ -473,7 +503,7 @@ class _Lowering:
         )
         return b.kernel(
             "values",
-            AttentionValuesParams(**rows, p_bits=plan.p_bits, width=plan.lanes),
+            AttentionValuesParams(**rows, p_bits=self._formats.p_bits, width=plan.lanes),
             _at(attend=where),
             i_p=shares["o_p"],
             i_sum=shares["o_sum"],

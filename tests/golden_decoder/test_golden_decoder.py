@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.golden_decoder import GoldenConfig, GoldenDecoder, Session
+from streamgen.golden_decoder import GoldenDecoder, Session
 from streamgen.golden_decoder import decoder as module
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.ops import Linear
+from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.sampling import Sampler
 from tests.golden_decoder.decoders import random_decoder, reference
 
@@ -23,7 +24,7 @@ def decoder() -> Decoder:
 
 @pytest.fixture(scope="module")
 def golden(decoder: Decoder) -> GoldenDecoder:
-    return GoldenDecoder(decoder)
+    return GoldenDecoder(quantise_decoder(decoder))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_near_float64(changes: dict[str, Any]) -> None:
     wrong sign, pair, head or mask changes logits by as much as they are.
     """
     model = random_decoder(**changes)
-    found = GoldenDecoder(model, GoldenConfig(weights="w8", p_bits=16)).logits(IDS)
+    found = GoldenDecoder(quantise_decoder(model, DecoderNumbers(weights="w8", p_bits=16))).logits(IDS)
     expected = reference(model, IDS)
     assert found.dtype == np.float32
     assert found.shape == expected.shape
@@ -115,7 +116,7 @@ def test_generate(golden: GoldenDecoder) -> None:
 
 def test_grids_and_configurations_are_used(decoder: Decoder) -> None:
     results = [
-        GoldenDecoder(decoder, GoldenConfig(**options)).logits(IDS[:8])
+        GoldenDecoder(quantise_decoder(decoder, DecoderNumbers(**options))).logits(IDS[:8])
         for options in (
             {},
             {"weights": "w8"},
@@ -159,16 +160,16 @@ def test_bad_ids(golden: GoldenDecoder) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "w2"}, "GoldenConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
-        ({"head": "f24"}, "GoldenConfig.head is 'f24'; allowed is 'w4' or 'w8'"),
-        ({"group": 16}, "GoldenConfig.group is 16; allowed is 32, 64 or 128"),
-        ({"scale_bits": 4}, "GoldenConfig.scale_bits is 4; allowed is 8 to 16"),
-        ({"p_bits": 17}, "GoldenConfig.p_bits is 17; allowed is 8 to 16"),
+        ({"weights": "w2"}, "DecoderNumbers.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        ({"head": "f24"}, "DecoderNumbers.head is 'f24'; allowed is 'w4' or 'w8'"),
+        ({"group": 16}, "DecoderNumbers.group is 16; allowed is 32, 64 or 128"),
+        ({"scale_bits": 4}, "DecoderNumbers.scale_bits is 4; allowed is 8 to 16"),
+        ({"p_bits": 17}, "DecoderNumbers.p_bits is 17; allowed is 8 to 16"),
     ],
 )
 def test_bad_configurations(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        GoldenConfig(**options)
+        DecoderNumbers(**options)
     assert str(error.value) == message
 
 
@@ -177,7 +178,7 @@ def test_a_bad_weight_is_named() -> None:
     weight = model.layers[1].feed_forward.down.weight
     weight[3, 4] = np.nan
     with pytest.raises(ValueError) as error:
-        GoldenDecoder(model)
+        GoldenDecoder(quantise_decoder(model))
     assert str(error.value) == (
         "weight of layers[1].feed_forward.down: weight[3, 4] is nan; all must be finite"
     )

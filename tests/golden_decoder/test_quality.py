@@ -13,6 +13,7 @@ import torch
 from benchmarks import quality
 from streamgen.errors import MissingToolError
 from streamgen.golden_decoder import GoldenDecoder
+from streamgen.graph.quantised_decoder import quantise_decoder
 from tests.golden_decoder.decoders import random_decoder, reference
 
 
@@ -35,7 +36,7 @@ def test_windows_and_scores() -> None:
     assert str(error.value) == "2 <= window = 32 <= tokens = 120 <= 100 does not hold"
     decoder = random_decoder()
     ids = np.random.default_rng(2).integers(0, 70, 30)
-    score = quality.score(quality.Reference(decoder), GoldenDecoder(decoder), ids)
+    score = quality.score(quality.Reference(decoder), GoldenDecoder(quantise_decoder(decoder)), ids)
     logits = reference(decoder, ids)[:-1]
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert score.predicted == 29

@@ -6,9 +6,10 @@ from tiny_decoder import tiny_decoder
 
 from streamgen import golden
 from streamgen.errors import GraphError
-from streamgen.golden_decoder import GoldenConfig, GoldenDecoder
+from streamgen.golden_decoder import GoldenDecoder
+from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.lower import insert_converters, insert_forks, place_constants
-from streamgen.lower.decoder import DecoderPlan, lower_decoder, quantise_decoder
+from streamgen.lower.decoder import DecoderPlan, arrange_weights, lower_decoder
 
 CONTEXT = 16
 DECODER = tiny_decoder()
@@ -26,18 +27,19 @@ def _plan(**changes: int) -> DecoderPlan:
     [
         (_plan(), {"weights": "w4", "head": "w8"}),
         (_plan(columns=4, lanes=4, kv_channels=4), {"weights": "w8", "head": "w8"}),
-        (_plan(n_lanes=1, lanes=8, kv_channels=2, p_bits=8), {"weights": "w4", "head": "w4"}),
+        (_plan(n_lanes=1, lanes=8, kv_channels=2), {"weights": "w4", "head": "w4", "p_bits": 8}),
     ],
     ids=["w4", "w8", "w4 head"],
 )
 @pytest.mark.parametrize("passes", [(3, 4, 1, 1, 2, 1, 4), (1, 1, 4, 4, 4, 2)])
 def test_any_passes_give_the_logits_of_the_golden_decoder(plan, choices, passes):
-    weights = quantise_decoder(DECODER, plan, group=32, minimum=True, **choices)
-    expected = GoldenDecoder(DECODER, GoldenConfig(p_bits=plan.p_bits, **choices)).logits(IDS)
+    model = quantise_decoder(DECODER, DecoderNumbers(**choices))
+    weights = arrange_weights(model, plan)
+    expected = GoldenDecoder(model).logits(IDS)
     state: dict[str, np.ndarray] = {}
     position = 0
     for tokens in passes:
-        unfinished = lower_decoder(DECODER, weights, plan, 0.6927, tokens, position)
+        unfinished = lower_decoder(weights, plan, 0.6927, tokens, position)
         graph = place_constants(insert_converters(insert_forks(unfinished)))
         places = np.arange(position, position + tokens, dtype=np.uint32)
         given = {"ids": IDS[places].astype(np.uint32), "positions": places}
@@ -59,5 +61,5 @@ def test_any_passes_give_the_logits_of_the_golden_decoder(plan, choices, passes)
 )
 def test_rows_that_do_not_tile(changes, message):
     with pytest.raises(GraphError) as raised:
-        quantise_decoder(DECODER, _plan(**changes), weights="w4", head="w8", group=32, minimum=True)
+        arrange_weights(quantise_decoder(DECODER), _plan(**changes))
     assert str(raised.value) == message
