@@ -9,6 +9,9 @@ from amaranth.sim import Simulator
 
 from streamgen.arith import Float
 
+# The ends of what a format may have: fewest and most bits of exponent and of fraction.
+LIMITS = [Float(3, 2), Float(3, 23), Float(8, 2)]
+
 
 def run_unit(
     params: Any, operands: Mapping[str, np.ndarray], stalls: float = 0.0, seed: int = 1
