@@ -82,7 +82,7 @@ def triples(form: Float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray,
 
 
 def tied_sums(form: Float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums half a unit beside a value of the format, half a unit above the greatest, and the least but for a few
+    """Sums half a unit beside a value of the format, half a unit above the greatest, the least but for a few
     bits; a third of the addends is a bit off. Half of the factors b are powers of two."""
     rng = np.random.default_rng(seed)
     region = rng.integers(0, 3, count)

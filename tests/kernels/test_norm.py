@@ -209,7 +209,7 @@ def test_residuals_of_28000(params: NormParams) -> None:
     x[:, [7, 300]] = [[27839.0, -28000.0]]
     params = NormParams(kind=params.kind, lanes=4, max_k=576, max_rows=20, bias=params.bias)
     check_definition(params, *case(params, x, 576, 1e-5))
-    check_golden(params, [case(params, x[:2], 576, 1e-5)])
+    check_golden(params, [case(params, x[:1], 576, 1e-5)])
 
 
 @pytest.mark.slow
