@@ -66,32 +66,44 @@ def from_integers(form: Float, integers: np.ndarray) -> np.ndarray:
     return cast(form, np.where(large, odd, integers).astype(np.float64))
 
 
-def fused(form: Float, *bits: np.ndarray) -> np.ndarray:
+def to_integers(form: Float, bits: np.ndarray) -> np.ndarray:
+    """int64 array by SoftFloat, its limits for what is beyond; 0 for NaN."""
+    values = read(form, bits).astype(np.float32)
+    inside = np.abs(values) < 2.0**63
+    fitting = np.where(inside, values, np.float32(0))
+    found = _apply(softfloatpy.Float32.to_i64, RoundingMode.NEAR_EVEN, fitting, result=np.int64)
+    limits = np.iinfo(np.int64)
+    beyond = np.where(values > 0, limits.max, np.where(values < 0, limits.min, 0))
+    return np.where(inside, found, beyond)
+
+
+def multiply_add(form: Float, *bits: np.ndarray) -> np.ndarray:
     """float64 array: a·b + c by SoftFloat, in float32 rounded to odd where the type is another."""
     if form == FLOAT16:
-        return _softfloat(softfloatpy.Float16, RoundingMode.NEAR_EVEN, *(read(form, c) for c in bits))
+        return _apply(softfloatpy.Float16.mul_add, RoundingMode.NEAR_EVEN, *(read(form, c) for c in bits))
     values = [read(form, column).astype(np.float32) for column in bits]
+    operation = softfloatpy.Float32.mul_add
     if form == FLOAT32:
-        return _softfloat(softfloatpy.Float32, RoundingMode.NEAR_EVEN, *values)
-    low, high = (
-        _softfloat(softfloatpy.Float32, mode, *values) for mode in (RoundingMode.MIN, RoundingMode.MAX)
-    )
+        return _apply(operation, RoundingMode.NEAR_EVEN, *values)
+    low, high = (_apply(operation, mode, *values) for mode in (RoundingMode.MIN, RoundingMode.MAX))
     is_odd = low.astype(np.float32).view(np.uint32) & 1 == 1  # low and high are equal or neighbours
     return cast(form, np.where(is_odd, low, high).astype(np.float32))
 
 
-def _softfloat(kind: Any, mode: RoundingMode, *values: np.ndarray) -> np.ndarray:
-    """float64 array: kind.mul_add in that rounding mode."""
+def _apply(operation: Any, mode: RoundingMode, *values: np.ndarray, result: Any = None) -> np.ndarray:
+    """An operation of SoftFloat in that rounding mode: float64 array, or integers of the type `result`."""
     dtype = values[0].dtype
+    kind = softfloatpy.Float16 if dtype == np.float16 else softfloatpy.Float32
     size, words = dtype.itemsize, [v.astype(dtype.newbyteorder(">")).tobytes() for v in values]
     columns = [[kind.from_bytes(w[k : k + size]) for k in range(0, len(w), size)] for w in words]
     softfloatpy.set_rounding_mode(mode)
     try:
-        found = b"".join([kind.mul_add(*row).to_bytes() for row in zip(*columns, strict=True)])
+        found = b"".join([operation(*row).to_bytes() for row in zip(*columns, strict=True)])
     finally:
         softfloatpy.set_rounding_mode(RoundingMode.NEAR_EVEN)
+    array = np.frombuffer(found, np.dtype(result or dtype).newbyteorder(">"))
     with np.errstate(invalid="ignore"):  # signalling NaN among them
-        return np.frombuffer(found, dtype.newbyteorder(">")).astype(np.float64)
+        return array.astype(result or np.float64)
 
 
 def assert_agrees(

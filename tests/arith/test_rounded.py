@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arith_oracles import assert_agrees, cast, from_integers, fused, operate, read
+from arith_oracles import assert_agrees, cast, from_integers, multiply_add, operate, read, to_integers
 from arith_unit import (
     LIMITS,
     assert_same_bits,
@@ -124,7 +124,7 @@ def halves(form: Float) -> np.ndarray:
     return np.concatenate([bits, bits + 1, bits - 1])
 
 
-def roots(bits: np.ndarray, form: Float) -> np.ndarray:
+def mostly_positive(form: Float, bits: np.ndarray) -> np.ndarray:
     """One in eight keeps its sign."""
     return np.where(np.arange(len(bits)) % 8, bits & ((1 << (form.bits - 1)) - 1), bits)
 
@@ -315,7 +315,7 @@ def test_sweep_of_multiply_add(form: Float) -> None:
     params = MultiplyAddParams(form=form)
     a, b, c = triples(form, COUNT // 2, 7)
     golden = check(params, UnitSimulator(params).run, 0.1, a=a, b=b, c=c)
-    assert_agrees(form, form, golden, fused(form, a, b, c), a, b, c)
+    assert_agrees(form, form, golden, multiply_add(form, a, b, c), a, b, c)
 
 
 @pytest.mark.slow
@@ -324,13 +324,16 @@ def test_sweep_of_one_operand(form: Float) -> None:
     """A million operands; roots and conversions as in the arithmetic of the type, too."""
     bits = operands(form, COUNT, 9)[0]
     params: Any = SquareRootParams(form=form)
-    mostly = roots(bits, form)
-    golden = check(params, UnitSimulator(params).run, 0.1, i=mostly)
-    assert_agrees(form, form, golden, operate(form, np.sqrt, mostly), mostly)
+    radicands = mostly_positive(form, bits)
+    golden = check(params, UnitSimulator(params).run, 0.1, i=radicands)
+    assert_agrees(form, form, golden, operate(form, np.sqrt, radicands), radicands)
     whole = np.concatenate([bits, halves(form)])
+    integers = to_integers(form, whole)
     for width in (8, 32, 64):
         params = FloatToIntParams(form=form, width=width)
-        check(params, UnitSimulator(params).run, 0.1, i=whole)
+        golden = check(params, UnitSimulator(params).run, 0.1, i=whole)
+        limit = 1 << (width - 1)
+        assert_same_bits(form, golden, np.clip(integers, -limit, limit - 1), whole)
     for target in SMALL + FORMS:
         if target != form:
             params = ConvertParams(source=form, target=target)
