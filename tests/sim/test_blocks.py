@@ -24,7 +24,7 @@ EVERY = {
     "elementwise": 5,
     "quantise": 2,
     "converter": 3,
-    "norm": 2,
+    "norm": 3,
     "rope": 3,
     "quantise rows": 3,
     "dequantise": 3,
