@@ -24,7 +24,7 @@ EVERY = {
     "elementwise": 5,
     "quantise": 2,
     "converter": 3,
-    "norm": 3,
+    "norm": 5,
     "rope": 3,
     "quantise rows": 3,
     "dequantise": 3,
@@ -33,9 +33,12 @@ EVERY = {
 }
 
 
+LITTLE = ("bias", "plus_one")  # of a norm: a unit more or less beside many, and its synthesis takes minutes
+
+
 def variant(params: Any) -> tuple[Any, ...]:
     """What hardware it is apart from sizes: the class, names of functions and types, formats, options."""
-    values = [getattr(params, field.name) for field in fields(params)]
+    values = [getattr(params, field.name) for field in fields(params) if field.name not in LITTLE]
     return type(params), *(
         value for value in values if value is None or isinstance(value, str | bool | Float)
     )
