@@ -23,11 +23,14 @@ from streamgen.explore import explore
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph.ops import LogicalGraph
 from streamgen.lower import layer_shapes, lower_network, quantise_weights
+from streamgen.runtime.execution import Execution
+from streamgen.runtime.simulator import SimulatedDevice
 
 TOKENS = (1, 16)
 CONFIG = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
 ALLOWANCE = 1.15  # of the bound, beside a latency for each stage
 LATENCY = 200
+MEASURED = 4.0  # seconds of runs, of which the fastest counts
 OPEN_DEVICE = """
 import sys
 from streamgen.runtime.execution import Execution
@@ -59,17 +62,16 @@ def main() -> None:
         subprocess.run([sys.executable, "-c", OPEN_DEVICE, folder], check=True)
         print(f"a new process opens the unchanged design: {time.perf_counter() - start:.2f} s (under 3)")
         for tokens, x in inputs.items():
-            print_run(accelerator, tokens, x)
+            print_run(accelerator, tokens, x, speed(folder, x))
         print(accelerator.report().memory)
     print_errors(module, inputs[16])
 
 
-def print_run(accelerator: streamgen.Accelerator, tokens: int, x: np.ndarray) -> None:
-    """Cycles beside the bound, speed of the simulation, equality with golden."""
-    best = min(timed(accelerator, x) for _ in range(3))
+def print_run(accelerator: streamgen.Accelerator, tokens: int, x: np.ndarray, speed: float) -> None:
+    """Cycles beside the bound, cycles simulated a second, equality with golden."""
+    equal = accelerator.run(x).tobytes() == accelerator.golden(x).tobytes()
     report = accelerator.report()
     assert report.cycles is not None
-    equal = accelerator.run(x).tobytes() == accelerator.golden(x).tobytes()
     timing = accelerator.manifest.memory
     rate = Fraction(timing.beats, timing.cycles)
     found = stages(accelerator.graph, tokens)
@@ -79,7 +81,7 @@ def print_run(accelerator: streamgen.Accelerator, tokens: int, x: np.ndarray) ->
         f"T = {tokens}: {report.cycles} cycles, bound {bound:.0f}, ratio {report.cycles / bound:.3f} "
         f"(at most {ALLOWANCE}); latency needed beyond that {needed:.0f} cycles a stage (at most {LATENCY}); "
         f"{'equals golden bit for bit' if equal else 'DIFFERS FROM GOLDEN'}; "
-        f"{report.cycles / best:,.0f} cycles a second (at least 100,000)"
+        f"{speed:,.0f} cycles a second (at least 100,000)"
     )
     for stage in found:
         print(
@@ -89,11 +91,20 @@ def print_run(accelerator: streamgen.Accelerator, tokens: int, x: np.ndarray) ->
         )
 
 
-def timed(accelerator: streamgen.Accelerator, x: np.ndarray) -> float:
-    """Seconds of one run on a device that is open."""
-    start = time.perf_counter()
-    accelerator.run(x)
-    return time.perf_counter() - start
+def speed(folder: Path, x: np.ndarray) -> float:
+    """Clock cycles that the device simulates in a second of a run, those of the host's registers among them:
+    the best of several runs that take seconds together.
+    """
+    with Execution(folder) as execution:
+        device = execution.device
+        assert isinstance(device, SimulatedDevice)
+        best, busy = 0.0, 0.0
+        while busy < MEASURED:
+            cycles, start = device.cycles, time.perf_counter()
+            execution.run(x)
+            seconds = time.perf_counter() - start
+            best, busy = max(best, (device.cycles - cycles) / seconds), busy + seconds
+        return best
 
 
 def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:

@@ -9,6 +9,9 @@ from amaranth.sim import Simulator
 
 from streamgen.arith import Float
 
+# The ends of what a format may have: fewest and most bits of exponent and of fraction.
+LIMITS = [Float(3, 2), Float(3, 23), Float(8, 2)]
+
 
 def run_unit(
     params: Any, operands: Mapping[str, np.ndarray], stalls: float = 0.0, seed: int = 1
@@ -118,3 +121,34 @@ def random_bits(form: Float, count: int, seed: int, spread: int | None = None) -
 def pairs(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every element of a with every element of b."""
     return np.repeat(a, len(b)), np.tile(b, len(a))
+
+
+def ties_and_borders(form: Float) -> tuple[np.ndarray, np.ndarray]:
+    """Operands whose sums and products lie on and beside ties, cancel, overflow and underflow."""
+    one = form.bias << form.fraction_bits
+    minus = 1 << (form.bits - 1)
+    steps = np.arange(1 << min(form.fraction_bits, 4))
+    near_one = np.concatenate([one + steps, one - 1 - steps])
+    half_unit = (
+        (form.bias - form.precision << form.fraction_bits) + steps if form.bias > form.precision else near_one
+    )
+    greatest = (((1 << form.exponent_bits) - 1) << form.fraction_bits) - 1 - steps
+    least = (1 << form.fraction_bits) + steps
+    half = (form.bias - 1 << form.fraction_bits) + steps
+    halves_of_range = ((form.bias >> 1) + 1 << form.fraction_bits) + steps
+    sparse = one | 1 << np.arange(form.fraction_bits)
+    groups = [
+        (sparse, sparse),  # products with one bit below the kept ones: ties
+        (near_one, half_unit),  # a tie in the lowest bit, and what is just beside it
+        (near_one, half_unit | minus),
+        (near_one, near_one | minus),  # cancellation down to the last bit
+        (greatest, greatest),
+        (greatest, near_one),
+        (greatest, half_unit),
+        (least, least | minus),
+        (least, half),
+        (least, near_one),
+        (halves_of_range, halves_of_range),
+    ]
+    both = [pairs(a, b) for a, b in groups]
+    return np.concatenate([a for a, _ in both]), np.concatenate([b for _, b in both])

@@ -1,10 +1,18 @@
-"""Add and Multiply: golden against rational arithmetic, RTL against golden."""
+"""Add and Multiply: golden against rational arithmetic, RTL against golden; sweeps are in test_rounded."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from arith_unit import assert_same_bits, pairs, random_bits, round_exactly, run_unit, special_bits
+from arith_unit import (
+    assert_same_bits,
+    pairs,
+    random_bits,
+    round_exactly,
+    run_unit,
+    special_bits,
+    ties_and_borders,
+)
 
 from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, AddParams, Float, MultiplyParams
 
@@ -16,37 +24,6 @@ def exact(unit: type, form: Float, a: float, b: float) -> float:
     """The result for finite operands, by rational arithmetic; signs of zero results are not told."""
     x, y = Fraction(a), Fraction(b)
     return round_exactly(x + y if unit is AddParams else x * y, form)
-
-
-def ties_and_borders(form: Float) -> tuple[np.ndarray, np.ndarray]:
-    """Operands whose sums and products lie on and beside ties, cancel, overflow and underflow."""
-    one = form.bias << form.fraction_bits
-    minus = 1 << (form.bits - 1)
-    steps = np.arange(1 << min(form.fraction_bits, 4))
-    near_one = np.concatenate([one + steps, one - 1 - steps])
-    half_unit = (
-        (form.bias - form.precision << form.fraction_bits) + steps if form.bias > form.precision else near_one
-    )
-    greatest = (((1 << form.exponent_bits) - 1) << form.fraction_bits) - 1 - steps
-    least = (1 << form.fraction_bits) + steps
-    half = (form.bias - 1 << form.fraction_bits) + steps
-    halves_of_range = ((form.bias >> 1) + 1 << form.fraction_bits) + steps
-    sparse = one | 1 << np.arange(form.fraction_bits)
-    groups = [
-        (sparse, sparse),  # products with one bit below the kept ones: ties
-        (near_one, half_unit),  # a tie in the lowest bit, and what is just beside it
-        (near_one, half_unit | minus),
-        (near_one, near_one | minus),  # cancellation down to the last bit
-        (greatest, greatest),
-        (greatest, near_one),
-        (greatest, half_unit),
-        (least, least | minus),
-        (least, half),
-        (least, near_one),
-        (halves_of_range, halves_of_range),
-    ]
-    both = [pairs(a, b) for a, b in groups]
-    return np.concatenate([a for a, _ in both]), np.concatenate([b for _, b in both])
 
 
 def operands(form: Float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,17 +88,3 @@ def test_rtl_matches_golden(unit: type, form: Float) -> None:
 def test_rtl_keeps_its_state_when_not_enabled(unit: type) -> None:
     a, b = random_bits(F24, 300, 1, spread=4), random_bits(F24, 300, 2, spread=4)
     check_rtl(unit, F24, a, b, stalls=0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("form", [FLOAT16, BFLOAT16, F24, FLOAT32])
-def test_rtl_sweep(unit: type, form: Float) -> None:
-    check_rtl(unit, form, *operands(form, 10_000, 9))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
-def test_rtl_of_every_pair_of_another_small_format(unit: type) -> None:
-    form = Float(4, 3)
-    check_rtl(unit, form, *pairs(np.arange(1 << form.bits), np.arange(1 << form.bits)))

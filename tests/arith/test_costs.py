@@ -1,4 +1,5 @@
-"""The limits of the f24 units; `tests/sim/test_blocks.py` holds every unit to its promise."""
+"""The limits of the f24 units. `tests/sim/test_blocks.py` holds every unit to its promise,
+in each format and with each function of the sweep, but not at every width."""
 
 from sim.synthesis import check_all
 from streamgen.arith import F24, AddParams, MultiplyParams

@@ -1,11 +1,14 @@
 """IntToFloat and ScaleAccumulator: golden against rational arithmetic, RTL against golden."""
 
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-from arith_unit import assert_same_bits, random_bits, round_exactly, run_unit, special_bits
+from arith_unit import LIMITS, assert_same_bits, random_bits, round_exactly, run_unit, special_bits
 
+from sim.unit_simulator import UnitSimulator
 from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, IntToFloatParams, ScaleAccumulatorParams
 from streamgen.formats import E_NOT_FINITE
 
@@ -34,26 +37,13 @@ def test_int_to_float_golden_is_correctly_rounded(width: int, form: Float) -> No
     np.testing.assert_array_equal(golden, [round_exactly(Fraction(int(v)), form) for v in values])
 
 
-def check_int_to_float(width: int, form: Float, count: int, stalls: float = 0.0) -> None:
-    values = integers(width, form.precision, count, 2)
-    params = IntToFloatParams(width=width, form=form)
-    actual = run_unit(params, {"i": values}, stalls)
-    assert_same_bits(form, actual, form.encode(params.golden(values)), values)
-
-
-@pytest.mark.parametrize(("width", "form"), WIDTHS)
+@pytest.mark.parametrize(("width", "form"), [*WIDTHS, *((12, form) for form in LIMITS)])
 def test_int_to_float_rtl_matches_golden(width: int, form: Float) -> None:
-    check_int_to_float(width, form, 200)
-
-
-def test_int_to_float_keeps_its_state_when_not_enabled() -> None:
-    check_int_to_float(20, F24, 200, stalls=0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "form"), [(48, F24), (64, F24), (64, FLOAT32)])
-def test_int_to_float_rtl_sweep(width: int, form: Float) -> None:
-    check_int_to_float(width, form, 20_000)
+    """The sweeps are in test_rounded."""
+    values = integers(width, form.precision, 200, 2)
+    params = IntToFloatParams(width=width, form=form)
+    actual = run_unit(params, {"i": values}, 0.3)
+    assert_same_bits(form, actual, form.encode(params.golden(values)), values)
 
 
 def scale_operands(
@@ -138,27 +128,27 @@ def test_scale_of_a_row_that_was_not_finite() -> None:
     assert_same_bits(F24, actual, F24.encode(golden), acc)
 
 
-def check_scale(params: ScaleAccumulatorParams, count: int, stalls: float = 0.0) -> None:
+def check_scale(params: ScaleAccumulatorParams, run: Any, count: int, stalls: float) -> None:
     acc, scale, exponent = scale_operands(params, count, 4)
     form = params.form
-    actual = run_unit(params, {"acc": acc, "scale": scale, "exponent": exponent}, stalls)
+    actual = run({"acc": acc, "scale": scale, "exponent": exponent}, stalls)
     expected = form.encode(params.golden(acc, form.decode(scale), exponent))
     assert_same_bits(form, actual, expected, acc, scale, exponent)
 
 
 @pytest.mark.parametrize("params", SCALES, ids=SCALE_IDS)
 def test_scale_rtl_matches_golden(params: ScaleAccumulatorParams) -> None:
-    check_scale(params, 800)
+    check_scale(params, partial(run_unit, params), 800, 0.0)
 
 
 def test_scale_keeps_its_state_when_not_enabled() -> None:
-    check_scale(SCALES[0], 400, stalls=0.5)
+    check_scale(SCALES[0], partial(run_unit, SCALES[0]), 400, 0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("params", SCALES, ids=SCALE_IDS)
 def test_scale_rtl_sweep(params: ScaleAccumulatorParams) -> None:
-    check_scale(params, 20_000)
+    check_scale(params, UnitSimulator(params).run, 1_000_000, 0.1)
 
 
 def test_bad_params() -> None:

@@ -46,6 +46,13 @@ def values(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return formats.round_f24(np.where(rng.random(shape) < 0.1, rng.choice(SPECIAL, shape), x))
 
 
+def drawn(name: str, lanes: int, seed: int) -> list[ITensor]:
+    """Four itensors of 4 to 48 tokens, one of them of 4, in any order, row by row and column by column."""
+    rng = np.random.default_rng([seed, lanes, *name.encode()])
+    lengths = rng.permutation([4, *4 * rng.integers(1, 13, 3)])
+    return [(rows, columns)[rng.integers(2)](int(tokens), lanes) for tokens in lengths]
+
+
 # Wide components take long to build: all stalls at once there.
 STALLS = {1: [(0.0, 0.0), (0.4, 0.4)], 3: [(0.5, 0.0), (0.0, 0.5), (0.3, 0.8)], 16: [(0.3, 0.3)]}
 
@@ -62,37 +69,35 @@ CONSTANTS = (3.0, 0.1, 50.0, 2.0**-126, 2.0**126)
 
 
 @pytest.mark.parametrize(("function", "lanes"), by_lanes(UNARY_FUNCTIONS))
-def test_unary_matches_golden(function: str, lanes: int) -> None:
+def test_unary_matches_golden(function: str, lanes: int, seed: int) -> None:
     params = UnaryParams(function=function, lanes=lanes, max_tokens=100)
     cases = []
-    for seed, tokens in enumerate([4, 60, 8, 24]):
-        itensor = (rows, columns)[seed % 2](tokens, lanes)
-        cases.append(({"itensor": itensor}, {"i": values(itensor.shape, seed)}))
+    for number, itensor in enumerate(drawn(function, lanes, seed)):
+        cases.append(({"itensor": itensor}, {"i": values(itensor.shape, number)}))
     for sources, sinks in STALLS[lanes]:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
 
 
 @pytest.mark.parametrize(("operation", "lanes"), by_lanes(BINARY_OPERATIONS))
-def test_binary_matches_golden(operation: str, lanes: int) -> None:
+def test_binary_matches_golden(operation: str, lanes: int, seed: int) -> None:
     params = BinaryParams(operation=operation, lanes=lanes, max_tokens=100)
     cases = []
-    for seed, tokens in enumerate([4, 60, 8, 24]):
-        itensor = (rows, columns)[seed % 2](tokens, lanes)
-        a, b = values(itensor.shape, seed), values(itensor.shape, seed + 10)
+    for number, itensor in enumerate(drawn(operation, lanes, seed)):
+        a, b = values(itensor.shape, number), values(itensor.shape, number + 10)
         cases.append(({"itensor": itensor}, {"i_a": a, "i_b": b}))
     for sources, sinks in STALLS[lanes]:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
 
 
 @pytest.mark.parametrize(("function", "lanes"), by_lanes(SCALAR_FUNCTIONS))
-def test_scalar_matches_golden(function: str, lanes: int) -> None:
+def test_scalar_matches_golden(function: str, lanes: int, seed: int) -> None:
     """Each descriptor brings another constant, also the shortest ones back to back."""
     params = ScalarParams(function=function, lanes=lanes, max_tokens=100)
     cases = []
-    for seed, tokens in enumerate([4, 60, 1, 1, 2, 24]):
-        itensor = rows(tokens, lanes, row=1)
-        bounds = {"itensor": itensor, "constant": CONSTANTS[seed % len(CONSTANTS)]}
-        cases.append((bounds, {"i": values(itensor.shape, seed)}))
+    shortest = [rows(tokens, lanes, row=1) for tokens in (1, 1, 2)]
+    for number, itensor in enumerate([*shortest, *drawn(function, lanes, seed)]):
+        bounds = {"itensor": itensor, "constant": CONSTANTS[number % len(CONSTANTS)]}
+        cases.append((bounds, {"i": values(itensor.shape, number)}))
     for sources, sinks in [(0.0, 0.0), *STALLS[lanes]]:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
 

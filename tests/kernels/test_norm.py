@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from sim.bench import Stalls, run
 from sim.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
@@ -101,6 +103,19 @@ def definition(params: NormParams, bounds: Any, inputs: Any) -> tuple[np.ndarray
     return o, relative * np.abs(scaled) + e / root * (np.abs(w) + np.abs(scaled)) + U * np.abs(o)
 
 
+def by_torch(params: NormParams, bounds: Any, inputs: Any) -> np.ndarray:
+    """What torch makes of the same in float64."""
+    x, *parameters = (
+        torch.from_numpy(inputs[port].astype(np.float64)[:, : bounds["valid_k"]])
+        for port in params.inputs(bounds)
+    )
+    shape, w = (bounds["valid_k"],), parameters[0][0] + params.plus_one
+    b = parameters[1][0] if params.bias else torch.zeros(shape, dtype=torch.float64)
+    if params.centred:
+        return functional.layer_norm(x, shape, w, b, bounds["epsilon"]).numpy()
+    return (functional.rms_norm(x, shape, w, bounds["epsilon"]) + b).numpy()
+
+
 def check_definition(params: NormParams, bounds: Any, inputs: Any) -> float:
     """The greatest error as a share of what is allowed, which it must not exceed."""
     o = params.golden(bounds, inputs)["o"]
@@ -179,7 +194,10 @@ def test_golden_is_near_the_definition(kind: Any, extra: str) -> None:
         (16384, 6, 0.0),
         (8, 20, 1e-2),
     ):
-        worst = max(worst, check_definition(params, *case(params, rows(rng, 8, k, spread), k - 3, epsilon)))
+        bounds, inputs = case(params, rows(rng, 8, k, spread), k - 3, epsilon)
+        expected, _ = definition(params, bounds, inputs)
+        np.testing.assert_allclose(expected, by_torch(params, bounds, inputs), rtol=1e-9, atol=1e-9)
+        worst = max(worst, check_definition(params, bounds, inputs))
     assert worst > 0.1  # the bound is no more than ten times what happens
 
 
@@ -191,6 +209,23 @@ def test_residuals_of_28000(params: NormParams) -> None:
     x[:, [7, 300]] = [[27839.0, -28000.0]]
     params = NormParams(kind=params.kind, lanes=4, max_k=576, max_rows=20, bias=params.bias)
     check_definition(params, *case(params, x, 576, 1e-5))
+    check_golden(params, [case(params, x[:1], 576, 1e-5)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_long_rows(kind: Any) -> None:
+    """The greatest sums: of the limits of f24, of equal values, and 28,000 among values near 1."""
+    params = NormParams(kind=kind, lanes=8, max_k=16384, max_rows=6, bias=kind == "layer")
+    rng = np.random.default_rng(15)
+    x = rng.normal(size=(5, 16384))
+    x[0] = rng.choice([LARGEST, -LARGEST], 16384)
+    x[1] = LARGEST
+    x[2] = 28000.0
+    x[3, ::1000] = 28000.0
+    several = [case(params, x, 16384, 1e-5), case(params, x, 16384, 0.0), case(params, x[1:4], 16377, 1e-5)]
+    check_golden(params, several, Stalls(seed=1, sinks=0.2), simulator=StreamSimulator(params.build()))
+    check_definition(params, *case(params, x[3:], 16384, 1e-5))
 
 
 def test_small_variance_beside_a_large_mean() -> None:

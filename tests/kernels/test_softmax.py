@@ -126,6 +126,26 @@ def test_long_sequences(lanes: int, max_length: int, p_bits: int) -> None:
         check_golden(params, cases_of(params, 150, seed), stalls, simulator=simulator)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "params",
+    [
+        AttentionSoftmaxParams(lanes=8, max_length=4096, p_bits=16),
+        SoftmaxParams(lanes=8, max_length=4096),
+    ],
+)
+def test_longest_rows(params: Params) -> None:
+    """Equal rows, which have the greatest sum, and rows of growing length."""
+    equal: dict[str, Any] = {"rows": 3, "length": 4096}
+    causal: dict[str, Any] = {"rows": 3, "length": 4095, "causal": True, "position": 4093}
+    x = np.repeat(round_f24(np.array([[7.0], [-LARGEST], [LARGEST]])), 4096, axis=1)
+    cases: list[Case] = [(equal, {"i": x}), (causal, {"i": scores(params, causal)}), (causal, {"i": x})]
+    check_golden(params, cases, Stalls(seed=1, sinks=0.2), simulator=StreamSimulator(params.build()))
+    if isinstance(params, AttentionSoftmaxParams):
+        total = params.golden(equal, {"i": x})["o_sum"]
+        assert total.tolist() == round_f24(np.full(3, 4096.0 * 65535)).tolist()
+
+
 def test_golden_of_extremes() -> None:
     """Written out by hand from the definition."""
     bounds, x = {"rows": 12, "length": 9}, extreme_rows()

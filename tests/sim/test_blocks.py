@@ -1,30 +1,57 @@
-"""Every kind of block over its sweep: resources as promised, no path over 8 LUT levels."""
+"""Every kind of block over its sweep: resources as promised, no path over 8 LUT levels.
+
+The first case, which is the smallest, of all that differ in more than sizes is always among them; of the
+others every n-th where synthesis takes long. `benchmarks/resources.py` goes over all of them.
+"""
+
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
-from sim.blocks import sweep
+from sim.blocks import Case, sweep
 from sim.synthesis import check_all
+from streamgen.arith import Float
 
 SWEEP = sweep()
-# Of kinds whose synthesis takes long every n-th case; `benchmarks/resources.py` goes over all of them.
 EVERY = {
     "arith": 3,
-    "stream": 2,
+    "stream": 3,
     "queue": 2,
     "master": 2,
     "dma": 4,
-    "control": 3,
-    "elementwise": 3,
+    "control": 4,
+    "elementwise": 5,
     "quantise": 2,
-    "converter": 2,
-    "norm": 3,
-    "rope": 2,
+    "converter": 3,
+    "norm": 5,
+    "rope": 3,
     "quantise rows": 3,
-    "dequantise": 2,
-    "kv cache": 2,
-    "column": 3,
+    "dequantise": 3,
+    "kv cache": 3,
+    "column": 4,
 }
-CHOSEN = {kind: cases[:: EVERY.get(kind, 1)] for kind, cases in SWEEP.items()}
+
+
+LITTLE = ("bias", "plus_one")  # of a norm: a unit more or less beside many, and its synthesis takes minutes
+
+
+def variant(params: Any) -> tuple[Any, ...]:
+    """What hardware it is apart from sizes: the class, names of functions and types, formats, options."""
+    values = [getattr(params, field.name) for field in fields(params) if field.name not in LITTLE]
+    return type(params), *(
+        value for value in values if value is None or isinstance(value, str | bool | Float)
+    )
+
+
+def choose(cases: list[Case], every: int) -> list[Case]:
+    """The first case of each variant, then every n-th of the others."""
+    firsts: dict[tuple[Any, ...], Case] = {}
+    others = [case for case in cases if firsts.setdefault(variant(case[0]), case) is not case]
+    return [*firsts.values(), *others[every - 1 :: every]]
+
+
+CHOSEN = {kind: choose(cases, EVERY.get(kind, 1)) for kind, cases in SWEEP.items()}
 AT_A_TIME = 9  # cases in one run of Yosys
 PARTS = [(kind, first) for kind, cases in CHOSEN.items() for first in range(0, len(cases), AT_A_TIME)]
 # A few of each kind that every design has, for the quick tests.
@@ -39,6 +66,14 @@ def test_a_sample_keeps_its_promises() -> None:
 @pytest.mark.parametrize(("kind", "first"), PARTS)
 def test_promises_within_a_fifth(kind: str, first: int) -> None:
     check_all(CHOSEN[kind][first : first + AT_A_TIME])
+
+
+def test_every_variant_is_chosen() -> None:
+    for kind, cases in SWEEP.items():
+        assert {variant(params) for params, _ in CHOSEN[kind]} == {variant(params) for params, _ in cases}
+        assert len(CHOSEN[kind]) < len(cases) or EVERY.get(kind, 1) == 1
+    names = {variant(params)[1:] for params, _ in CHOSEN["elementwise"]}
+    assert {("gelu",), ("sigmoid",), ("gelu_tanh_multiply",), ("soft_cap",)} < names
 
 
 def test_the_sweep_has_every_block_once() -> None:
