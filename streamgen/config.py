@@ -103,9 +103,12 @@ class DecoderConfig:
     longer prompt takes several. context: positions of a text, at most those of the model. channels: memory
     channels, a column of the matmul engine each; an even number. n_lanes: output rows that a column computes
     side by side, 32 multipliers each. lanes: elements a cycle between matmuls.
-    weights, group, scale_bits, minimum: as of a CompileConfig; head: format of the last matmul. p_bits: of
-    the integers of the softmax, 8 to 16. prefetch_beats: beats of the FIFO of each column's codes. clock_mhz,
-    sizing: as of a CompileConfig.
+    weights: format of the weights of all matmuls but the head, "w4" or "w8". head: of the last matmul.
+    group: weights along K that share a scale, 32, 64 or 128 (w4 weights without a grid of their own).
+    scale_bits: of group scales, 8 to 16. minimum: whether groups have minimums; without, weights are
+    symmetric. p_bits: of the integers of the softmax, 8 to 16. prefetch_beats: beats of the FIFO of each
+    column's codes. clock_mhz: of the design. sizing: "conservative" keeps the schedule in which every kernel
+    starts as soon as it can, "normal" lets kernels run at their own rates.
     """
 
     name: str = "decoder"

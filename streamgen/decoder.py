@@ -221,10 +221,12 @@ class DecoderAccelerator:
         top_p: float = 1.0,
         seed: int | None = None,
         stop: Collection[int] | None = None,
+        golden: bool = False,
     ) -> Iterator[str | int]:
         """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
 
-        stop: ids that end it; by default the tokenizer's end of a text. ValueError, before anything runs, for
+        stop: ids that end it; by default the tokenizer's end of a text. golden: the golden model writes, and
+        no hardware is simulated. ValueError, before anything runs, for
         an empty prompt, unknown ids, sampling out of range, and when prompt and continuation are longer than
         the context.
         """
@@ -234,8 +236,9 @@ class DecoderAccelerator:
         sampler = None
         if temperature:
             sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        source = self.golden if golden else self.session()
         if not isinstance(prompt, str):
-            return iter(self.session().generate(prompt, max_new_tokens, sampler=sampler, stop=stop))
+            return iter(source.generate(prompt, max_new_tokens, sampler=sampler, stop=stop))
         if tokenizer is None:
             raise ValueError(
                 "this model came without a tokenizer: give ids, or a tokenizer to compile_decoder"
@@ -243,7 +246,7 @@ class DecoderAccelerator:
         ids = tokenizer.encode(prompt)
         if not ids:
             raise ValueError("the prompt is empty; at least one token is needed")
-        found = self.session().generate(ids, max_new_tokens, sampler=sampler, stop=stop)
+        found = source.generate(ids, max_new_tokens, sampler=sampler, stop=stop)
         return self._texts(found, tokenizer, stop)
 
     def _texts(self, ids: Iterator[int], tokenizer: Tokenizer, stop: Collection[int]) -> Iterator[str]:

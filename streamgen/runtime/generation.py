@@ -6,6 +6,7 @@ pass that fails or is interrupted leaves a session as it was: what lies behind i
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +14,20 @@ from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
 
-__all__ = ["DecoderDevice", "Session"]
+__all__ = ["DecoderDevice", "Pass", "Session"]
 
 IDS, POSITIONS, LOGITS, BEST = "ids", "positions", "logits", "best_indices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """A run of the hardware: its tokens, from `position` on, cycles, and bytes of memory read and written
+    (None: the device does not count them)."""
+
+    position: int
+    tokens: int
+    cycles: int
+    bytes: int | None
 
 
 class DecoderDevice:
@@ -28,8 +40,12 @@ class DecoderDevice:
         self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
         self.max_tokens = execution.manifest.max_tokens
         self._active: Session | None = None
-        self.cycles: list[int] = []
-        """Cycles of every pass so far."""
+        self.passes: list[Pass] = []
+        """Every pass so far."""
+
+    def open(self) -> None:
+        """Open the device now, which the first pass does otherwise: a simulator may have to be built."""
+        _ = self.execution.device
 
     def session(self) -> "Session":
         """A text to be continued, empty at first."""
@@ -45,12 +61,16 @@ class DecoderDevice:
             POSITIONS: np.arange(position, position + tokens, dtype=np.uint32),
         }
         images = {name: packed(infos[name], array, tokens) for name, array in given.items() if name in infos}
+        device = self.execution.device
+        before = device.moved_bytes()
         try:
             found = self.execution.transfer(images, tokens, self.timeout, position)
         except KeyboardInterrupt:
-            self.execution.device.reset()
+            device.reset()
             raise
-        self.cycles.append(self.execution.statuses[-1].cycles)
+        after, cycles = device.moved_bytes(), self.execution.statuses[-1].cycles
+        moved = None if before is None or after is None else after - before
+        self.passes.append(Pass(position=position, tokens=tokens, cycles=cycles, bytes=moved))
         logits, best = (unpacked(infos[name], found[name], tokens) for name in (LOGITS, BEST))
         return logits[0], int(best[0, 0])
 

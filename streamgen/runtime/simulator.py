@@ -102,6 +102,9 @@ class SimulatedDevice(Device):
         self._library.device_traffic(self._handle, self._channels[channel], *counts)
         return counts[0].value, counts[1].value
 
+    def moved_bytes(self) -> int:
+        return BEAT_BYTES * self._moved()
+
     def idle(self) -> bool:
         """Whether no memory transaction is under way."""
         return bool(self._library.device_idle(self._handle))
