@@ -18,8 +18,8 @@ test: $(STAMP)  ## quick tests (at most 12 minutes on 2 cores)
 check: $(STAMP)  ## everything slow: campaigns, sweeps, benchmarks' promises (at most 50 minutes)
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m slow --timeout 1500
 
-demo: $(STAMP)  ## the main job: PyTorch to Verilog to a cycle-accurate run, equal to golden bit for bit
-	$(RUN)/python examples/feed_forward.py
+demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
+	$(RUN)/python examples/smollm2.py
 
 quality: $(STAMP)  ## perplexity, next-token agreement of SmolLM2 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py

@@ -8,6 +8,9 @@ side by side; the next stage needs their results. With the rate of one channel i
 
 and the stages of a graph follow one another. Bytes are those that the loads read, tokens those that the
 user gave; padded rows and features count.
+
+In a graph of several phases each phase is a stage as often as its section is walked. Its bytes are all that
+its nodes read and write: constants, rows of tables, keys and values, inputs and outputs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +18,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgen.formats import MX_GROUP
-from streamgen.graph import Graph
+from streamgen.graph import Graph, Node
 from streamgen.kernels.matmul import ColumnParams
+from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["Stage", "least_cycles", "stages"]
+__all__ = ["Stage", "least_cycles", "phases", "stages"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,8 @@ class Stage:
 
     def memory_cycles(self, rate: Fraction) -> float:
         """Cycles that the channels need at `rate` beats a cycle each."""
+        if not self.channels:
+            return 0.0
         return float(self.bytes / (rate * BEAT_BYTES * len(self.channels)))
 
     @property
@@ -61,6 +67,51 @@ def stages(graph: Graph, tokens: int) -> list[Stage]:
             members.setdefault(level[node.name], []).append(node.name)
             level[node.name] += 1
     return [_stage(graph, names, tokens) for _, names in sorted(members.items())]
+
+
+def phases(graph: Graph) -> list[tuple[Stage, int]]:
+    """What each phase of a graph has to do, and how often it is walked."""
+    return [(_phase(graph, phase), walks) for found, walks in graph.walked() for phase in found]
+
+
+def _phase(graph: Graph, phase: int) -> Stage:
+    active = {node.name: bounds for node in graph.nodes if (bounds := node.bounds[phase]) is not None}
+    products = multipliers = 0
+    for name, bounds in active.items():
+        params = graph.node(name).params
+        if isinstance(params, ColumnParams):
+            products += bounds["t"] * bounds["n"] * bounds["k"]
+            multipliers += params.tile_results * MX_GROUP
+    traffic: dict[int, int] = {}
+    for tensor in graph.tensors:
+        if tensor.node in active and tensor.phase in (None, phase):
+            beats = _beats(graph.node(tensor.node), tensor.port, phase)
+            traffic[tensor.channel] = traffic.get(tensor.channel, 0) + beats * BEAT_BYTES
+    return Stage(
+        columns=tuple(name for name in active if isinstance(graph.node(name).params, ColumnParams)),
+        products=products,
+        multipliers=max(1, multipliers),
+        bytes=sum(traffic.values()),
+        channels=tuple(sorted(traffic)),
+    )
+
+
+def _beats(node: Node, port: str, phase: int) -> int:
+    """Beats that a node moves through a memory port in a phase."""
+    params, bounds = node.params, node.bounds[phase]
+    assert bounds is not None
+    if isinstance(params, (KvLoadParams, KvStoreParams)):
+        layout, last = params.layout, bounds["rows"]
+        first = 0
+        if isinstance(params, KvStoreParams):
+            first, last = bounds["position"], bounds["position"] + last
+        channel = int(port.removeprefix("memory_"))
+        rows = layout.rows(last)[channel] - layout.rows(first)[channel]
+        return layout.heads * rows * layout.row_beats
+    if isinstance(params, RowsLoadParams):
+        return int(bounds["ids"]) * params.row_beats
+    (itensor,) = (node.inputs(phase) or node.outputs(phase)).values()
+    return MemoryLayout.of(itensor).beats(itensor.token_count)
 
 
 def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:

@@ -19,6 +19,7 @@ import numpy as np
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
 from streamgen.golden_decoder import GoldenDecoder
+from streamgen.graph import Program
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
 from streamgen.lower import finish
@@ -107,7 +108,9 @@ def compile_decoder(
     emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=plan.max_tokens)
     design = emit(program, emitted, max_tokens=plan.max_tokens)
     tell("")
-    return DecoderAccelerator(config, decoder.vocabulary, tokenizer, design=design, model=model)
+    return DecoderAccelerator(
+        config, decoder.vocabulary, tokenizer, program=program, design=design, model=model
+    )
 
 
 def open_decoder(folder: str | Path) -> "DecoderAccelerator":
@@ -130,7 +133,7 @@ def open_decoder(folder: str | Path) -> "DecoderAccelerator":
 class DecoderAccelerator:
     """A design with its golden model; runs on the simulated device.
 
-    Either it has just been compiled, with `design` and `model`, or it is what lies in `folder`.
+    Either it has just been compiled, with `program`, `design` and `model`, or it is what lies in `folder`.
     """
 
     def __init__(
@@ -139,11 +142,14 @@ class DecoderAccelerator:
         vocabulary: int,
         tokenizer: Tokenizer | None,
         *,
+        program: Program | None = None,
         design: Design | None = None,
         model: QuantisedDecoder | None = None,
         folder: Path | None = None,
     ) -> None:
         self.config, self.vocabulary, self.tokenizer = config, vocabulary, tokenizer
+        self.program = program
+        """The graph of every run; None for what was opened from a folder."""
         self._design, self._model, self._folder = design, model, folder
         self._golden: GoldenDecoder | None = None
         self._device: DecoderDevice | None = None

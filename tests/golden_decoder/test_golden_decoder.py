@@ -12,7 +12,7 @@ from streamgen.graph.decoder import Decoder
 from streamgen.graph.ops import Linear
 from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.sampling import Sampler
-from tests.golden_decoder.decoders import random_decoder, reference
+from tests.decoders import random_decoder, reference
 
 IDS = np.random.default_rng(11).integers(0, 70, 40)
 

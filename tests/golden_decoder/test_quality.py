@@ -14,7 +14,7 @@ from benchmarks import quality
 from streamgen.errors import MissingToolError
 from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph.quantised_decoder import quantise_decoder
-from tests.golden_decoder.decoders import random_decoder, reference
+from tests.decoders import random_decoder, reference
 
 
 def test_float_reference_is_the_model() -> None:

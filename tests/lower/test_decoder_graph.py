@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny_decoder import tiny_decoder
 
 from streamgen import golden
 from streamgen.errors import GraphError
@@ -10,6 +9,7 @@ from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.lower import insert_converters, insert_forks, place_constants
 from streamgen.lower.decoder import DecoderPlan, arrange_weights, lower_decoder
+from tests.decoders import tiny_decoder
 
 CONTEXT = 16
 DECODER = tiny_decoder()

@@ -7,7 +7,7 @@ import numpy as np
 from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
 from streamgen.graph.ops import UNARY_FUNCTIONS, Linear
 
-__all__ = ["random_decoder", "reference"]
+__all__ = ["random_decoder", "reference", "tiny_decoder"]
 
 
 def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
@@ -64,6 +64,11 @@ def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
     embedding = floats(given["vocabulary"], hidden)
     head = Linear(floats(given["vocabulary"], hidden, scale=hidden**-0.5))
     return Decoder("random", embedding, tuple(layers), norm(), head, given["context"])
+
+
+def tiny_decoder() -> Decoder:
+    """The least that is one: hardware of it is built in a minute."""
+    return random_decoder(hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=64)
 
 
 def reference(decoder: Decoder, ids: np.ndarray) -> np.ndarray:

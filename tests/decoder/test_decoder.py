@@ -1,0 +1,264 @@
+"""A language model of two layers on its emitted Verilog: texts, sessions, files, errors, interruptions."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamgen
+from streamgen.config import DecoderConfig
+from streamgen.decoder import DecoderAccelerator
+from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.sampling import Sampler
+from streamgen.tokenizer import Tokenizer, Vocabulary
+from tests.decoders import tiny_decoder
+
+CONTEXT, VOCABULARY = 24, 64
+CONFIG = DecoderConfig(name="tiny", max_tokens=4, context=CONTEXT, channels=2, n_lanes=2, lanes=2)
+IDS = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
+WORDS = Tokenizer(
+    Vocabulary(
+        tokens=[chr(ord("!") + i) for i in range(VOCABULARY)],
+        types=[1] * VOCABULARY,
+        merges=[],
+        pre_tokenizer="gpt-2",
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[DecoderAccelerator]:
+    found = streamgen.compile_decoder(tiny_decoder(), CONFIG, tokenizer=WORDS)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def written(model: DecoderAccelerator, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests leave it as it is."""
+    return model.write(tmp_path_factory.mktemp("decoder") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def expected(model: DecoderAccelerator) -> np.ndarray:
+    """Logits behind every token of IDS."""
+    return model.golden.logits(IDS)
+
+
+@pytest.mark.timeout(900)
+def test_any_split_of_a_text_gives_the_logits_of_golden(
+    model: DecoderAccelerator, expected: np.ndarray, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(4):
+        session, position = model.session(), 0
+        while position < CONTEXT:
+            count = int(rng.integers(1, min(10, CONTEXT - position) + 1))  # in passes of up to 4 tokens
+            found = session.last_logits(IDS[position : position + count])
+            position += count
+            assert session.position == position
+            np.testing.assert_array_equal(found, expected[position - 1])
+    np.testing.assert_array_equal(model.logits(IDS[:6]), expected[:6])
+
+
+def test_texts_are_those_of_golden(model: DecoderAccelerator) -> None:
+    for length in range(1, CONTEXT - 4, 3):
+        prompt = [int(i) for i in IDS[:length]]
+        assert list(model.generate(prompt, 5)) == list(model.generate(prompt, 5, golden=True)), length
+    choice: dict[str, Any] = {"temperature": 2.0, "top_k": 30, "top_p": 0.9, "seed": 7}
+    prompt = [3, 1, 4]
+    found = list(model.generate(prompt, 12, **choice))
+    assert found == list(model.golden.generate(prompt, 12, sampler=Sampler(**choice)))
+    assert found != list(model.generate(prompt, 12))
+
+
+def test_text_in_text_out(model: DecoderAccelerator) -> None:
+    prompt = WORDS.decode(IDS[:5])
+    ids = list(model.generate([int(i) for i in IDS[:5]], 6))
+    assert "".join(map(str, model.generate(prompt, 6))) == WORDS.decode(ids)
+
+
+def test_a_stop_ends_a_text(model: DecoderAccelerator) -> None:
+    ids = list(model.generate([5, 6], 8))
+    stop = ids[3]
+    assert list(model.generate([5, 6], 8, stop=[stop])) == ids[: ids.index(stop) + 1]
+    assert list(model.generate([5, 6], 0)) == []
+
+
+def test_sessions_are_kept_apart(model: DecoderAccelerator, expected: np.ndarray) -> None:
+    """Two texts in turn: what one has stored survives the other; a reset begins again."""
+    other_ids = (IDS[::-1] + 1) % VOCABULARY
+    other_expected = model.golden.logits(other_ids)
+    one, other = model.session(), model.session()
+    for first in range(0, 9, 3):
+        for session, ids, logits in ((one, IDS, expected), (other, other_ids, other_expected)):
+            found = session.last_logits(ids[first : first + 3])
+            np.testing.assert_array_equal(found, logits[first + 2])
+    one.reset()
+    np.testing.assert_array_equal(one.last_logits(IDS[:2]), expected[1])
+
+
+def test_memory_may_be_slow(model: DecoderAccelerator, expected: np.ndarray) -> None:
+    slow = MemoryModel.of(model.manifest.memory, delays=300, seed=5)
+    session = model.device(slow).session()
+    for first in range(0, 12, 4):
+        found = session.last_logits(IDS[first : first + 4])
+        np.testing.assert_array_equal(found, expected[first + 3])
+    model.close()
+
+
+def test_passes_are_counted(model: DecoderAccelerator) -> None:
+    device = model.device()
+    seen = len(device.passes)
+    device.session().last_logits(IDS[:6])
+    first, second = device.passes[seen:]
+    assert (first.position, first.tokens, second.position, second.tokens) == (0, 4, 4, 2)
+    for one in (first, second):
+        assert one.cycles > 1000 and one.bytes is not None and one.bytes > 30_000
+
+
+def test_an_interrupted_pass_leaves_the_text_as_it_was(
+    model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = model.session()
+    session.last_logits(IDS[:3])
+    wait = SimulatedDevice.wait
+
+    def interrupted(self: SimulatedDevice, timeout: float = 600.0) -> None:
+        monkeypatch.setattr(SimulatedDevice, "wait", wait)
+        self.run(900)  # in the middle of the second layer
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimulatedDevice, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.last_logits(IDS[3:6])
+    assert session.position == 3
+    np.testing.assert_array_equal(session.last_logits(IDS[3:6]), expected[5])
+
+
+def test_a_failed_pass_leaves_the_text_as_it_was(model: DecoderAccelerator, expected: np.ndarray) -> None:
+    session = model.session()
+    session.last_logits(IDS[:3])
+    device = model.device()
+    device.timeout = 0.0
+    simulated = device.execution.device
+    assert isinstance(simulated, SimulatedDevice)
+    simulated.inject_error("ids", 0)
+    with pytest.raises(DeviceError) as raised:
+        session.last_logits(IDS[3:6])
+    assert not isinstance(raised.value, DeviceTimeoutError) and "m_axi_gmem0" in str(raised.value)
+    simulated.inject_error("ids", 0, on=False)
+    device.timeout = 600.0
+    np.testing.assert_array_equal(session.last_logits(IDS[3:6]), expected[5])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "message"),
+    [
+        ([], 3, "ids have the shape [0]; [tokens] with at least one is needed"),
+        ([[1, 2]], 3, "ids have the shape [1, 2]; [tokens] with at least one is needed"),
+        ([1, 64], 3, "ids[1] is 64; ids are 0 to 63"),
+        ([-1], 3, "ids[0] is -1; ids are 0 to 63"),
+        ([1.5], 3, "ids are float64; integers are needed"),
+        ([1], -1, "-1 new tokens are asked for; at least 0 are needed"),
+        (list(range(20)), 5, "0 tokens, 20 more and 5 to come are 25; the context is 24"),
+        ("", 3, "the prompt is empty; at least one token is needed"),
+    ],
+)
+def test_bad_prompts(model: DecoderAccelerator, prompt: Any, count: int, message: str) -> None:
+    for golden in (False, True):
+        with pytest.raises((ValueError, TypeError)) as raised:
+            list(model.generate(prompt, count, golden=golden))
+        assert str(raised.value) == message
+
+
+def test_the_context_ends(model: DecoderAccelerator) -> None:
+    session = model.session()
+    session.last_logits(IDS)
+    with pytest.raises(ValueError, match=r"^24 tokens, 1 more and 0 to come are 25; the context is 24$"):
+        session.last_logits([1])
+    with pytest.raises(ValueError, match="without a tokenizer"):
+        streamgen.DecoderAccelerator(CONFIG, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
+
+
+def test_written_and_opened_again(
+    model: DecoderAccelerator, written: Path, expected: np.ndarray, tmp_path: Path
+) -> None:
+    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "weights_0.bin", "weights_1.bin"}
+    assert {file.name for file in written.iterdir()} == names
+    found = streamgen.open_decoder(written)
+    assert found.config == model.config and found.manifest == model.manifest
+    np.testing.assert_array_equal(found.session().last_logits(IDS[:4]), expected[3])
+    np.testing.assert_array_equal(found.golden.logits(IDS[:4]), expected[:4])
+    copy = streamgen.open_decoder(found.write(tmp_path / "copy"))
+    assert list(copy.generate("$%", 3)) == list(model.generate("$%", 3))
+    for one in (found, copy):
+        one.close()
+    with pytest.raises(FileExistsError, match="exists and is not an empty folder"):
+        model.write(written)
+
+
+def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "tiny"))
+    weights = bytearray((folder / "weights_0.bin").read_bytes())
+    weights[600] ^= 64
+    (folder / "weights_0.bin").write_bytes(weights)
+    found = streamgen.open_decoder(folder)
+    assert not np.array_equal(found.logits(IDS[:3]), expected[:3])
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "kind", "message"),
+    [
+        ("decoder.json", None, ValueError, "holds no written decoder: no decoder.json"),
+        ("decoder.json", b"{", ValueError, "decoder.json cannot be read"),
+        ("decoder.json", b'{"config": {"no": 1}}', ValueError, "decoder.json cannot be read"),
+        ("decoder.npz", None, CheckpointError, "decoder.npz is no stored decoder"),
+        ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored decoder"),
+        ("manifest.json", None, ValueError, "no manifest.json"),
+        ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
+    ],
+)
+def test_damaged_folders(
+    written: Path, tmp_path: Path, file: str, content: bytes | None, kind: type[Exception], message: str
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "tiny"))
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    with pytest.raises(kind, match=message):
+        found = streamgen.open_decoder(folder)
+        try:
+            list(found.generate([1], 1, golden=file == "decoder.npz"))
+        finally:
+            found.close()
+
+
+def test_what_is_stored_is_what_was_compiled(model: DecoderAccelerator, written: Path) -> None:
+    notes = json.loads((written / "decoder.json").read_text())
+    assert notes["vocabulary"] == VOCABULARY and notes["config"]["channels"] == 2
+    assert (written / "design.v").read_text().count("module tiny") == 1
+
+
+def test_layers_must_be_alike() -> None:
+    from dataclasses import replace
+
+    decoder = tiny_decoder()
+    first, second = decoder.layers
+    changed = replace(second, attention=replace(second.attention, scale=0.5))
+    with pytest.raises(GraphError) as raised:
+        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), CONFIG)
+    assert str(raised.value) == (
+        "layers[1] and layers[0] differ in scale: one engine walks layers that are alike"
+    )
+    norm = replace(decoder.norm, plus_one=True)
+    with pytest.raises(GraphError, match=r"^layers\[0\].attention_norm and norm differ in kind"):
+        streamgen.compile_decoder(replace(decoder, norm=norm), CONFIG)
