@@ -68,15 +68,18 @@ from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.route import RouteParams as RouteNodeParams
 from streamgen.kernels.row_codes import RowCodeParams
 from streamgen.kernels.score_dots import ScoreDotsParams
+from streamgen.kernels.segments import SegmentsParams
 from streamgen.kernels.select import SelectParams as SelectNodeParams
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
 from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.kernels.unzip import UnzipParams
 from streamgen.kernels.value_factors import ValueFactorsParams
 from streamgen.kernels.value_scales import ValueScalesParams
 from streamgen.kernels.value_sums import ValueColumnParams
 from streamgen.kv_layout import KvLayout
+from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
@@ -113,6 +116,8 @@ def sweep() -> dict[str, list[Case]]:
         "concat": _concats(),
         "select and route": _switches(),
         "take rows": _row_takers(),
+        "segments": _segments(),
+        "unzip": _unzips(),
         "group codes": _plain(
             GroupCodesParams(lanes=n, sums=s) for n, s in product((1, 4, 32), (False, True))
         ),
@@ -125,6 +130,7 @@ def sweep() -> dict[str, list[Case]]:
         "quantise rows": _row_quantisers(),
         "dequantise": _dequantisers(),
         "kv cache": _caches(),
+        "memory": _memory_kernels(),
         "softmax blocks": _plain(_softmax_blocks()),
         "softmax": [(params, {"rows": 1, "length": 1}) for params in _softmaxes()],
         "attention blocks": _plain(_attention_blocks()),
@@ -322,6 +328,40 @@ def _row_takers() -> list[Case]:
         )
         for dtype, lanes, tokens in shapes
     ]
+
+
+def _segments() -> list[Case]:
+    shapes = ((24, 2, 100), (48, 3, 60000), (280, 5, 1 << 20))
+    return [
+        (
+            SegmentsParams(token_bits=bits, ways=ways, max_tokens=tokens),
+            {"itensor": _bits(bits), "sizes": (1,) * ways},
+        )
+        for bits, ways, tokens in shapes
+    ]
+
+
+def _unzips() -> list[Case]:
+    cases: list[Case] = []
+    for ways, dtype, lanes, tokens in ((2, "f24", 1, 100), (2, "f24", 4, 60000), (3, "i8", 16, 1 << 20)):
+        itensor = ITensor((1, ways * lanes), dtype, (4,), (1,), ((0,), ()))
+        params = UnzipParams(ways=ways, dtype=dtype, lanes=lanes, max_tokens=tokens)
+        cases.append((params, {"itensor": itensor}))
+    return cases
+
+
+def _memory_kernels() -> list[Case]:
+    cases: list[Case] = []
+    for width, heads, channels, positions in ((40, 2, 1, 64), (64, 3, 4, 512), (128, 8, 2, 8192)):
+        layout = KvLayout(
+            dtype="i8", width=width, heads=heads, layers=30, positions=positions, channels=channels
+        )
+        cases.append((KvStoreParams(layout=layout), {"layer": 0, "position": 0, "rows": 1}))
+        cases.append((KvLoadParams(layout=layout), {"layer": 0, "rows": 1, "waits": 0}))
+    for row, tile, vocabulary, ids in ((64, 4, 256, 4), (576, 4, 49152, 16), (2048, 16, 1 << 17, 512)):
+        params = RowsLoadParams(shape=(row,), tile=(tile,), vocabulary=vocabulary, max_ids=ids)
+        cases.append((params, {"ids": 1, "offset": 0}))
+    return cases
 
 
 def _quantisers() -> list[Case]:
