@@ -93,7 +93,7 @@ def compile_decoder(
         minimum=config.minimum,
         p_bits=config.p_bits,
     )
-    model = quantise_decoder(decoder, numbers)
+    model = quantise_decoder(replace(decoder, context=context), numbers)
     weights = arrange_weights(model, plan)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
     tell("kernels, converters, FIFO depths")
@@ -237,6 +237,10 @@ class DecoderAccelerator:
         the context.
         """
         tokenizer = self.tokenizer
+        if isinstance(prompt, str) and tokenizer is None:
+            raise ValueError(
+                "this model came without a tokenizer: give ids, or a tokenizer to compile_decoder"
+            )
         if stop is None:
             stop = () if tokenizer is None or tokenizer.end is None else (tokenizer.end,)
         sampler = None
@@ -245,10 +249,7 @@ class DecoderAccelerator:
         source = self.golden if golden else self.session()
         if not isinstance(prompt, str):
             return iter(source.generate(prompt, max_new_tokens, sampler=sampler, stop=stop))
-        if tokenizer is None:
-            raise ValueError(
-                "this model came without a tokenizer: give ids, or a tokenizer to compile_decoder"
-            )
+        assert tokenizer is not None
         ids = tokenizer.encode(prompt)
         if not ids:
             raise ValueError("the prompt is empty; at least one token is needed")

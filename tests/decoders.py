@@ -68,7 +68,7 @@ def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
 
 def tiny_decoder() -> Decoder:
     """The least that is one: hardware of it is built in a minute."""
-    return random_decoder(hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=64)
+    return random_decoder(hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=64, context=128)
 
 
 def reference(decoder: Decoder, ids: np.ndarray) -> np.ndarray:

@@ -1,0 +1,47 @@
+"""Two layers of SmolLM2-135M-Instruct with their own weights, and the whole model, on their Verilog."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streamgen
+from sim.bound import phases
+from streamgen.config import DecoderConfig
+from streamgen.decoder import DecoderAccelerator
+from streamgen.frontend import default_checkpoint, load_decoder
+from streamgen.graph.decoder import Decoder
+from streamgen.graph.ops import Linear
+
+PROMPT = np.array([504, 3426, 314, 253, 1507, 1248, 282, 5420, 913, 338, 7725, 768, 282, 260])
+
+
+def same_as_golden(model: DecoderAccelerator, prompt: np.ndarray, count: int) -> None:
+    """Logits of the prompt and of so many greedy tokens, bit for bit."""
+    session, golden, ids = model.session(), model.golden.session(), prompt
+    for step in range(count):
+        expected = golden.last_logits(ids)
+        np.testing.assert_array_equal(session.last_logits(ids), expected, f"step {step}")
+        ids = np.array([expected.argmax()])
+
+
+def two_layers() -> Decoder:
+    """The first two layers; of the vocabulary the ids below 8,192."""
+    decoder = load_decoder(default_checkpoint())
+    head = replace(decoder.head, weight=decoder.head.weight[:8192].copy(), grid=None)
+    assert isinstance(head, Linear)
+    return replace(decoder, layers=decoder.layers[:2], embedding=decoder.embedding[:8192].copy(), head=head)
+
+
+@pytest.mark.timeout(900)
+def test_two_layers() -> None:
+    config = DecoderConfig(name="two_layers", max_tokens=8, context=128, channels=4)
+    model = streamgen.compile_decoder(two_layers(), config)
+    same_as_golden(model, PROMPT, 4)
+    step = model.device().passes[-1]
+    assert model.program is not None
+    memory = model.manifest.memory
+    rate = memory.beats / memory.cycles
+    bound = sum(walks * stage.cycles(rate) for stage, walks in phases(model.program.at(1, step.position)))
+    assert step.cycles <= 1.25 * bound
+    model.close()
