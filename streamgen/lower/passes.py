@@ -180,10 +180,15 @@ def _parts(node: Node) -> Parts:
 
 
 def _running_ahead(graph: Graph) -> set[str]:
-    """Loads of constants, and nodes fed by nothing else: what they hold back delays nobody but themselves."""
+    """Loads of constants, and nodes fed by nothing else: what they hold back delays nobody but themselves.
+
+    Not so a node with several readers, of which one can hold back the others.
+    """
     ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     for node in graph.nodes:
         sources = [edge.source.node for edge in graph.inputs_of(node.name)]
         if sources and ahead.issuperset(sources):
             ahead.add(node.name)
+        if len(list(graph.outputs_of(node.name))) > 1:
+            ahead.discard(node.name)
     return ahead
