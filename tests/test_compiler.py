@@ -20,7 +20,12 @@ from streamgen import compiler
 from streamgen.config import CompileConfig
 from streamgen.emit import design
 from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
+from streamgen.formats import round_f24
 from streamgen.graph import storage
+from streamgen.itensor import ITensor
+from streamgen.kernels.elementwise import BinaryParams
+from streamgen.kernels.norm import NormParams
+from streamgen.lower import GraphBuilder
 
 FILES = ("constants.npz", "design.v", "graph.json", "manifest.json", "notes.json", "weights_0.bin")
 X = values(3, 40)
@@ -265,3 +270,23 @@ def test_more_than_the_card_has(monkeypatch: pytest.MonkeyPatch) -> None:
         streamgen.compile(torch.nn.Linear(256, 256), torch.zeros(1, 256), config)
     assert re.search(r"most URAM: load_\w+ \(Load\) 1,821\n", str(error.value))
     assert "What would help: prefetch_beats=64 frees 1,821 URAM; split the module" in str(error.value)
+
+
+def test_a_constant_with_two_readers() -> None:
+    """y = norm(x * c) * c: what the last product awaits of c must not hold back what the first one needs."""
+    rows = ITensor((1, 4), "f24", (3, 16), (1, 4), ((0,), (1,)))
+    row = replace(rows, tripcounts=(1, 16))
+    b = GraphBuilder("twice")
+    x = b.load("x", rows, shape=(3, 64), channel=0)
+    c = b.load("c", rows, shape=(3, 64), channel=1, data=round_f24(values(3, 64, seed=1)))
+    weight = b.load("weight", row, shape=(1, 64), channel=1, data=round_f24(values(1, 64, seed=2)))
+    multiply = BinaryParams(operation="multiply", lanes=4, max_tokens=48)
+    norm = NormParams(kind="rms", lanes=4, max_k=64, max_rows=3)
+    first = b.kernel("first", multiply, {"itensor": rows}, i_a=x, i_b=c)["o"]
+    bounds = {"t": 3, "k": 64, "valid_k": 64, "epsilon": 1e-5}
+    normed = b.kernel("norm", norm, bounds, i=first, i_weight=weight)["o"]
+    last = b.kernel("last", multiply, {"itensor": rows}, i_a=normed, i_b=c)["o"]
+    b.store("y", last, shape=(3, 64), channel=0)
+    accelerator = streamgen.assemble(b.build())
+    x_rows = values(3, 64)
+    assert same(accelerator.run(x_rows), accelerator.golden(x_rows))
