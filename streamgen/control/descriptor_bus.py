@@ -61,13 +61,13 @@ class Target:
         return tuple(field for field in self.fields if field.name not in constant)
 
     @property
-    def gather(self) -> "GatherParams":
+    def words(self) -> "WordCollectorParams":
         """What collects the varying fields."""
-        return GatherParams(bits=tuple(field.bits for field in self.varying), depth=self.depth)
+        return WordCollectorParams(bits=tuple(field.bits for field in self.varying), depth=self.depth)
 
     @property
     def resources(self) -> Resources:
-        return self.gather.resources
+        return self.words.resources
 
     def build(self) -> "DescriptorCollector":
         return DescriptorCollector(self)
@@ -82,11 +82,11 @@ class DescriptorCollector(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.gather = gather = Shared(self._params.gather)
-        wiring.connect(m, wiring.flipped(self.i), gather.i)
-        m.d.comb += [self.o.valid.eq(gather.o.valid), gather.o.ready.eq(self.o.ready)]
+        m.submodules.words = words = Shared(self._params.words)
+        wiring.connect(m, wiring.flipped(self.i), words.i)
+        m.d.comb += [self.o.valid.eq(words.o.valid), words.o.ready.eq(self.o.ready)]
         varying = self._params.varying
-        stored: Any = data.View(descriptor_layout(varying), gather.o.payload) if varying else None
+        stored: Any = data.View(descriptor_layout(varying), words.o.payload) if varying else None
         constants = dict(self._params.constants)
         for field in self._params.fields:
             value = constants[field.name] if field.name in constants else stored[field.name]
@@ -95,7 +95,7 @@ class DescriptorCollector(wiring.Component):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatherParams:
+class WordCollectorParams:
     """bits: of the words of a descriptor, in the order in which they come; none when no value matters.
 
     depth: descriptors that wait.
@@ -116,14 +116,14 @@ class GatherParams:
         words = len(self.bits)
         return self.queue.resources + Resources(lut=2 * words + 1, ff=sum(self.bits[:-1]) + words - 1)
 
-    def build(self) -> "Gather":
-        return Gather(self)
+    def build(self) -> "WordCollector":
+        return WordCollector(self)
 
 
-class Gather(wiring.Component):
+class WordCollector(wiring.Component):
     """Words on `i`, side by side on `o` after the last one; the same block at all nodes with such words."""
 
-    def __init__(self, params: GatherParams) -> None:
+    def __init__(self, params: WordCollectorParams) -> None:
         self._params = params
         bits = params.queue.bits
         super().__init__({"i": In(stream.Signature(BusWord)), "o": Out(stream.Signature(unsigned(bits)))})
