@@ -248,6 +248,8 @@ def _control() -> list[Any]:
         Target(fields=fields, constants=(("k", 5),)),
         Target(fields=fields, constants=(("offset", 0), ("tokens", 3), ("k", 5))),
         Target(fields=fields[:1]),
+        Target(fields=fields, depth=1),
+        Target(fields=fields, constants=(("offset", 0), ("tokens", 3), ("k", 5)), depth=1),
     )
     names = ("table", "status", "x", "y", *(f"weights_{k}" for k in range(28)))
     return [

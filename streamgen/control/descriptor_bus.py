@@ -3,9 +3,10 @@
     o_k = the descriptor of target k: its varying fields are the words sent to k, in order, the other
           fields are constants; one descriptor for each word marked `last`
 
-Words travel through a tree of registers, eight ways a level, and are gathered at their node, where a few
-descriptors queue. A word for a node whose queue is full holds up what comes behind it. A node without
-varying fields is sent one word, whose value does not matter.
+Words travel through a tree of registers, eight ways a level, and are gathered at their node, where `depth`
+descriptors wait: one in the registers that gather it, several in a queue behind those. A word for a node
+that has no place holds up what comes behind it. A node without varying fields is sent one word, whose value
+does not matter.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from amaranth import Cat, Const, Module, Signal, unsigned
+from amaranth import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,8 +52,8 @@ class Target:
                 raise ValueError(f"constant {name!r} is no field; the fields are {list(bits)}")
             if not 0 <= value < 1 << bits[name]:
                 raise ValueError(f"constant {name!r} has {bits[name]} bits; {value} does not fit")
-        if self.depth < 2:
-            raise ValueError(f"depth of a descriptor queue must be at least 2, not {self.depth}")
+        if self.depth < 1:
+            raise ValueError(f"depth of a target must be at least 1, not {self.depth}")
 
     @property
     def varying(self) -> tuple[Field, ...]:
@@ -111,9 +112,11 @@ class WordCollectorParams:
 
     @property
     def resources(self) -> Resources:
+        words = len(self.bits)
+        if self.depth == 1:
+            return Resources(lut=words + 3, ff=sum(self.bits) + words + (words == 0))
         if not self.bits:
             return Resources(lut=10, ff=5)  # a queue without payload
-        words = len(self.bits)
         return self.queue.resources + Resources(lut=2 * words + 1, ff=sum(self.bits[:-1]) + words - 1)
 
     def build(self) -> "WordCollector":
@@ -132,21 +135,41 @@ class WordCollector(wiring.Component):
         m = Module()
         *early, final = self._params.bits or (0,)
         word = self.i.payload
+        taken = Signal()
+        m.d.comb += taken.eq(self.i.valid & self.i.ready)
+        if self._params.depth == 1:
+            held = self._held(m, taken, self._params.bits)
+            with m.If(taken & word.last):
+                m.d.sync += self.o.valid.eq(1)
+            with m.Elif(self.o.ready):
+                m.d.sync += self.o.valid.eq(0)
+            m.d.comb += [self.i.ready.eq(~self.o.valid), self.o.payload.eq(Cat(*held))]
+            return m
         m.submodules.queue = queue = Queue(self._params.queue)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
-        m.d.comb += [self.i.ready.eq(queue.i.ready), queue.i.valid.eq(self.i.valid & word.last)]
-        held = [Signal(bits, name=f"held_{k}", reset_less=True) for k, bits in enumerate(early)]
-        m.d.comb += queue.i.payload.eq(Cat(*held, word.word[:final]))
-        if early:
-            place = Signal(len(early) + 1, init=1)
-            with m.If(self.i.valid & self.i.ready):
-                for k, register in enumerate(held):
-                    with m.If(place[k]):
-                        m.d.sync += register.eq(word.word)
+        held = self._held(m, taken, early)
+        m.d.comb += [
+            self.i.ready.eq(queue.i.ready),
+            queue.i.valid.eq(self.i.valid & word.last),
+            queue.i.payload.eq(Cat(*held, word.word[:final])),
+        ]
+        return m
+
+    def _held(self, m: Module, taken: Value, bits: Sequence[int]) -> list[Signal]:
+        """Registers for the first words of each descriptor."""
+        word = self.i.payload
+        held = [Signal(n, name=f"held_{k}", reset_less=True) for k, n in enumerate(bits)]
+        words = len(self._params.bits)
+        place = Const(1, 1) if words <= 1 else Signal(words, init=1, name="place")
+        with m.If(taken):
+            for k, register in enumerate(held):
+                with m.If(place[k]):
+                    m.d.sync += register.eq(word.word)
+            if words > 1:
                 m.d.sync += place.eq(place << 1)
                 with m.If(word.last):
                     m.d.sync += place.eq(1)
-        return m
+        return held
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,13 +74,16 @@ class TopParams:
 
     @property
     def bus(self) -> DescriptorBusParams:
-        """The descriptor bus: one target a node, in the order of the graph."""
+        """The descriptor bus: one target a node, in the order of the graph. A node of a graph of one phase
+        has one descriptor a run, so that no more of them ever wait."""
         constants = self.encoding.constants
+        depth = 1 if self.graph.phases == 1 else 4
         return DescriptorBusParams(
             targets=tuple(
                 Target(
                     fields=node.params.descriptor_fields(),
                     constants=tuple(sorted(constants[node.name].items())),
+                    depth=depth,
                 )
                 for node in self.graph.nodes
             )
