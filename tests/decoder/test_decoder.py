@@ -130,6 +130,47 @@ def test_passes_are_counted(model: DecoderAccelerator) -> None:
         assert one.cycles > 1000 and one.bytes is not None and one.bytes > 30_000
 
 
+def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, written: Path) -> None:
+    model.close()
+    model.session().last_logits(IDS[:6])
+    report = model.report()
+    found = streamgen.open_decoder(written)
+    assert found.report().cycles is None
+    found.session().last_logits(IDS[:6])
+    assert found.report() == report
+    found.close()
+    assert report.passes == tuple(one.cycles for one in model.device().passes) and len(report.passes) == 2
+    for timing, (position, tokens) in zip(report.groups[0].timings, ((0, 4), (4, 2)), strict=True):
+        assert (timing.position, timing.tokens) == (position, tokens)
+        assert 1 < timing.ratio == timing.cycles / timing.bound < 5
+    for kernel in report.kernels:
+        assert kernel.busy > 0 and kernel.busy + kernel.stalled + kernel.idle == report.cycles
+    assert all(f.greatest is not None and 1 <= f.greatest <= f.depth for f in report.fifos)
+    memory = report.memory
+    assert 0 < memory.converters < memory.fused < memory.unfused and memory.stored == 0
+    text = str(report)
+    for part in (
+        "tiny: 128 multipliers",
+        "of 8 phases are walked 2 times",
+        "cycles / bound",
+        "kernel",
+        "FIFO",
+    ):
+        assert part in text, part
+
+
+def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "tiny"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["counters"][-1]["depth"] = 7
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError) as raised:
+        streamgen.open_decoder(folder).report()
+    assert str(raised.value) == (
+        f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
+    )
+
+
 def test_an_interrupted_pass_leaves_the_text_as_it_was(
     model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +238,8 @@ def test_the_context_ends(model: DecoderAccelerator) -> None:
 def test_written_and_opened_again(
     model: DecoderAccelerator, written: Path, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "weights_0.bin", "weights_1.bin"}
+    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "notes.json"}
+    names |= {"weights_0.bin", "weights_1.bin"}
     assert {file.name for file in written.iterdir()} == names
     found = streamgen.open_decoder(written)
     assert found.config == model.config and found.manifest == model.manifest
@@ -230,6 +272,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
         ("decoder.npz", None, CheckpointError, "decoder.npz is no stored decoder"),
         ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored decoder"),
         ("manifest.json", None, ValueError, "no manifest.json"),
+        ("notes.json", None, ValueError, "notes.json cannot be read"),
         ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
     ],
 )
