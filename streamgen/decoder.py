@@ -28,11 +28,13 @@ from streamgen.lower import finish
 from streamgen.lower.decoder import LAYER, PHASES, DecoderPlan, arrange_weights, lower_decoder
 from streamgen.manifest import Manifest
 from streamgen.platform.u55c import U55C
+from streamgen.profile import Profile, instruments, profile_pass
 from streamgen.progress import Progress, terminal_progress
 from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.execution import Execution
-from streamgen.runtime.generation import DecoderDevice, Session
+from streamgen.runtime.generation import DecoderDevice, Pass, Session
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
 from streamgen.summary import group_report, intermediate_memory, notes_of
 from streamgen.tokenizer import Tokenizer, Vocabulary, load_tokenizer
@@ -256,15 +258,59 @@ class DecoderAccelerator:
         """The written design on the simulated device. memory: another model than the manifest's."""
         if self._device is None or memory != self._memory:
             self.close()
-            if self._folder is None:
-                place = Path(tempfile.mkdtemp(prefix="streamgen-"))
-                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-                self._fill(place)
-                self._folder = place
-            execution = Execution(self._folder, memory=memory)
+            execution = Execution(self._written, memory=memory)
             self._memory = memory
             self._device = DecoderDevice(execution, self.vocabulary, self.config.context)
         return self._device
+
+    @property
+    def _written(self) -> Path:
+        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        if self._folder is None:
+            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            self._fill(place)
+            self._folder = place
+        return self._folder
+
+    def profile(
+        self,
+        ids: Sequence[int] | np.ndarray,
+        *,
+        memory: MemoryModel | None = None,
+        timeout: float = 3600.0,
+        progress: Progress | None = None,
+    ) -> Profile:
+        """Run a text, in passes of up to `max_tokens` tokens, and see where its cycles are spent: by phase, by
+        kernel and phase, by stream.
+
+        The simulator for it is built once per design, like those of probes; the device of other texts is not
+        touched. memory: another model than the manifest's. timeout: seconds of a pass. progress: told what
+        takes long; by default that goes to standard error when it is a terminal. Errors: those of a session
+        and of `program`.
+        """
+
+        def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
+            return simulated(folder, manifest, memory, progress, instruments(manifest))
+
+        program = self.program
+        with Execution(self._written, open_device) as execution:
+            device = DecoderDevice(execution, self.vocabulary, self.config.context, timeout)
+            session = device.session()
+            array = session.checked(ids)
+            passes = []
+            for first in range(0, len(array), device.max_tokens):
+                part = array[first : first + device.max_tokens]
+
+                def run(part: np.ndarray = part) -> Pass:
+                    session.last_logits(part)
+                    return device.passes[-1]
+
+                simulator = execution.device
+                assert isinstance(simulator, SimulatedDevice)
+                passes.append(profile_pass(program.at(len(part), first), PHASES, simulator, run))
+            manifest = execution.manifest
+        return Profile(name=manifest.top, clock_mhz=manifest.clock_mhz, passes=tuple(passes))
 
     def report(self) -> Report:
         """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their
