@@ -196,7 +196,9 @@ class DecoderAccelerator:
     @property
     def manifest(self) -> Manifest:
         """What the host knows of the design."""
-        return self.device().execution.manifest if self._design is None else self._design.manifest
+        if self._design is not None:
+            return self._design.manifest
+        return (self._device or self.device()).execution.manifest
 
     @property
     def program(self) -> Program:
@@ -281,7 +283,7 @@ class DecoderAccelerator:
         timeout: float = 3600.0,
         progress: Progress | None = None,
     ) -> Profile:
-        """Run a text, in passes of up to `max_tokens` tokens, and see where its cycles are spent: by phase, by
+        """Run a text, in passes of up to `max_tokens` tokens, and see where its cycles go: by phase, by
         kernel and phase, by stream.
 
         The simulator for it is built once per design, like those of probes; the device of other texts is not

@@ -1,11 +1,12 @@
 """Where the cycles of a pass go: by phase, by kernel and phase, by stream of memory.
 
-A cycle belongs to the first phase that has tokens to pass still, in the walk that has; so the cycles of the
-phases add up to those of the pass, and in each of them a kernel is busy (a token passes one of its ports),
-stalled (none does, and one waits at an output) or idle. Walks of a phase are summed. Loads run ahead: what
-they do for a phase they may do while the one before it lasts.
+A phase lasts, in each of its walks, until its last token has passed the last port of any node; then the
+next one begins. So every cycle of a pass belongs to one phase: the reading of the phase table to the first,
+the end of the run to the last. In every phase a kernel is busy (a token passes one of its ports), stalled
+(none does, and one waits at an output) or idle. What a kernel does ahead of a phase, as loads do, counts in
+the phase that lasts meanwhile. Walks of a phase are summed.
 
-The bound of a phase is that of `streamgen.explore.bound`. Bytes are those of the graph, exact.
+The bound of a phase is that of `streamgen.explore.bound`. Bytes of streams are those of the graph, exact.
 """
 
 import io
@@ -84,8 +85,8 @@ class StreamProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class PassProfile:
-    """A pass of `tokens` tokens from `position` on. moved: bytes that the masters read and wrote, by channel, as
-    the simulated memory counts them."""
+    """A pass of `tokens` tokens from `position` on. moved: bytes read and written, by channel, as the
+    simulated memory counts them."""
 
     position: int
     tokens: int
