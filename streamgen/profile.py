@@ -6,7 +6,8 @@ the end of the run to the last. In every phase a kernel is busy (a token passes 
 (none does, and one waits at an output) or idle. What a kernel does ahead of a phase, as loads do, counts in
 the phase that lasts meanwhile. Walks of a phase are summed.
 
-The bound of a phase is that of `streamgen.explore.bound`. Bytes of streams are those of the graph, exact.
+The bound of a phase is that of `streamgen.explore.bound`; a phase whose weights were read ahead may take
+less. Bytes of streams are those of the graph, exact.
 """
 
 import io
