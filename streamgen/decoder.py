@@ -293,7 +293,9 @@ class DecoderAccelerator:
         """
 
         def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
-            return simulated(folder, manifest, memory, progress, instruments(manifest))
+            found = simulated(folder, manifest, memory, progress, instruments(manifest))
+            found.progress = progress or terminal_progress()
+            return found
 
         program = self.program
         with Execution(self._written, open_device) as execution:

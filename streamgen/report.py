@@ -244,7 +244,10 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that `Accelerator.report()` knows; `str()` prints it as tables."""
+    """Everything that `report()` of an accelerator knows; `str()` prints it as tables.
+
+    The last run of a decoder is all passes since its device was opened.
+    """
 
     name: str
     clock_mhz: float
@@ -280,7 +283,9 @@ class Report:
         console = Console(file=io.StringIO(), width=110)
         console.print(f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)", highlight=False)
         if self.passes:
-            console.print(f"last run: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
+            timed = any(group.timings for group in self.groups)
+            when = "since the device was opened" if timed else "last run"
+            console.print(f"{when}: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
         console.print(str(self.memory), highlight=False)
         if len(self.groups) > 1:
             console.print(self._group_table())
