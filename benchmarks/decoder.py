@@ -4,15 +4,14 @@
 
 A prompt of 16 tokens in one pass, then so many new ones (16 by default), a pass each. Cycles are exact and
 repeat. The bound of a pass is, summed over its phases as often as they are walked, the larger of what the
-channels in use need for the bytes of the phase and what the multipliers need for its products (`sim.bound`).
+channels in use need for the bytes of the phase and what the multipliers need for its products
+(`streamgen.explore.bound`).
 """
 
 import sys
 import time
-from fractions import Fraction
 
 import streamgen
-from sim.bound import phases
 from streamgen.frontend import default_checkpoint
 
 PROMPT = "The sea is a large body of salt water that covers most of the planet and"
@@ -26,7 +25,7 @@ def main() -> None:
     start = time.perf_counter()
     accelerator = streamgen.compile_decoder(default_checkpoint(), CONFIG)
     print(f"checkpoint -> Verilog: {time.perf_counter() - start:.1f} s (to be under 60)")
-    assert accelerator.tokenizer is not None and accelerator.program is not None
+    assert accelerator.tokenizer is not None
     ids = accelerator.tokenizer.encode(PROMPT)[:16]
     device = accelerator.device()
     start = time.perf_counter()
@@ -35,14 +34,10 @@ def main() -> None:
     start = time.perf_counter()
     found = list(device.session().generate(ids, new))
     seconds = time.perf_counter() - start
-    memory = accelerator.manifest.memory
-    rate = Fraction(memory.beats, memory.cycles)
-    for one in device.passes:
-        stages = phases(accelerator.program.at(one.tokens, one.position))
-        bound = sum(walks * stage.cycles(rate) for stage, walks in stages)
+    for one in accelerator.report().groups[0].timings:
         print(
-            f"{one.tokens} tokens at {one.position}: {one.cycles} cycles, bound {bound:.0f}, "
-            f"ratio {one.cycles / bound:.3f} (at most {ALLOWANCE} for one token)"
+            f"{one.tokens} tokens at {one.position}: {one.cycles} cycles, bound {one.bound:.0f}, "
+            f"ratio {one.ratio:.3f} (at most {ALLOWANCE} for one token)"
         )
     cycles = sum(one.cycles for one in device.passes)
     print(f"{cycles / seconds:,.0f} cycles simulated a second")

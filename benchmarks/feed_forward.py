@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import streamgen
-from sim.bound import least_cycles, stages
 from streamgen import golden
 from streamgen.explore import explore
+from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph.ops import LogicalGraph
 from streamgen.lower import layer_shapes, lower_network, quantise_weights

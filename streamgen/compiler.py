@@ -37,15 +37,13 @@ from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
 from streamgen.runtime.execution import Compute
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
-from streamgen.summary import group_report, intermediate_memory
+from streamgen.summary import group_report, intermediate_memory, notes_of
 from streamgen.waves import Waves
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Accelerator", "Group", "assemble", "compile", "load"]
-
-_NOTES = "notes.json"
 
 
 def compile(
@@ -112,11 +110,7 @@ def load(folder: str | Path) -> "Accelerator":
     groups = []
     for part in [place] if chain is None else [place / name for name in chain.folders]:
         program = load_program(part)
-        try:
-            notes = Notes.from_json((part / _NOTES).read_text())
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{part / _NOTES} cannot be read: {error}") from error
-        groups.append(Group(program, notes))
+        groups.append(Group(program, Notes.read(part)))
     accelerator = Accelerator(groups, chain, folder=place)
     accelerator._running()  # reads the manifests
     return accelerator
@@ -151,7 +145,7 @@ class Group:
         for name, content in self.design.files().items():
             (folder / name).write_bytes(content)
         save_program(self.program, folder)
-        (folder / _NOTES).write_text(self.notes.to_json())
+        self.notes.write(folder)
 
     def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
         """Outputs by name of a run of so many token tiles, in numpy."""
@@ -354,15 +348,13 @@ def _array(value: Any) -> np.ndarray:
 def _notes(
     fused: FusedGroup, design: Design, cycles: Mapping[int, int], choices: tuple[str, ...] = ()
 ) -> Notes:
-    return Notes(
+    return notes_of(
+        design,
         units=fused.units,
         ended=fused.ended,
         converter_budget=fused.budget,
         choices=choices,
         scheduled_cycles=cycles,
-        resources=design.resources,
-        slrs=design.placement.used,
-        crossings=design.placement.crossings,
     )
 
 

@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,24 @@ import numpy as np
 
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
+from streamgen.explore.bound import pass_cycles
 from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph import Program
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
 from streamgen.lower import finish
-from streamgen.lower.decoder import DecoderPlan, arrange_weights, lower_decoder
+from streamgen.lower.decoder import LAYER, PHASES, DecoderPlan, arrange_weights, lower_decoder
 from streamgen.manifest import Manifest
 from streamgen.platform.u55c import U55C
+from streamgen.profile import Profile, instruments, profile_pass
 from streamgen.progress import Progress, terminal_progress
+from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.execution import Execution
-from streamgen.runtime.generation import DecoderDevice, Session
+from streamgen.runtime.generation import DecoderDevice, Pass, Session
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
+from streamgen.summary import group_report, intermediate_memory, notes_of
 from streamgen.tokenizer import Tokenizer, Vocabulary, load_tokenizer
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecoderAccelerator", "compile_decoder", "open_decoder"]
 
-NOTES, MODEL = "decoder.json", "decoder.npz"
+CONFIG, MODEL = "decoder.json", "decoder.npz"
 
 
 def compile_decoder(
@@ -75,15 +81,6 @@ def compile_decoder(
         decoder = import_decoder(model)
     context = min(config.context, decoder.context)
     config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-    plan = DecoderPlan(
-        max_tokens=config.max_tokens,
-        context=context,
-        columns=config.channels,
-        n_lanes=config.n_lanes,
-        lanes=config.lanes,
-        kv_channels=1 << (config.channels.bit_length() - 1),
-        prefetch=config.prefetch_beats,
-    )
     tell("quantising the weights")
     numbers = DecoderNumbers(
         weights=config.weights,
@@ -94,22 +91,61 @@ def compile_decoder(
         p_bits=config.p_bits,
     )
     model = quantise_decoder(replace(decoder, context=context), numbers)
+    tell("kernels, converters, FIFO depths")
+    program = _lowered(model, config)
+    tell("Verilog")
+    emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=config.max_tokens)
+    design = emit(program, emitted, max_tokens=config.max_tokens)
+    tell("")
+    return DecoderAccelerator(
+        config,
+        decoder.vocabulary,
+        tokenizer,
+        program=program,
+        design=design,
+        model=model,
+        notes=_notes(config, len(decoder.layers), design),
+    )
+
+
+def _lowered(model: QuantisedDecoder, config: DecoderConfig) -> Program:
+    plan = DecoderPlan(
+        max_tokens=config.max_tokens,
+        context=config.context,
+        columns=config.channels,
+        n_lanes=config.n_lanes,
+        lanes=config.lanes,
+        kv_channels=_kv_channels(config),
+        prefetch=config.prefetch_beats,
+    )
     weights = arrange_weights(model, plan)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
-    tell("kernels, converters, FIFO depths")
     program, _ = finish(
         lambda tokens, position: lower_decoder(weights, plan, rate, tokens, position),
         1,
         plan.max_tokens,
         config.sizing,
-        context,
+        config.context,
     )
-    tell("Verilog")
-    emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=plan.max_tokens)
-    design = emit(program, emitted, max_tokens=plan.max_tokens)
-    tell("")
-    return DecoderAccelerator(
-        config, decoder.vocabulary, tokenizer, program=program, design=design, model=model
+    return program
+
+
+def _kv_channels(config: DecoderConfig) -> int:
+    return 1 << (config.channels.bit_length() - 1)
+
+
+def _notes(config: DecoderConfig, layers: int, design: Design) -> Notes:
+    return notes_of(
+        design,
+        units=PHASES,
+        ended="a decoder is one group",
+        converter_budget=None,
+        choices=(
+            f"one engine of {config.channels} columns, {config.n_lanes} rows side by side in each",
+            f"{len(LAYER)} of {len(PHASES)} phases are walked {layers} times, for a layer each time",
+            f"keys and values lie on {_kv_channels(config)} channels",
+        ),
+        scheduled_cycles={},
     )
 
 
@@ -117,15 +153,16 @@ def open_decoder(folder: str | Path) -> "DecoderAccelerator":
     """The accelerator that `DecoderAccelerator.write` wrote. ValueError for a folder that is none."""
     place = Path(folder).resolve()
     try:
-        notes = json.loads((place / NOTES).read_text())
+        notes = json.loads((place / CONFIG).read_text())
         config = DecoderConfig(**notes["config"])
         words = notes["tokenizer"]
         tokenizer = None if words is None else Tokenizer(Vocabulary(**words))
-        found = DecoderAccelerator(config, notes["vocabulary"], tokenizer, folder=place)
+        vocabulary = notes["vocabulary"]
     except FileNotFoundError as error:
-        raise ValueError(f"{place} holds no written decoder: no {NOTES}") from error
+        raise ValueError(f"{place} holds no written decoder: no {CONFIG}") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{place / NOTES} cannot be read: {error}") from error
+        raise ValueError(f"{place / CONFIG} cannot be read: {error}") from error
+    found = DecoderAccelerator(config, vocabulary, tokenizer, folder=place, notes=Notes.read(place))
     found.device()  # reads the manifest
     return found
 
@@ -134,6 +171,7 @@ class DecoderAccelerator:
     """A design with its golden model; runs on the simulated device.
 
     Either it has just been compiled, with `program`, `design` and `model`, or it is what lies in `folder`.
+    notes: what `report` knows of its making.
     """
 
     def __init__(
@@ -146,11 +184,11 @@ class DecoderAccelerator:
         design: Design | None = None,
         model: QuantisedDecoder | None = None,
         folder: Path | None = None,
+        notes: Notes | None = None,
     ) -> None:
         self.config, self.vocabulary, self.tokenizer = config, vocabulary, tokenizer
-        self.program = program
-        """The graph of every run; None for what was opened from a folder."""
-        self._design, self._model, self._folder = design, model, folder
+        self._program, self._design, self._model, self._folder = program, design, model, folder
+        self._notes = notes
         self._golden: GoldenDecoder | None = None
         self._device: DecoderDevice | None = None
         self._memory: MemoryModel | None = None
@@ -158,7 +196,26 @@ class DecoderAccelerator:
     @property
     def manifest(self) -> Manifest:
         """What the host knows of the design."""
-        return self.device().execution.manifest if self._design is None else self._design.manifest
+        if self._design is not None:
+            return self._design.manifest
+        return (self._device or self.device()).execution.manifest
+
+    @property
+    def program(self) -> Program:
+        """The graph of every run; lowered again, once, from the model of a folder.
+
+        CheckpointError when what is written of the model is damaged, ValueError when the folder was written
+        by a version of streamgen that builds other FIFOs.
+        """
+        if self._program is None:
+            program = _lowered(self._quantised, self.config)
+            built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
+            if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
+                raise ValueError(
+                    f"{self._folder} is of a streamgen that builds other FIFOs; compile the model again"
+                )
+            self._program = program
+        return self._program
 
     @property
     def golden(self) -> GoldenDecoder:
@@ -167,11 +224,15 @@ class DecoderAccelerator:
         CheckpointError when what is written of the model is damaged.
         """
         if self._golden is None:
-            if self._model is None:
-                assert self._folder is not None
-                self._model = QuantisedDecoder.load(self._folder / MODEL)
-            self._golden = GoldenDecoder(self._model)
+            self._golden = GoldenDecoder(self._quantised)
         return self._golden
+
+    @property
+    def _quantised(self) -> QuantisedDecoder:
+        if self._model is None:
+            assert self._folder is not None
+            self._model = QuantisedDecoder.load(self._folder / MODEL)
+        return self._model
 
     def write(self, folder: str | Path) -> Path:
         """Write Verilog, manifest, packed weights and the model into a new folder; returns it.
@@ -199,15 +260,87 @@ class DecoderAccelerator:
         """The written design on the simulated device. memory: another model than the manifest's."""
         if self._device is None or memory != self._memory:
             self.close()
-            if self._folder is None:
-                place = Path(tempfile.mkdtemp(prefix="streamgen-"))
-                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-                self._fill(place)
-                self._folder = place
-            execution = Execution(self._folder, memory=memory)
+            execution = Execution(self._written, memory=memory)
             self._memory = memory
             self._device = DecoderDevice(execution, self.vocabulary, self.config.context)
         return self._device
+
+    @property
+    def _written(self) -> Path:
+        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        if self._folder is None:
+            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            self._fill(place)
+            self._folder = place
+        return self._folder
+
+    def profile(
+        self,
+        ids: Sequence[int] | np.ndarray,
+        *,
+        memory: MemoryModel | None = None,
+        timeout: float = 3600.0,
+        progress: Progress | None = None,
+    ) -> Profile:
+        """Run a text, in passes of up to `max_tokens` tokens, and see where its cycles go: by phase, by
+        kernel and phase, by stream.
+
+        The simulator for it is built once per design, like those of probes; the device of other texts is not
+        touched. memory: another model than the manifest's. timeout: seconds of a pass. progress: told what
+        takes long; by default that goes to standard error when it is a terminal. Errors: those of a session
+        and of `program`.
+        """
+
+        def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
+            found = simulated(folder, manifest, memory, progress, instruments(manifest))
+            found.progress = progress or terminal_progress()
+            return found
+
+        program = self.program
+        with Execution(self._written, open_device) as execution:
+            device = DecoderDevice(execution, self.vocabulary, self.config.context, timeout)
+            session = device.session()
+            array = session.checked(ids)
+            passes = []
+            for first in range(0, len(array), device.max_tokens):
+                part = array[first : first + device.max_tokens]
+
+                def run(part: np.ndarray = part) -> Pass:
+                    session.last_logits(part)
+                    return device.passes[-1]
+
+                simulator = execution.device
+                assert isinstance(simulator, SimulatedDevice)
+                passes.append(profile_pass(program.at(len(part), first), PHASES, simulator, run))
+            manifest = execution.manifest
+        return Profile(name=manifest.top, clock_mhz=manifest.clock_mhz, passes=tuple(passes))
+
+    def report(self) -> Report:
+        """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their
+        bound, busy and stalled cycles of the kernels, and the most that each FIFO held. `profile` knows the
+        phases too. Errors: those of `program`.
+        """
+        assert self._notes is not None
+        program, manifest = self.program, self.manifest
+        passes = () if self._device is None else self._device.passes
+        rate = Fraction(manifest.memory.beats, manifest.memory.cycles)
+        timings = [
+            PassTiming(
+                position=one.position,
+                tokens=one.tokens,
+                cycles=one.cycles,
+                bound=pass_cycles(program.at(one.tokens, one.position), rate),
+            )
+            for one in passes
+        ]
+        statuses = [one.status for one in passes]
+        return Report(
+            name=manifest.top,
+            clock_mhz=manifest.clock_mhz,
+            groups=(group_report(program.graph, manifest, self._notes, statuses, timings),),
+            memory=intermediate_memory([program.graph]),
+        )
 
     def session(self) -> Session:
         """A text to be continued, empty at first."""
@@ -281,4 +414,6 @@ class DecoderAccelerator:
         self._model.save(folder / MODEL)
         words = None if self.tokenizer is None else asdict(self.tokenizer.vocabulary)
         notes = {"config": asdict(self.config), "vocabulary": self.vocabulary, "tokenizer": words}
-        (folder / NOTES).write_text(json.dumps(notes) + "\n")
+        (folder / CONFIG).write_text(json.dumps(notes) + "\n")
+        assert self._notes is not None
+        self._notes.write(folder)

@@ -249,6 +249,14 @@ class PhaseTable:
         raw = directory.tobytes() + b"".join(body.tobytes() for body in bodies)
         return raw + bytes(-len(raw) % TABLE_CHUNK)
 
+    @property
+    def beats_read(self) -> int:
+        """Beats that the hardware reads of it in a run: a chunk, then every walk of every section, but for
+        what the chunk holds of the first one."""
+        chunk = TABLE_CHUNK // BEAT_BYTES
+        bodies = [(len(section.pack()) // 4, section.repeats) for section in self.sections]
+        return chunk + sum(beats * repeats for beats, repeats in bodies) - min(bodies[0][0], chunk - 1)
+
     def expand(self, *, position: int, tiles: int) -> list[tuple[Descriptor, tuple[int, ...]]]:
         """Every descriptor that a run sends, in order, with the values of its words."""
         return [

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -20,20 +21,23 @@ __all__ = [
     "IntermediateMemory",
     "KernelReport",
     "Notes",
+    "PassTiming",
     "Report",
     "ResourceReport",
 ]
+
+NOTES = "notes.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
-    converter bits, the choices in words, the scheduled cycles by number of tokens, the promised resources by
-    kind of block and by SLR, the boundaries of SLRs that streams cross."""
+    converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
+    promised resources by kind of block and by SLR, the boundaries of SLRs that streams cross."""
 
     units: tuple[str, ...]
     ended: str
-    converter_budget: int
+    converter_budget: int | None
     choices: tuple[str, ...]
     scheduled_cycles: Mapping[int, int]
     resources: Mapping[str, Resources]
@@ -61,6 +65,34 @@ class Notes:
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no notes of the compiler: {error!r}") from error
+
+    def write(self, folder: Path) -> None:
+        """Write them into an existing folder."""
+        (folder / NOTES).write_text(self.to_json())
+
+    @classmethod
+    def read(cls, folder: Path) -> "Notes":
+        """Those that `write` wrote into a folder; ValueError when they cannot be read."""
+        try:
+            return cls.from_json((folder / NOTES).read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{folder / NOTES} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassTiming:
+    """Cycles of a pass of a language model, `tokens` of them from `position` on, beside the least in which
+    memory and multipliers can do its work (`explore.bound`)."""
+
+    position: int
+    tokens: int
+    cycles: int
+    bound: float
+
+    @property
+    def ratio(self) -> float:
+        """Cycles against the bound."""
+        return self.cycles / self.bound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +169,14 @@ class GroupReport:
 
     units: what it computes. ended: why it holds no more. passes: cycles of each pass of the last run; none
     before the first. scheduled_cycles: by number of tokens, what a pass takes in the schedule that sized the
-    FIFOs, where nothing waits for memory.
+    FIFOs, where nothing waits for memory. timings: of a language model, its passes beside their bounds.
     """
 
     name: str
     units: tuple[str, ...]
     ended: str
     converter_bits: int
-    converter_budget: int
+    converter_budget: int | None
     multipliers: int
     choices: tuple[str, ...]
     resources: ResourceReport
@@ -152,19 +184,29 @@ class GroupReport:
     passes: tuple[int, ...] = ()
     kernels: tuple[KernelReport, ...] = ()
     scheduled_cycles: Mapping[int, int] = field(default_factory=dict)
+    timings: tuple[PassTiming, ...] = ()
 
     def lines(self) -> Iterator[str | Table]:
         """What a report prints of it."""
         yield f"{self.name}: {self.multipliers} multipliers"
-        yield f"layout converters hold {self.converter_bits} of {self.converter_budget} bits"
+        budget = "" if self.converter_budget is None else f" of {self.converter_budget}"
+        yield f"layout converters hold {self.converter_bits}{budget} bits"
         for tokens, cycles in self.scheduled_cycles.items():
             yield f"schedule of {tokens} tokens: {cycles} cycles"
         for choice in self.choices:
             yield f"  {choice}"
+        if self.timings:
+            yield self._timing_table()
         if self.kernels:
             yield self._kernel_table()
         yield self._fifo_table()
         yield self._resource_table()
+
+    def _timing_table(self) -> Table:
+        table = Table("position", "tokens", "cycles", "bound", "cycles / bound")
+        for t in self.timings:
+            table.add_row(str(t.position), str(t.tokens), str(t.cycles), f"{t.bound:.0f}", f"{t.ratio:.3f}")
+        return table
 
     def _kernel_table(self) -> Table:
         table = Table("kernel", "kind", "busy", "stalled", "idle", "busy %")
@@ -202,7 +244,10 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that `Accelerator.report()` knows; `str()` prints it as tables."""
+    """Everything that `report()` of an accelerator knows; `str()` prints it as tables.
+
+    The last run of a decoder is all passes since its device was opened.
+    """
 
     name: str
     clock_mhz: float
@@ -238,7 +283,9 @@ class Report:
         console = Console(file=io.StringIO(), width=110)
         console.print(f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)", highlight=False)
         if self.passes:
-            console.print(f"last run: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
+            timed = any(group.timings for group in self.groups)
+            when = "since the device was opened" if timed else "last run"
+            console.print(f"{when}: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
         console.print(str(self.memory), highlight=False)
         if len(self.groups) > 1:
             console.print(self._group_table())

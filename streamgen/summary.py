@@ -1,20 +1,44 @@
 """From the graphs, manifests and status blocks of an accelerator to its report."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from streamgen import formats
+from streamgen.emit import Design
 from streamgen.graph import Edge, Graph
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower import converter_bits, fifo_bits, unfused_bits
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
-from streamgen.report import FifoReport, GroupReport, IntermediateMemory, KernelReport, Notes, ResourceReport
+from streamgen.report import (
+    FifoReport,
+    GroupReport,
+    IntermediateMemory,
+    KernelReport,
+    Notes,
+    PassTiming,
+    ResourceReport,
+)
 
-__all__ = ["group_report", "intermediate_memory"]
+__all__ = ["group_report", "intermediate_memory", "notes_of"]
+
+
+def notes_of(design: Design, **known: Any) -> Notes:
+    """The notes of a group: what the compiler knows, by field, and what its design promises."""
+    return Notes(
+        resources=design.resources,
+        slrs=design.placement.used,
+        crossings=design.placement.crossings,
+        **known,
+    )
 
 
 def group_report(
-    graph: Graph, manifest: Manifest, notes: Notes, statuses: Sequence[StatusBlock]
+    graph: Graph,
+    manifest: Manifest,
+    notes: Notes,
+    statuses: Sequence[StatusBlock],
+    timings: Sequence[PassTiming] = (),
 ) -> GroupReport:
     """The report of one group. statuses: one for each pass of the last run."""
     counted = _counted(manifest, statuses)
@@ -57,6 +81,7 @@ def group_report(
             if (node.name, "busy") in counted
         ),
         scheduled_cycles=notes.scheduled_cycles,
+        timings=tuple(timings),
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import streamgen
-from sim.bound import least_cycles, stages
 from streamgen.explore import explore
+from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
 from streamgen.lower import layer_shapes, lower_network, quantise_weights
 

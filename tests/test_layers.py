@@ -45,6 +45,7 @@ FLOORS: list[list[set[str]]] = [
             "difference",
             "grouping",
             "probe",
+            "profile",
             "report",
             "summary",
             "waves",

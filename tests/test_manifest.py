@@ -59,6 +59,15 @@ MANIFEST = Manifest(
 )
 
 
+def test_beats_that_the_hardware_reads() -> None:
+    """A chunk, which holds the first walk of the first section or the start of it; then every other walk."""
+    assert [len(section.pack()) // 4 for section in PROGRAM.sections] == [1, 1]
+    assert PROGRAM.beats_read == 16 + 3 * 1
+    long = Section(descriptors=(Descriptor(target=1),) * 70, repeats=2)
+    assert len(long.pack()) // 4 == 18
+    assert PhaseTable(sections=(long, *PROGRAM.sections)).beats_read == 1 + 2 * 18 + 1 + 3 * 1
+
+
 def test_json_round_trip():
     assert Manifest.from_json(MANIFEST.to_json()) == MANIFEST
     assert MANIFEST.to_json() == Manifest.from_json(MANIFEST.to_json()).to_json()

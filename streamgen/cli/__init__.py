@@ -201,16 +201,19 @@ def simulate(
 @streamgen.command(short_help="Print choices, FIFOs, converters, resources, schedule.")
 @source_options
 def report(source: str | None, gguf: str | None, layer: int, **options: Any) -> None:
-    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
+    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule. A folder may be
+    one of `streamgen generate` as well.
 
     \b
     examples:
       streamgen report mlp
       streamgen report examples/mlp.py:mlp --channels 4    without writing anything
     """
+    from streamgen.cli.sources import report_of  # the compiler takes a second to load
+
     with _progress() as progress:
-        accelerator = _accelerator(source, gguf, layer, options, progress)
-    click.echo(accelerator.report())
+        found = report_of(source, gguf, layer, options, progress)
+    click.echo(found)
 
 
 @streamgen.command(short_help="Text from a language model on its accelerator, simulated cycle by cycle.")

@@ -8,7 +8,7 @@ import click
 
 from streamgen.cli.options import config_of, require_no_options
 from streamgen.config import DecoderConfig
-from streamgen.decoder import NOTES, DecoderAccelerator, compile_decoder, open_decoder
+from streamgen.decoder import CONFIG, DecoderAccelerator, compile_decoder, open_decoder
 from streamgen.manifest import Manifest
 from streamgen.packing import BEAT_BYTES
 from streamgen.progress import Progress
@@ -22,7 +22,7 @@ def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> De
 
     options: those of the command. click's UsageError when they would change what is compiled already.
     """
-    if Path(model, NOTES).is_file():
+    if Path(model, CONFIG).is_file():
         require_no_options(DecoderConfig, model, options)
         return open_decoder(model)
     config = config_of(DecoderConfig, options)

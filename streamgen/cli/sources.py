@@ -13,9 +13,11 @@ import click
 from streamgen.cli.options import config_of, require_no_options
 from streamgen.compiler import Accelerator, compile, load
 from streamgen.config import CompileConfig
+from streamgen.decoder import CONFIG, open_decoder
 from streamgen.progress import Progress
+from streamgen.report import Report
 
-__all__ = ["accelerator_of"]
+__all__ = ["accelerator_of", "report_of"]
 
 EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants to see more than one
 
@@ -47,6 +49,17 @@ def accelerator_of(
     progress(f"calling {source}")
     module, example_inputs = _called(source)
     return compile(module, example_inputs, config_of(CompileConfig, options), progress=progress)
+
+
+def report_of(
+    source: str | None, gguf: str | None, layer: int, options: Mapping[str, Any], progress: Progress
+) -> Report:
+    """The report of the accelerator that a command line names, which may be a written decoder too."""
+    if source is not None and gguf is None and Path(source, CONFIG).is_file():
+        require_no_options(CompileConfig, source, options)
+        progress("lowering the model")
+        return open_decoder(source).report()
+    return accelerator_of(source, gguf, layer, options, progress).report()
 
 
 def _called(source: str) -> tuple[Any, Any]:

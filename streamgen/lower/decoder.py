@@ -58,7 +58,7 @@ from streamgen.lower.columns import column_tensors, without_reuse
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["DecoderPlan", "DecoderWeights", "arrange_weights", "lower_decoder"]
+__all__ = ["LAYER", "PHASES", "DecoderPlan", "DecoderWeights", "arrange_weights", "lower_decoder"]
 
 PHASES = ("embed", "norm", "attend", "project", "expand", "reduce", "last", "head")
 MATMULS = {"attention": ("q", "k", "v", "o"), "feed_forward": ("gate", "up", "down")}

@@ -7,6 +7,7 @@
 #include "design.h"
 #include "memory.h"
 #include "probe.h"
+#include "profile.h"
 #if VM_TRACE_FST
 #include "verilated_fst_c.h"
 #endif
@@ -122,6 +123,7 @@ struct Device {
         uint64_t probe = 0, cycle = 0;
     } difference;               // stays until the next watch
     std::vector<uint8_t> seen;  // the token that differs
+    Profile profile;
 #if VM_TRACE_FST
     std::unique_ptr<VerilatedFstC> waves;
     uint64_t waves_zero = 0, waves_first = 0, waves_last = 0;
@@ -151,6 +153,7 @@ struct Device {
         top->eval();
         dump(0);
         if (watching) compare();
+        if (profile.active()) profile.step();
         for (auto& channel : channels) channel.step();
         top->ap_clk = 1;
         top->eval();
@@ -198,6 +201,7 @@ struct Device {
     void reset() {
         error.clear();
         watching = differs = false;
+        profile.stop();
         top->ap_rst_n = 0;
         *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
         for (auto& channel : channels) channel.error.clear(), channel.reset();
@@ -338,6 +342,29 @@ EXPORT const uint8_t* device_difference(Device* device, uint64_t* probe, uint64_
     if (!device->difference.found) return nullptr;
     *probe = device->difference.probe, *cycle = device->difference.cycle;
     return device->seen.data();
+}
+
+// A profile of `nodes` nodes in `steps` steps; false when the library was built without what it needs.
+EXPORT bool device_profile(Device* device, const char* top, const char* pin, uint64_t nodes, uint64_t steps) {
+    return device->profile.begin(device->context, top, pin, nodes, steps);
+}
+
+// A port of a node: side "i" or "o" of the FIFO in this scope. The tokens of each step stay in place.
+EXPORT bool device_profile_port(Device* device, const char* scope, const char* side, uint64_t node,
+                                const uint64_t* tokens) {
+    return device->profile.add(device->context, scope, side, node, tokens);
+}
+
+EXPORT void device_profile_start(Device* device) { device->profile.start(); }
+
+// Ends it and copies what has been counted; false when other tokens have passed than were told.
+EXPORT bool device_profile_end(Device* device, uint64_t* cycles, uint64_t* busy, uint64_t* stalled) {
+    auto& profile = device->profile;
+    profile.stop();
+    std::copy(profile.cycles.begin(), profile.cycles.end(), cycles);
+    std::copy(profile.busy.begin(), profile.busy.end(), busy);
+    std::copy(profile.stalled.begin(), profile.stalled.end(), stalled);
+    return profile.complete();
 }
 
 #if VM_TRACE_FST

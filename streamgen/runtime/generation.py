@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamgen.manifest import StatusBlock
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
@@ -21,13 +22,18 @@ IDS, POSITIONS, LOGITS, BEST = "ids", "positions", "logits", "best_indices"
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A run of the hardware: its tokens, from `position` on, cycles, and bytes of memory read and written
-    (None: the device does not count them)."""
+    """A run of the hardware: its tokens, from `position` on, bytes of memory read and written (None: the
+    device does not count them), and what the hardware counted."""
 
     position: int
     tokens: int
-    cycles: int
     bytes: int | None
+    status: StatusBlock
+
+    @property
+    def cycles(self) -> int:
+        """Of the run."""
+        return self.status.cycles
 
 
 class DecoderDevice:
@@ -68,9 +74,9 @@ class DecoderDevice:
         except KeyboardInterrupt:
             device.reset()
             raise
-        after, cycles = device.moved_bytes(), self.execution.statuses[-1].cycles
+        after, status = device.moved_bytes(), self.execution.statuses[-1]
         moved = None if before is None or after is None else after - before
-        self.passes.append(Pass(position=position, tokens=tokens, cycles=cycles, bytes=moved))
+        self.passes.append(Pass(position=position, tokens=tokens, bytes=moved, status=status))
         logits, best = (unpacked(infos[name], found[name], tokens) for name in (LOGITS, BEST))
         return logits[0], int(best[0, 0])
 

@@ -2,9 +2,10 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device, DeviceBuffer
-from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.instruments import COUNTING, Instruments
 from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
 from streamgen.runtime.verilator import build, load
 
-__all__ = ["SimulatedDevice", "Watched", "simulated"]
+__all__ = ["Profiled", "SimulatedDevice", "Watched", "simulated"]
 
 CONTROL, START, DONE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 4
 POLL_CYCLES = 64
@@ -36,6 +37,16 @@ class Watched:
 
     passed: tuple[tuple[int, int], ...]
     difference: tuple[int, str, int, bytes] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
+    """Cycles of a run: uint64 `cycles` of each step, and of each step and node (steps, nodes) those in which
+    it was `busy` and `stalled`."""
+
+    cycles: np.ndarray
+    busy: np.ndarray
+    stalled: np.ndarray
 
 
 def simulated(
@@ -71,6 +82,7 @@ class SimulatedDevice(Device):
         self._library = _declare(load(library), instruments)
         self._handle = self._library.device_create()
         self._expected: list[np.ndarray] = []
+        self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
         self._window: tuple[Path, int, int] | None = None
         for stream in instruments.streams:
@@ -140,6 +152,34 @@ class SimulatedDevice(Device):
             content = ctypes.string_at(seen, self._expected[stream].shape[1])
             difference = stream, "io"[side], cycle.value - (self._zero or 0), content
         return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
+
+    def profile(self, nodes: int, tokens: Mapping[tuple[str, str, int], np.ndarray]) -> None:
+        """Count what each of so many nodes does in the next run.
+
+        tokens: by instance of a FIFO, its side "i" or "o" and the node whose port it joins: how many tokens
+        pass there in each step of the run.
+        """
+        self._profile = nodes, [np.ascontiguousarray(array, np.uint64) for array in tokens.values()]
+        steps = len(self._profile[1][0])
+        top = self.manifest.top
+        fine = self._library.device_profile(self._handle, top.encode(), COUNTING.encode(), nodes, steps)
+        for (instance, side, node), array in zip(tokens, self._profile[1], strict=True):
+            scope = f"{top}.{instance}".encode()
+            fine &= self._library.device_profile_port(
+                self._handle, scope, side.encode(), node, _numbers(array)
+            )
+        if not fine:
+            raise DeviceError("the simulator does not show what a profile needs")
+        self._library.device_profile_start(self._handle)
+
+    def profiled(self) -> Profiled:
+        """What has been counted since `profile`; DeviceError when other tokens have passed."""
+        nodes, tokens = self._profile
+        steps = len(tokens[0])
+        cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
+        if not self._library.device_profile_end(self._handle, *map(_numbers, (cycles, busy, stalled))):
+            raise DeviceError("other tokens have passed than those of the graph")
+        return Profiled(cycles=cycles, busy=busy, stalled=stalled)
 
     def record(self, path: Path, first: int, last: int) -> None:
         """Write the waves of these cycles of the next run to an FST file, a nanosecond a cycle; OSError
@@ -259,6 +299,11 @@ class SimulatedBuffer(DeviceBuffer):
         return ctypes.string_at(self._device._pointer(self.index, self.address) + offset, size)
 
 
+def _numbers(array: np.ndarray) -> Any:
+    """A pointer to the numbers of an array of uint64."""
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
+
+
 class _Model(ctypes.Structure):
     """`Model` of memory.h."""
 
@@ -298,6 +343,10 @@ def _declare(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("watch", None, (ctypes.c_bool,)),
         ("passed", u64, (u64,)),
         ("difference", handle, (number, number)),
+        ("profile", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, u64)),
+        ("profile_port", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, number)),
+        ("profile_start", None, ()),
+        ("profile_end", ctypes.c_bool, (number, number, number)),
         *(traced if instruments.waves else ()),
     ):
         function = getattr(library, f"device_{name}")

@@ -32,7 +32,7 @@ from streamgen.runtime.sharing import sharing
 __all__ = ["build", "cache_folder", "library_objects", "load", "package_folder", "run_tool"]
 
 HERE = Path(__file__).parent
-DRIVER = ("device.cpp", "memory.h", "probe.h", "instruments.py", "sharing.py")
+DRIVER = ("device.cpp", "memory.h", "probe.h", "profile.h", "instruments.py", "sharing.py")
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
     "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",

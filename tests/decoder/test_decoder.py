@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 
 import streamgen
+from streamgen.cli import main
 from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError
+from streamgen.lower.decoder import LAYER, PHASES
+from streamgen.manifest import Counter, Manifest
+from streamgen.profile import instruments, profile_pass
+from streamgen.runtime.execution import Execution
+from streamgen.runtime.generation import DecoderDevice, Pass
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
 from streamgen.tokenizer import Tokenizer, Vocabulary
 from tests.decoders import tiny_decoder
@@ -130,6 +136,123 @@ def test_passes_are_counted(model: DecoderAccelerator) -> None:
         assert one.cycles > 1000 and one.bytes is not None and one.bytes > 30_000
 
 
+def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, written: Path) -> None:
+    model.close()
+    model.session().last_logits(IDS[:6])
+    report = model.report()
+    found = streamgen.open_decoder(written)
+    assert found.report().cycles is None
+    found.session().last_logits(IDS[:6])
+    assert found.report() == report
+    found.close()
+    assert report.passes == tuple(one.cycles for one in model.device().passes) and len(report.passes) == 2
+    for timing, (position, tokens) in zip(report.groups[0].timings, ((0, 4), (4, 2)), strict=True):
+        assert (timing.position, timing.tokens) == (position, tokens)
+        assert 1 < timing.ratio == timing.cycles / timing.bound < 5
+    for kernel in report.kernels:
+        assert kernel.busy > 0 and kernel.busy + kernel.stalled + kernel.idle == report.cycles
+    assert all(f.greatest is not None and 1 <= f.greatest <= f.depth for f in report.fifos)
+    memory = report.memory
+    assert 0 < memory.converters < memory.fused < memory.unfused and memory.stored == 0
+    text = str(report)
+    for part in (
+        "tiny: 128 multipliers",
+        "of 8 phases are walked 2 times",
+        "cycles / bound",
+        "kernel",
+        "FIFO",
+    ):
+        assert part in text, part
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("delays", [0, 300])
+def test_a_profile_adds_up(model: DecoderAccelerator, delays: int) -> None:
+    """A pass of four tokens and one of one token, held against what hardware and memory count themselves."""
+    memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
+    found = model.profile(IDS[:5], memory=memory)
+    model.close()
+    device = model.device(memory)
+    device.session().last_logits(IDS[:5])
+    for one, plain in zip(found.passes, device.passes, strict=True):
+        counted = dict(zip(model.manifest.counters, plain.status.counters, strict=True))
+        assert (one.position, one.tokens, one.cycles) == (plain.position, plain.tokens, plain.cycles)
+        assert [(phase.name, phase.walks) for phase in one.phases] == [
+            (name, 2 if name in LAYER else 1) for name in PHASES
+        ]
+        assert sum(phase.cycles for phase in one.phases) == one.cycles
+        assert all(phase.cycles > phase.bound > 0 for phase in one.phases)
+        for kernel in one.kernels:
+            for kind in ("busy", "stalled"):
+                assert sum(getattr(kernel, kind)) == counted[Counter(name=kernel.name, kind=kind)], kernel
+            parts = zip(kernel.busy, kernel.stalled, kernel.idle, strict=True)
+            assert [sum(part) for part in parts] == [phase.cycles for phase in one.phases]
+            assert min(kernel.idle) >= 0
+        by_name = {kernel.name: kernel for kernel in one.kernels}
+        for name, at in (("scores", "attend"), ("gate", "expand"), ("argmax", "head")):
+            assert [phase for phase, busy in zip(PHASES, by_name[name].busy, strict=True) if busy] == [at]
+        for channel, moved in one.moved.items():
+            for way, count in zip(("read", "write"), moved, strict=True):
+                there = [s for s in one.streams if s.channel == channel and s.way == way]
+                assert sum(stream.bytes for stream in there) == count
+        streams = [stream for stream in one.streams if stream.phases]
+        assert len(one.streams) == len(streams) + 2
+        for stream in streams:
+            assert sum(stream.phases) == stream.bytes
+        assert [phase.bytes for phase in one.phases] == [
+            sum(stream.phases[k] for stream in streams) for k in range(len(PHASES))
+        ]
+    model.close()
+
+
+def test_a_profile_as_text(model: DecoderAccelerator) -> None:
+    text = str(model.profile(IDS[:2]))
+    for part in ("2 tokens at 0: ", "cycles / bound", "busy+stalled %", "% of the channel", "cache_v_x_1"):
+        assert part in text, part
+    assert len(text.splitlines()[0]) < 110 < max(map(len, text.splitlines())) <= 160
+    with pytest.raises(ValueError, match=r"^ids\[1\] is 64; ids are 0 to 63$"):
+        model.profile([1, 64])
+
+
+def test_a_profile_of_other_tokens_is_refused(model: DecoderAccelerator, written: Path) -> None:
+    def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
+        return simulated(folder, manifest, instruments=instruments(manifest))
+
+    with Execution(written, open_device) as execution:
+        device = DecoderDevice(execution, VOCABULARY, CONTEXT)
+        simulator = execution.device
+        assert isinstance(simulator, SimulatedDevice)
+
+        def run() -> Pass:
+            device.session().last_logits(IDS[:3])
+            return device.passes[-1]
+
+        for tokens in (2, 4):
+            with pytest.raises(DeviceError) as raised:
+                profile_pass(model.program.at(tokens), PHASES, simulator, run)
+            assert str(raised.value) == "other tokens have passed than those of the graph"
+        assert profile_pass(model.program.at(3), PHASES, simulator, run).tokens == 3
+
+
+def test_the_report_on_the_command_line(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(written)]) == 0
+    assert "5 of 8 phases are walked 2 times" in capsys.readouterr().out
+    assert main(["report", str(written), "--channels", "4"]) == 2
+    assert "tiny is compiled already" in capsys.readouterr().err
+
+
+def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "tiny"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["counters"][-1]["depth"] = 7
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError) as raised:
+        streamgen.open_decoder(folder).report()
+    assert str(raised.value) == (
+        f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
+    )
+
+
 def test_an_interrupted_pass_leaves_the_text_as_it_was(
     model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +320,8 @@ def test_the_context_ends(model: DecoderAccelerator) -> None:
 def test_written_and_opened_again(
     model: DecoderAccelerator, written: Path, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "weights_0.bin", "weights_1.bin"}
+    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "notes.json"}
+    names |= {"weights_0.bin", "weights_1.bin"}
     assert {file.name for file in written.iterdir()} == names
     found = streamgen.open_decoder(written)
     assert found.config == model.config and found.manifest == model.manifest
@@ -230,6 +354,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
         ("decoder.npz", None, CheckpointError, "decoder.npz is no stored decoder"),
         ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored decoder"),
         ("manifest.json", None, ValueError, "no manifest.json"),
+        ("notes.json", None, ValueError, "notes.json cannot be read"),
         ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
     ],
 )

@@ -1,14 +1,15 @@
 """Two layers of SmolLM2-135M-Instruct with their own weights, and the whole model, on their Verilog."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import streamgen
-from sim.bound import phases
 from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
+from streamgen.explore.bound import pass_cycles
 from streamgen.frontend import default_checkpoint, load_decoder
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.ops import Linear
@@ -39,9 +40,7 @@ def test_two_layers() -> None:
     model = streamgen.compile_decoder(two_layers(), config)
     same_as_golden(model, PROMPT, 4)
     step = model.device().passes[-1]
-    assert model.program is not None
     memory = model.manifest.memory
-    rate = memory.beats / memory.cycles
-    bound = sum(walks * stage.cycles(rate) for stage, walks in phases(model.program.at(1, step.position)))
+    bound = pass_cycles(model.program.at(1, step.position), Fraction(memory.beats, memory.cycles))
     assert step.cycles <= 1.25 * bound
     model.close()

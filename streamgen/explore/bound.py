@@ -23,7 +23,7 @@ from streamgen.kernels.matmul import ColumnParams
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["Stage", "least_cycles", "phases", "stages"]
+__all__ = ["Stage", "least_cycles", "memory_beats", "pass_cycles", "phases", "stages"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,11 @@ def phases(graph: Graph) -> list[tuple[Stage, int]]:
     return [(_phase(graph, phase), walks) for found, walks in graph.walked() for phase in found]
 
 
+def pass_cycles(graph: Graph, rate: Fraction) -> float:
+    """Least cycles of a run of a graph of several phases. rate: beats a cycle of one channel."""
+    return sum(walks * stage.cycles(rate) for stage, walks in phases(graph))
+
+
 def _phase(graph: Graph, phase: int) -> Stage:
     active = {node.name: bounds for node in graph.nodes if (bounds := node.bounds[phase]) is not None}
     products = multipliers = 0
@@ -85,7 +90,7 @@ def _phase(graph: Graph, phase: int) -> Stage:
     traffic: dict[int, int] = {}
     for tensor in graph.tensors:
         if tensor.node in active and tensor.phase in (None, phase):
-            beats = _beats(graph.node(tensor.node), tensor.port, phase)
+            beats = memory_beats(graph.node(tensor.node), tensor.port, phase)
             traffic[tensor.channel] = traffic.get(tensor.channel, 0) + beats * BEAT_BYTES
     return Stage(
         columns=tuple(name for name in active if isinstance(graph.node(name).params, ColumnParams)),
@@ -96,8 +101,8 @@ def _phase(graph: Graph, phase: int) -> Stage:
     )
 
 
-def _beats(node: Node, port: str, phase: int) -> int:
-    """Beats that a node moves through a memory port in a phase."""
+def memory_beats(node: Node, port: str, phase: int) -> int:
+    """Beats that a node moves through a memory port in each walk of a phase in which it does not rest."""
     params, bounds = node.params, node.bounds[phase]
     assert bounds is not None
     if isinstance(params, (KvLoadParams, KvStoreParams)):
