@@ -63,14 +63,19 @@ def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int],
         print(stream.push(ids[0]), end="", flush=True)
     print(stream.finish())
     seconds = time.monotonic() - start
-    first, *later = device.passes
-    cycles = sum(one.cycles for one in later) / max(1, len(later))
+    first, *later = accelerator.report().groups[0].timings
+    cycles, bound = (sum(values) for values in ((t.cycles for t in later), (t.bound for t in later)))
     clock = accelerator.manifest.clock_mhz
     print(
-        f"\n{first.cycles:,} cycles for the prompt of {first.tokens} tokens, {cycles:,.0f} for a token after "
-        f"it: {clock * 1e6 / cycles if later else 0:,.0f} tokens/s at {clock:g} MHz; "
-        f"all logits of {count} steps equal golden's bit for bit; {seconds:.0f} s"
+        f"\nprompt of {first.tokens} tokens: {first.cycles:,} cycles, {first.ratio:.3f} of the bound of memory and "
+        "multipliers"
     )
+    if later:
+        print(
+            f"each token after it: {cycles / len(later):,.0f} cycles, {cycles / bound:.3f} of the bound, "
+            f"{clock * 1e6 * len(later) / cycles:,.0f} tokens/s at {clock:g} MHz"
+        )
+    print(f"logits of all {count} steps equal golden's bit for bit; simulated in {seconds:.0f} s")
 
 
 if __name__ == "__main__":
