@@ -67,8 +67,8 @@ def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int],
     cycles, bound = (sum(values) for values in ((t.cycles for t in later), (t.bound for t in later)))
     clock = accelerator.manifest.clock_mhz
     print(
-        f"\nprompt of {first.tokens} tokens: {first.cycles:,} cycles, {first.ratio:.3f} of the bound of memory and "
-        "multipliers"
+        f"\nprompt of {first.tokens} tokens: {first.cycles:,} cycles, "
+        f"{first.ratio:.3f} of the bound of memory and multipliers"
     )
     if later:
         print(

@@ -41,6 +41,7 @@ from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
 from streamgen.fifo.curves import Part, Parts
 from streamgen.fifo.queue import Queue
+from streamgen.itensor import ITensor
 from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["InPlace", "InPlaceParams"]
@@ -128,9 +129,9 @@ class InPlaceParams(LayoutParams):
         """Cycles from the going of a read to its token on `o`."""
         return (self.scheme == "pool") + self.banks.latency + self.queue.latency
 
-    def trips(self, bounds: Bounds) -> dict[str, int]:
-        """Trip counts for these bounds; ValueError also when they do not fit this scheme or its places."""
-        trips = super().trips(bounds)
+    def trips_between(self, source: ITensor, target: ITensor) -> dict[str, int]:
+        """Trip counts for these orders; ValueError also when they do not fit this scheme or its places."""
+        trips = super().trips_between(source, target)
         self._check(trips)
         return trips
 
@@ -202,7 +203,7 @@ class InPlaceParams(LayoutParams):
 
     @cached_property
     def _greatest(self) -> dict[str, int]:
-        return super().trips({"source": self.source, "target": self.target})
+        return super().trips_between(self.source, self.target)
 
     def _walk(self, side: int, clipped: tuple[bool, ...]) -> WalkerParams:
         ring = self.scheme == "ring"

@@ -14,7 +14,7 @@ The hardware is built for the greatest bounds. A descriptor holds, for each loop
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -164,7 +164,11 @@ class LayoutParams(ABC):
 
     def trips(self, bounds: Bounds) -> dict[str, int]:
         """Trip counts for these bounds; ValueError when they are not those of the hardware."""
-        source, target = counted_as(bounds["source"], self.source), counted_as(bounds["target"], self.target)
+        return dict(_trips_between(self, bounds["source"], bounds["target"]))
+
+    def trips_between(self, source: ITensor, target: ITensor) -> dict[str, int]:
+        """`trips` for these orders."""
+        source, target = counted_as(source, self.source), counted_as(target, self.target)
         trips = _trips(self.converter.at(source, target))
         for name, greatest in _trips(self.converter).items():
             if trips[name] > greatest:
@@ -203,6 +207,12 @@ class LayoutParams(ABC):
     def _group(self) -> int:
         """Elements along the last dimension that are never cut."""
         return formats.MX_GROUP if formats.is_mx(self.source.dtype) else 1
+
+
+@lru_cache(maxsize=4096)
+def _trips_between(params: LayoutParams, source: ITensor, target: ITensor) -> dict[str, int]:
+    """A graph of many phases asks for the same over and over."""
+    return params.trips_between(source, target)
 
 
 def _trips(converter: Converter) -> dict[str, int]:

@@ -21,7 +21,7 @@ Attention sees the cache in memory: what a phase appends it reads again, by the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,20 @@ class DecoderWeights:
     model: QuantisedDecoder
     phases: Mapping[str, Sequence[QuantisedWeight]]
     embedding: np.ndarray
+    _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    def column(self, phase: str, port: str, index: int, count: int, itensor: ITensor) -> np.ndarray:
+        """What column `index` of `count` reads in a phase: an array shaped as `itensor` for each walk."""
+        key = (phase, port)
+        if key not in self._columns:  # once for the graphs of all runs
+            tensors = [column_tensors(weight, *weight.codes.shape)[port] for weight in self.phases[phase]]
+            rows = len(tensors[0]) // count
+            padded = np.zeros((count, len(tensors), *itensor.shape), tensors[0].dtype)
+            for walk, tensor in enumerate(tensors):
+                for c in range(count):
+                    padded[(c, walk, *map(slice, (rows, *tensor.shape[1:])))] = tensor[c::count]
+            self._columns[key] = padded
+        return self._columns[key][index]
 
 
 def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeights:
@@ -299,9 +313,14 @@ class _Lowering:
         return self._b.kernel(name, params, bounds, i=source)
 
     def _constant(
-        self, name: str, streams: Mapping[str, tuple[ITensor, Any]], channel: int, prefetch: int, burst: int
+        self,
+        name: str,
+        streams: Mapping[str, tuple[ITensor, np.ndarray]],
+        channel: int,
+        prefetch: int,
+        burst: int,
     ) -> Port:
-        """Constants that one load reads, by phase: their order, and the array of each walk."""
+        """Constants that one load reads, by phase: their order, and an array of that shape for each walk."""
         b = self._b
         largest = max((it for it, _ in streams.values()), key=lambda it: it.token_count)
         port = b.bare_load(
@@ -312,8 +331,7 @@ class _Lowering:
             burst=burst,
         )
         place = Port(port.node, "memory")
-        for phase, (it, arrays) in streams.items():
-            data = np.stack(arrays) if len(arrays) > 1 else arrays[0]
+        for phase, (it, data) in streams.items():
             b.tensor(
                 f"{name}_{phase}",
                 "constant",
@@ -321,7 +339,7 @@ class _Lowering:
                 shape=it.shape,
                 channel=channel,
                 itensor=it,
-                data=data,
+                data=data if len(data) > 1 else data[0],
                 phase=PHASES.index(phase),
             )
         return port
@@ -371,7 +389,6 @@ class _Lowering:
             )
             for name, port in (("engine_x", "i_x"), ("engine_e", "i_e"))
         )
-        arrays = {phase: [column_tensors(w, *extents[phase]) for w in m] for phase, m in matmuls.items()}
         results = {}
         for c in range(plan.columns):
             streams = {}
@@ -382,7 +399,7 @@ class _Lowering:
                         {
                             phase: (
                                 once := without_reuse(w[port]),
-                                [_shaped(one[port][c :: plan.columns], once) for one in arrays[phase]],
+                                self._weights.column(phase, port, c, plan.columns, once),
                             )
                             for phase, w in wanted.items()
                             if port in w
@@ -617,7 +634,10 @@ class _Lowering:
         rows = {
             f"i_{part}": self._constant(
                 f"norm_{part}",
-                {p: (row, [round_f24(getattr(norm, part))[None] for norm in ns]) for p, ns in norms.items()},
+                {
+                    p: (row, np.stack([round_f24(getattr(norm, part))[None] for norm in ns]))
+                    for p, ns in norms.items()
+                },
                 channel=0,
                 prefetch=64,
                 burst=16,
@@ -671,10 +691,3 @@ class _Lowering:
 def _at(**by_phase: Any) -> tuple[Any, ...]:
     """By phase, None where a node rests."""
     return tuple(by_phase.get(phase) for phase in PHASES)
-
-
-def _shaped(array: np.ndarray, itensor: ITensor) -> np.ndarray:
-    """Filled up with zeros to the shape of a stream."""
-    padded = np.zeros(itensor.shape, array.dtype)
-    padded[tuple(slice(extent) for extent in array.shape)] = array
-    return padded
