@@ -110,7 +110,9 @@ class KvLoadParams:
     def cost(self, bounds: Bounds) -> Cost:
         last = int(self.curves(bounds)["o"].cycles()[-1])
         slice_ = RegisterSliceParams(bits=self.row_bits).resources
-        choice = Resources(lut=40 + self.row_bits * (self.layout.channels > 1), ff=30)
+        # A bit of one of two channels fits into the LUT of the slice, that of four takes one of its own.
+        choosing = -(-self.layout.channels // 4) if self.layout.channels > 2 else 0
+        choice = Resources(lut=40 + self.row_bits * choosing, ff=30)
         parts = [self.read.cost(bounds).resources, self.turns.resources, slice_, choice]
         parts += [self.load._resources] * self.layout.channels
         return Cost(

@@ -10,31 +10,20 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.sampling import Sampler
-from streamgen.tokenizer import Tokenizer, Vocabulary
-from tests.decoders import tiny_decoder
+from tests.decoders import TINY, WORDS, tiny_accelerator, tiny_decoder
 
-CONTEXT, VOCABULARY = 72, 64
-CONFIG = DecoderConfig(name="tiny", max_tokens=4, context=CONTEXT, channels=2, n_lanes=2, lanes=2)
+CONTEXT, VOCABULARY = TINY.context, WORDS.size
 IDS = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
-WORDS = Tokenizer(
-    Vocabulary(
-        tokens=[chr(ord("!") + i) for i in range(VOCABULARY)],
-        types=[1] * VOCABULARY,
-        merges=[],
-        pre_tokenizer="gpt-2",
-    )
-)
 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[DecoderAccelerator]:
-    found = streamgen.compile_decoder(tiny_decoder(), CONFIG, tokenizer=WORDS)
+    found = tiny_accelerator()
     yield found
     found.close()
 
@@ -191,7 +180,7 @@ def test_the_context_ends(model: DecoderAccelerator) -> None:
     with pytest.raises(ValueError, match=r"^72 tokens, 1 more and 0 to come are 73; the context is 72$"):
         session.last_logits([1])
     with pytest.raises(ValueError, match="without a tokenizer"):
-        streamgen.DecoderAccelerator(CONFIG, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
+        streamgen.DecoderAccelerator(TINY, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
 
 
 def test_written_and_opened_again(
@@ -262,10 +251,10 @@ def test_layers_must_be_alike() -> None:
     first, second = decoder.layers
     changed = replace(second, attention=replace(second.attention, scale=0.5))
     with pytest.raises(GraphError) as raised:
-        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), CONFIG)
+        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), TINY)
     assert str(raised.value) == (
         "layers[1] and layers[0] differ in scale: one engine walks layers that are alike"
     )
     norm = replace(decoder.norm, plus_one=True)
     with pytest.raises(GraphError, match=r"^layers\[0\].attention_norm and norm differ in kind"):
-        streamgen.compile_decoder(replace(decoder, norm=norm), CONFIG)
+        streamgen.compile_decoder(replace(decoder, norm=norm), TINY)
