@@ -53,6 +53,7 @@ def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int],
     assert tokenizer is not None
     session, golden, stream = device.session(), accelerator.golden.session(), tokenizer.stream()
     session.checked(prompt, count)
+    before = len(device.passes)
     print(text, end="", flush=True)
     ids, start = prompt, time.monotonic()
     for step in range(count):
@@ -63,18 +64,20 @@ def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int],
         print(stream.push(ids[0]), end="", flush=True)
     print(stream.finish())
     seconds = time.monotonic() - start
-    first, *later = accelerator.report().groups[0].timings
-    cycles, bound = (sum(values) for values in ((t.cycles for t in later), (t.bound for t in later)))
+    timings = accelerator.report().groups[0].timings[before:]
     clock = accelerator.manifest.clock_mhz
-    print(
-        f"\nprompt of {first.tokens} tokens: {first.cycles:,} cycles, "
-        f"{first.ratio:.3f} of the bound of memory and multipliers"
-    )
-    if later:
-        print(
-            f"each token after it: {cycles / len(later):,.0f} cycles, {cycles / bound:.3f} of the bound, "
-            f"{clock * 1e6 * len(later) / cycles:,.0f} tokens/s at {clock:g} MHz"
-        )
+    print()
+    for what, some in (
+        ("prompt", [one for one in timings if one.position < len(prompt)]),
+        ("text after it", [one for one in timings if one.position >= len(prompt)]),
+    ):
+        if some:
+            tokens, cycles = sum(one.tokens for one in some), sum(one.cycles for one in some)
+            ratio = cycles / sum(one.bound for one in some)
+            print(
+                f"{what}: {tokens} tokens, {cycles / tokens:,.0f} cycles each, {ratio:.3f} of the bound of memory "
+                f"and multipliers, {clock * 1e6 * tokens / cycles:,.0f} tokens/s at {clock:g} MHz"
+            )
     print(f"logits of all {count} steps equal golden's bit for bit; simulated in {seconds:.0f} s")
 
 

@@ -354,9 +354,10 @@ def _unzips() -> list[Case]:
 
 def _memory_kernels() -> list[Case]:
     cases: list[Case] = []
-    for width, heads, channels, positions in ((40, 2, 1, 64), (64, 3, 4, 512), (128, 8, 2, 8192)):
+    rows = (("i8", 40, 2, 1, 64), ("i8", 64, 3, 4, 512), ("i8", 128, 8, 2, 8192), ("i24", 3, 1, 4, 512))
+    for dtype, width, heads, channels, positions in (*rows, ("i8", 40, 2, 8, 100)):
         layout = KvLayout(
-            dtype="i8", width=width, heads=heads, layers=30, positions=positions, channels=channels
+            dtype=dtype, width=width, heads=heads, layers=30, positions=positions, channels=channels
         )
         cases.append((KvStoreParams(layout=layout), {"layer": 0, "position": 0, "rows": 1}))
         cases.append((KvLoadParams(layout=layout), {"layer": 0, "rows": 1, "waits": 0}))

@@ -365,9 +365,8 @@ class DecoderAccelerator:
         """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
 
         stop: ids that end it; by default the tokenizer's end of a text. golden: the golden model writes, and
-        no hardware is simulated. ValueError, before anything runs, for
-        an empty prompt, unknown ids, sampling out of range, and when prompt and continuation are longer than
-        the context.
+        no hardware is simulated. ValueError or TypeError, before anything runs, for an empty prompt, unknown
+        ids, sampling out of range, and when prompt and continuation are longer than the context.
         """
         tokenizer = self.tokenizer
         if isinstance(prompt, str) and tokenizer is None:
@@ -376,9 +375,10 @@ class DecoderAccelerator:
             )
         if stop is None:
             stop = () if tokenizer is None or tokenizer.end is None else (tokenizer.end,)
-        sampler = None
-        if temperature:
-            sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
+            raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
+        choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        sampler = choice if temperature else None
         source = self.golden if golden else self.session()
         if not isinstance(prompt, str):
             return iter(source.generate(prompt, max_new_tokens, sampler=sampler, stop=stop))

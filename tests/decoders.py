@@ -1,13 +1,28 @@
 """Small decoders of random weights, and what they mean in float64."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+import streamgen
+from streamgen.config import DecoderConfig
+from streamgen.decoder import DecoderAccelerator
 from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
 from streamgen.graph.ops import UNARY_FUNCTIONS, Linear
+from streamgen.tokenizer import Tokenizer, Vocabulary
 
-__all__ = ["random_decoder", "reference", "tiny_decoder"]
+__all__ = ["TINY", "WORDS", "random_decoder", "reference", "tiny_accelerator", "tiny_decoder"]
+
+TINY = DecoderConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
+WORDS = Tokenizer(
+    Vocabulary(
+        tokens=[chr(ord("!") + i) for i in range(64)],
+        types=[1] * 64,
+        merges=[],
+        pre_tokenizer="gpt-2",
+    )
+)
 
 
 def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
@@ -69,6 +84,12 @@ def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
 def tiny_decoder() -> Decoder:
     """The least that is one: hardware of it is built in a minute."""
     return random_decoder(hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=64, context=128)
+
+
+@cache
+def tiny_accelerator() -> DecoderAccelerator:
+    """Compiled once a process; its simulator is built once for all tests."""
+    return streamgen.compile_decoder(tiny_decoder(), TINY, tokenizer=WORDS)
 
 
 def reference(decoder: Decoder, ids: np.ndarray) -> np.ndarray:

@@ -2,9 +2,16 @@
 
 import re
 import runpy
+import sys
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from streamgen.explore.bound import pass_cycles
+from streamgen.runtime.generation import Session
+from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -57,7 +64,61 @@ def test_commands_exist() -> None:
 
 @pytest.mark.slow
 def test_example_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
-    """It compares with golden itself. `examples/feed_forward.py` is `make demo`."""
+    """It compares with golden itself."""
     runpy.run_path(str(ROOT / "examples" / "by_hand.py"), run_name="__main__")
     printed = capsys.readouterr().out
     assert "convert_product_i_b = InPlace(i=load_b.o)" in printed and "last run:" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_example_feed_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It compares with golden itself; golden is near torch."""
+    monkeypatch.setattr(sys, "argv", ["feed_forward.py", "--layer", "3", "--folder", str(tmp_path / "block")])
+    runpy.run_path(str(ROOT / "examples" / "feed_forward.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    found = re.findall(
+        r"^ ?(\d+) tokens: (\d+) cycles, (\d+) outputs equal golden bit for bit; .* float32 ([\d.]+);",
+        printed,
+        re.MULTILINE,
+    )
+    assert [(int(tokens), int(outputs)) for tokens, _, outputs, _ in found] == [(1, 576), (16, 9216)]
+    assert int(found[0][1]) < int(found[1][1]) and max(float(error) for *_, error in found) < 0.05
+    assert (tmp_path / "block" / "design.v").is_file() and "last run:" in printed
+
+
+def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
+    """What `make demo` prints of its checkpoint, of the tiny decoder: the text is golden's, a prompt of two
+    passes has the cycles of both. A difference from golden ends it."""
+    run = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))["run"]
+    model, prompt = tiny_accelerator(), "FOWB94"
+    ids = WORDS.encode(prompt)
+    expected = WORDS.decode(model.golden.generate(ids, 4))
+    before = len(model.device().passes)
+    run(model, prompt, ids, 4)
+    passes = [one.cycles for one in model.device().passes[before:]]
+    assert len(passes) == 5  # of 4 and 2 tokens, then of one
+    rate = Fraction(model.manifest.memory.beats, model.manifest.memory.cycles)
+    assert model.program is not None
+    sizes = [(4, 0), (2, 4), (1, 6), (1, 7), (1, 8)]
+    bounds = [pass_cycles(model.program.at(*size), rate) for size in sizes]
+    text, empty, *lines, equal = capsys.readouterr().out.splitlines()
+    assert (text, empty) == (prompt + expected, "")
+    assert lines == [
+        f"{what}: {tokens} tokens, {sum(passes[part]) / tokens:,.0f} cycles each, "
+        f"{sum(passes[part]) / sum(bounds[part]):.3f} of the bound of memory and multipliers, "
+        f"{300e6 * tokens / sum(passes[part]):,.0f} tokens/s at 300 MHz"
+        for what, tokens, part in (("prompt", 6, slice(2)), ("text after it", 3, slice(2, 5)))
+    ]
+    assert equal.startswith("logits of all 4 steps equal golden's bit for bit; ")
+    with pytest.raises(ValueError, match="the context is 72"):
+        run(model, prompt, ids, 67)
+
+
+def test_example_smollm2_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))["run"]
+    monkeypatch.setattr(Session, "last_logits", lambda self, ids: np.zeros(64, np.float32))
+    with pytest.raises(SystemExit, match="step 0: 64 logits differ from golden"):
+        run(tiny_accelerator(), "AB", WORDS.encode("AB"), 2)

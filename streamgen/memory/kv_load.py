@@ -29,14 +29,15 @@ from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.kv_cache import KvReadParams
 from streamgen.kv_layout import KvLayout
-from streamgen.memory.joints import join, paced
+from streamgen.memory.joints import COMMAND, beat_pace, join, paced, unused
+from streamgen.packing import BEAT_BITS
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 from streamgen.stream import RegisterSlice, RegisterSliceParams, descriptor_signature
 
 __all__ = ["KvLoad", "KvLoadParams"]
 
-_OVERHEAD = 5  # cycles from the last token awaited to the first row, beside those of the load
+_OVERHEAD = 4  # cycles from the last token awaited to the first row, beside those of the load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,29 +111,34 @@ class KvLoadParams:
     def cost(self, bounds: Bounds) -> Cost:
         last = int(self.curves(bounds)["o"].cycles()[-1])
         slice_ = RegisterSliceParams(bits=self.row_bits).resources
-        choice = Resources(lut=40 + self.row_bits * (self.layout.channels > 1), ff=30)
+        # A bit of one of two channels fits into the LUT of the slice, that of four takes one of its own.
+        choosing = -(-self.layout.channels // 4) if self.layout.channels > 2 else 0
+        choice = Resources(lut=40 + self.row_bits * choosing, ff=30)
         parts = [self.read.cost(bounds).resources, self.turns.resources, slice_, choice]
-        parts += [self.load._resources] * self.layout.channels
+        padding = BEAT_BITS - self.row_bits if self.layout.row_beats == 1 else 0
+        queue = self.load.client.queue
+        parts += [self.load._resources + -1 * unused(queue, BEAT_BITS, padding)] * self.layout.channels
         return Cost(
             resources=reduce(add, parts),
-            ii=max(1.0, float(self._pace)),
+            ii=max(1.0, float(self._pace(bounds["rows"]))),
             latency=self._first(0),
             cycles=last + 1,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         waits, rows = bounds["waits"], bounds["rows"]
-        rows_out = paced(self._first(waits), self.layout.heads * rows, self._pace)
+        rows_out = paced(self._first(waits), self.layout.heads * rows, self._pace(rows))
         return {"o": rows_out} | ({"i_appended": Curve.nest(2, (waits, 1))} if waits else {})
 
     def build(self) -> "KvLoad":
         return KvLoad(self)
 
-    @property
-    def _pace(self) -> Fraction:
-        """Cycles of a row."""
-        rate = Fraction(self.rate).limit_denominator(64)
-        return Fraction(self.layout.row_beats, self.layout.channels) / rate
+    def _pace(self, rows: int) -> Fraction:
+        """Cycles of a row: a head is a command to each channel, and channels take turns."""
+        layout = self.layout
+        beats = layout.heads * layout.row_beats * -(-rows // layout.channels)
+        share = Fraction(layout.row_beats, layout.channels)
+        return max(Fraction(COMMAND, rows), share * beat_pace(self.load, beats))
 
     def _first(self, waits: int) -> int:
         return waits + _OVERHEAD + self.load._first

@@ -26,7 +26,8 @@ from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 from streamgen.kernels.kv_cache import KvAppendParams
 from streamgen.kv_layout import KvLayout
-from streamgen.memory.joints import join, paced
+from streamgen.memory.joints import COMMAND, join, paced, unused
+from streamgen.packing import BEAT_BITS
 from streamgen.platform.axi import WritePort
 from streamgen.platform.dma import StoreParams
 from streamgen.stream import descriptor_signature
@@ -91,7 +92,10 @@ class KvStoreParams:
     def cost(self, bounds: Bounds) -> Cost:
         """Cycles until the rows are in memory."""
         parts = [self.append.cost(bounds).resources]
-        parts += [self.store._resources] * self.layout.channels
+        append, queue = self.append, self.store.client.queue
+        padding = append.memory_bits - append.row_bits if self.layout.row_beats == 1 else 0
+        stored = queue.bits - BEAT_BITS + append.memory_bits
+        parts += [self.store._resources + -1 * unused(queue, stored, padding)] * self.layout.channels
         appended = int(self.curves(bounds)["o_appended"].cycles()[-1])
         ii = max(1.0, float(self._pace))
         return Cost(resources=reduce(add, parts), ii=ii, latency=appended, cycles=appended + 1)
@@ -110,9 +114,19 @@ class KvStoreParams:
 
     @property
     def _pace(self) -> Fraction:
-        """Cycles of a row while the rows of a position go to one channel."""
-        turns = min(self.layout.channels, 2)  # the store of one channel drains while another one fills
-        return Fraction(self.layout.row_beats, turns) / Fraction(self.rate).limit_denominator(64)
+        """Cycles of a row: those of memory, unless the way there takes longer.
+
+        A row of one beat holds up the next one until its command is taken. Of longer ones those of a position
+        go to one channel beat by beat, and two cycles pass until the next channel has its turn.
+        """
+        layout = self.layout
+        turns = min(layout.channels, 2)  # the store of one channel drains while another one fills
+        memory = Fraction(layout.row_beats, turns) / Fraction(self.rate).limit_denominator(64)
+        if layout.row_beats == 1:
+            return max(Fraction(COMMAND), memory)
+        if layout.channels == 1 or layout.heads == 1:
+            return memory
+        return max(memory, Fraction((layout.heads - 1) * layout.row_beats + 2, layout.heads))
 
 
 class KvStore(wiring.Component):

@@ -9,7 +9,8 @@ constant [vocabulary + 1, *shape], lies in memory in that order, each row in who
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from fractions import Fraction
+from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 from streamgen.kernels.embedding import EmbeddingParams
-from streamgen.memory.joints import join
+from streamgen.memory.joints import TRIP, beat_pace, join
 from streamgen.packing import MemoryLayout
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
@@ -117,20 +118,28 @@ class RowsLoadParams:
     def cost(self, bounds: Bounds) -> Cost:
         resources = self.places.cost({**bounds, "vocabulary": 1}).resources + self.load._resources
         last = int(self.curves(bounds)["o"].cycles()[-1])
-        return Cost(resources=resources, ii=self.load._ii, latency=self._first, cycles=last + 1)
+        ii = max(self.load._ii, float(self._pace(bounds["ids"]) / self.tokens))
+        return Cost(resources=resources, ii=ii, latency=self._first, cycles=last + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         """Rows one after the other as memory gives them; ids wait for room in the line of descriptors."""
         ids = bounds["ids"]
-        row = self.load.layout.beats(self.tokens)
-        pace = max(self.tokens, int(np.ceil(row / self.rate)))
+        pace, alone = ceil(self._pace(ids)), ceil(self._pace(1))
         return {
             "i": Curve.nest(1, (ids, pace)),
-            "o": Curve.nest(self._first, (ids, pace), (self.tokens, max(1, pace // self.tokens))),
+            "o": Curve.nest(self._first, (ids, pace), (self.tokens, max(1, alone // self.tokens))),
         }
 
     def build(self) -> "RowsLoad":
         return RowsLoad(self)
+
+    def _pace(self, ids: int) -> Fraction:
+        """Cycles of a row, of so many; a load of several tokens a beat has few transfers under way."""
+        load = self.load
+        pace = max(Fraction(self.tokens), self.row_beats * beat_pace(load, ids * self.row_beats))
+        if load.layout.tokens_per_beat > 1 and ids > (ahead := load.counts.depth + 1):
+            pace = max(pace, Fraction(load.latency + 2 * TRIP + self.tokens, ahead))
+        return pace
 
     @property
     def _first(self) -> int:

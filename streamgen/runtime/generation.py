@@ -12,6 +12,7 @@ import numpy as np
 
 from streamgen.manifest import StatusBlock
 from streamgen.runtime.arrays import packed, unpacked
+from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
 
@@ -45,6 +46,7 @@ class DecoderDevice:
     def __init__(self, execution: Execution, vocabulary: int, context: int, timeout: float = 3600.0) -> None:
         self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
         self.max_tokens = execution.manifest.max_tokens
+        self._opened: Device | None = None
         self._active: Session | None = None
         self.passes: list[Pass] = []
         """Every pass so far."""
@@ -81,16 +83,28 @@ class DecoderDevice:
         return logits[0], int(best[0, 0])
 
     def _switch(self, session: "Session") -> None:
+        """Bring what a session has stored onto the device; an interruption in between loses none of them."""
         device = self.execution.device  # opened here, if it is not: with buffers of zeros
+        if device is not self._opened:
+            self._opened = device
+            if self._active is not None:
+                self._active.saved = None
+            self._active = None
         if self._active is session:
             return
+        if session.saved is None and session.position:
+            raise ValueError(
+                f"the device was closed after {session.position} tokens of this text; reset() begins it anew"
+            )
         states = self.execution.buffers("state")
         if self._active is not None:
             self._active.saved = {info.name: device.allocate(info.name).read(info.bytes) for info in states}
+            self._active = None
+        saved = session.saved or {}
         for info in states:
-            device.allocate(info.name).write(session.saved.get(info.name, bytes(info.bytes)))
-        session.saved = {}
+            device.allocate(info.name).write(saved.get(info.name, bytes(info.bytes)))
         self._active = session
+        session.saved = {}
 
 
 class Session:
@@ -98,8 +112,8 @@ class Session:
 
     def __init__(self, device: DecoderDevice) -> None:
         self._device = device
-        self.saved: dict[str, bytes] = {}
-        """What the device held of this text when another one went on."""
+        self.saved: dict[str, bytes] | None = {}
+        """What the device held of this text when another one went on; None when it was closed instead."""
         self._position = 0
 
     @property

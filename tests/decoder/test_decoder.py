@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 
 import streamgen
 from streamgen.cli import main
-from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError
 from streamgen.lower.decoder import LAYER, PHASES
@@ -22,25 +22,15 @@ from streamgen.runtime.generation import DecoderDevice, Pass
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
-from streamgen.tokenizer import Tokenizer, Vocabulary
-from tests.decoders import tiny_decoder
+from tests.decoders import TINY, WORDS, random_decoder, tiny_accelerator, tiny_decoder
 
-CONTEXT, VOCABULARY = 72, 64
-CONFIG = DecoderConfig(name="tiny", max_tokens=4, context=CONTEXT, channels=2, n_lanes=2, lanes=2)
+CONTEXT, VOCABULARY = TINY.context, WORDS.size
 IDS = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
-WORDS = Tokenizer(
-    Vocabulary(
-        tokens=[chr(ord("!") + i) for i in range(VOCABULARY)],
-        types=[1] * VOCABULARY,
-        merges=[],
-        pre_tokenizer="gpt-2",
-    )
-)
 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[DecoderAccelerator]:
-    found = streamgen.compile_decoder(tiny_decoder(), CONFIG, tokenizer=WORDS)
+    found = tiny_accelerator()
     yield found
     found.close()
 
@@ -288,6 +278,71 @@ def test_a_failed_pass_leaves_the_text_as_it_was(model: DecoderAccelerator, expe
     np.testing.assert_array_equal(session.last_logits(IDS[3:6]), expected[5])
 
 
+def test_an_interrupted_switch_loses_no_text(
+    model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while what one text has stored gives way to what another one has."""
+    one, other = model.session(), model.session()
+    one.last_logits(IDS[:3])
+    others = (IDS[::-1] + 1) % VOCABULARY
+    other.last_logits(others[:2])
+    simulated = model.device().execution.device
+    states = model.device().execution.buffers("state")
+    buffer = type(simulated.allocate(states[0].name))
+    write, count = buffer.write, 0
+
+    def interrupted(self: Any, data: bytes, *given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == len(states):
+            monkeypatch.setattr(buffer, "write", write)
+            raise KeyboardInterrupt
+        write(self, data, *given)
+
+    monkeypatch.setattr(buffer, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.last_logits(IDS[3:5])
+    assert (one.position, other.position) == (3, 2)
+    found = other.last_logits(others[2:5])
+    np.testing.assert_array_equal(found, model.golden.logits(others[:5])[4])
+    np.testing.assert_array_equal(one.last_logits(IDS[3:5]), expected[4])
+
+
+def test_a_closed_device_has_lost_its_text(model: DecoderAccelerator, expected: np.ndarray) -> None:
+    """The text that was on it cannot go on, and says so; one that was put by can."""
+    kept, lost = model.session(), model.session()
+    kept.last_logits(IDS[:2])
+    lost.last_logits(IDS[:3])
+    model.close()
+    with pytest.raises(ValueError) as raised:
+        lost.last_logits(IDS[3:5])
+    assert str(raised.value) == ("the device was closed after 3 tokens of this text; reset() begins it anew")
+    np.testing.assert_array_equal(kept.last_logits(IDS[2:5]), expected[4])
+    lost.reset()
+    np.testing.assert_array_equal(lost.last_logits(IDS[:4]), expected[3])
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind", "message"),
+    [
+        ({"top_k": 0}, ValueError, "top_k is 0; it must be None or at least 1"),
+        ({"top_p": -1.0}, ValueError, "top_p is -1.0; it must be above 0 and at most 1"),
+        ({"seed": -1}, ValueError, "seed is -1; it must be None or at least 0"),
+        ({"temperature": "a"}, TypeError, "temperature is 'a'; a number is needed"),
+        ({"max_new_tokens": 2.5}, TypeError, "max_new_tokens is 2.5; an integer is needed"),
+        ({"max_new_tokens": None}, TypeError, "max_new_tokens is None; an integer is needed"),
+    ],
+)
+@pytest.mark.parametrize("golden", [False, True])
+def test_bad_choices(
+    model: DecoderAccelerator, golden: bool, choice: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    """Told at once, greedy or not."""
+    with pytest.raises(kind) as raised:
+        model.generate([1, 2], golden=golden, **{"max_new_tokens": 3, **choice})
+    assert str(raised.value) == message
+
+
 @pytest.mark.parametrize(
     ("prompt", "count", "message"),
     [
@@ -314,7 +369,7 @@ def test_the_context_ends(model: DecoderAccelerator) -> None:
     with pytest.raises(ValueError, match=r"^72 tokens, 1 more and 0 to come are 73; the context is 72$"):
         session.last_logits([1])
     with pytest.raises(ValueError, match="without a tokenizer"):
-        streamgen.DecoderAccelerator(CONFIG, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
+        streamgen.DecoderAccelerator(TINY, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
 
 
 def test_written_and_opened_again(
@@ -381,16 +436,63 @@ def test_what_is_stored_is_what_was_compiled(model: DecoderAccelerator, written:
 
 
 def test_layers_must_be_alike() -> None:
-    from dataclasses import replace
-
     decoder = tiny_decoder()
     first, second = decoder.layers
     changed = replace(second, attention=replace(second.attention, scale=0.5))
     with pytest.raises(GraphError) as raised:
-        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), CONFIG)
+        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), TINY)
     assert str(raised.value) == (
         "layers[1] and layers[0] differ in scale: one engine walks layers that are alike"
     )
     norm = replace(decoder.norm, plus_one=True)
     with pytest.raises(GraphError, match=r"^layers\[0\].attention_norm and norm differ in kind"):
-        streamgen.compile_decoder(replace(decoder, norm=norm), CONFIG)
+        streamgen.compile_decoder(replace(decoder, norm=norm), TINY)
+
+
+SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        (
+            {"function": "relu"},
+            {},
+            "layers[0].feed_forward.function is 'relu'; accelerators have silu, gelu, gelu_tanh",
+        ),
+        ({"bias": True}, {}, "layers[0].attention.q has a bias; matmuls of decoders have none"),
+        ({"head_dim": 20, "rotated": 16}, {"lanes": 8}, "head_dim is 20; a multiple of lanes = 8 is needed"),
+        (
+            {"rotated": 8},
+            {},
+            "8 dimensions of a head rotate; a multiple of 16 is needed with lanes = 2",
+        ),
+        ({}, {"lanes": 16}, "16 dimensions of a head rotate; a multiple of 32 is needed with lanes = 16"),
+        (
+            {"interleaved": True},
+            {"lanes": 1},
+            "lanes is 1; rotary positions of interleaved pairs need at least 2",
+        ),
+        (
+            {"wide": 100},
+            {},
+            "layers[0].feed_forward.down takes 100 features; a multiple of 32, a group, is needed",
+        ),
+        (
+            {},
+            {"group": 64},
+            "layers[0].feed_forward.down takes 96 features; a multiple of 64, a group, is needed",
+        ),
+        ({"vocabulary": 70}, {}, "head has 70 rows; a multiple of columns * n_lanes = 4 is needed"),
+        (
+            {},
+            {"channels": 32},
+            "layers[0].attention.k has 32 rows; a multiple of columns * n_lanes = 64 is needed",
+        ),
+    ],
+)
+def test_what_is_not_built(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    decoder = random_decoder(**(SMALL | changes))
+    with pytest.raises(GraphError) as raised:
+        streamgen.compile_decoder(decoder, replace(TINY, **options))
+    assert str(raised.value) == message

@@ -1,4 +1,7 @@
-"""Our own kernels and converters pass the conformance test that users run on theirs."""
+"""Our own kernels and converters pass the conformance test that users run on theirs.
+
+Those with memory ports, which the kit has no memory for, are held to their promises in tests/memory.
+"""
 
 from typing import Literal
 
@@ -26,10 +29,12 @@ from streamgen.kernels.quantise import QuantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.route import RouteParams
 from streamgen.kernels.row_codes import join_scale
+from streamgen.kernels.segments import SegmentsParams
 from streamgen.kernels.select import SelectParams
 from streamgen.kernels.softmax import SoftmaxParams
 from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.kernels.unzip import UnzipParams
 from streamgen.kv_layout import KvLayout
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
@@ -101,6 +106,25 @@ def take_rows() -> Kernel:
     ]
     cases = [(bounds, {"i": values((bounds["rows"], bounds["features"]), 1)}) for bounds in several]
     return params, cases, [several[0] | {"rows": 6}, several[0] | {"first": 5}, several[0] | {"count": 2}]
+
+
+def segments() -> Kernel:
+    params = SegmentsParams(token_bits=48, ways=3, max_tokens=40)
+    cases = []
+    for sizes, tokens in (((3, 1, 1), 4), ((1, 1, 1), 1), ((2, 5, 3), 2)):
+        order = ITensor((1, 2), "f24", (sum(sizes), tokens, 2), (4, 1, 2), ((1,), (0, 2)))
+        cases.append(({"itensor": order, "sizes": sizes}, {"i": values(order.shape, tokens)}))
+    bounds = cases[0][0]
+    return params, cases, [bounds | {"sizes": (3, 2)}, bounds | {"sizes": (3, 1, 2)}]
+
+
+def unzip() -> Kernel:
+    params = UnzipParams(ways=2, dtype="f24", lanes=3, max_tokens=40)
+    cases = []
+    for n_tiles, tokens in ((3, 4), (1, 1), (10, 2)):
+        order = ITensor((1, 6), "f24", (n_tiles, tokens, 2), (12, 1, 6), ((1,), (0, 2)))
+        cases.append(({"itensor": order}, {"i": values(order.shape, tokens)}))
+    return params, cases, [{"itensor": rows(42, 6)}, {"itensor": rows(2, 3)}]
 
 
 def quantise(lanes: int, sums: bool) -> Kernel:
@@ -267,6 +291,8 @@ KERNELS = {
     "select": switch(SelectParams),
     "route": switch(RouteParams),
     "take-rows": take_rows(),
+    "segments": segments(),
+    "unzip": unzip(),
     "quantise": quantise(4, True),
     "quantise-32-lanes": quantise(32, False),
     "quantise-rows": quantise_rows(),

@@ -1,7 +1,8 @@
 """Every kind of block over its sweep: resources as promised, no path over 8 LUT levels.
 
 The first case, which is the smallest, of all that differ in more than sizes is always among them; of the
-others every n-th where synthesis takes long. `benchmarks/resources.py` goes over all of them.
+others every n-th where synthesis takes long. Norms that differ in nothing but a bias or in 1 + weight count
+as alike here. `benchmarks/resources.py` goes over all of them.
 """
 
 from dataclasses import fields

@@ -1,0 +1,168 @@
+"""Kernels with memory ports alone, a channel master and a memory on each port: values, cycles, curves.
+
+Memory sets their pace, so curves are held to what is measured as those of loads and stores are: the first
+token exact, each one within a margin, and so the end.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from sim.axi import AxiBench
+from sim.bench import stream_ports
+from sim.kernel import descriptor_word, encode_port
+from streamgen import formats
+from streamgen.contract import Bounds
+from streamgen.kv_layout import KvLayout
+from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.platform.axi import AxiSignature
+from streamgen.platform.master import ChannelMasterParams
+from tests.platform.rig import BASE, channel
+
+RATE, LATENCY = 0.6927, 100
+
+Params = KvLoadParams | KvStoreParams | RowsLoadParams
+
+
+class Masters(wiring.Component):
+    """A kernel with a channel master of its own on every memory port, `m_axi_<k>`; buffers begin at BASE."""
+
+    def __init__(self, params: Params) -> None:
+        self.kernel: Any = params.build()
+        self.ports = dict(params.memory_ports)
+        super().__init__({f"m_axi_{k}": Out(AxiSignature()) for k in range(len(self.ports))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.kernel = self.kernel
+        for k, (port, kind) in enumerate(self.ports.items()):
+            reads = int(kind == "read")
+            m.submodules[f"master_{k}"] = master = ChannelMasterParams(
+                readers=reads, writers=1 - reads
+            ).build()
+            wiring.connect(m, getattr(self.kernel, port), getattr(master, f"{kind}_0"))
+            wiring.connect(m, wiring.flipped(getattr(self, f"m_axi_{k}")), master.m_axi)
+            m.d.comb += getattr(self.kernel, port.replace("memory", "base")).eq(BASE)
+        return m
+
+
+def measure(
+    params: Params, several: list[tuple[Bounds, Mapping[str, np.ndarray]]], images: list[bytearray]
+) -> dict[str, np.ndarray]:
+    """Cycles of the tokens on every port from the first descriptor on; outputs are those of `golden`, which
+    sees the inputs. images: of the channels, which are read or written."""
+    masters = Masters(params)
+    kernel = masters.kernel
+    bench = AxiBench(masters)
+    pace = Fraction(RATE).limit_denominator(1000)
+    for k, image in enumerate(images):
+        bench.memory(getattr(masters, f"m_axi_{k}"), channel({BASE: image}, rate=pace, latency=LATENCY))
+    tokens: dict[str, list[int]] = {}
+    expected: dict[str, list[int]] = {}
+    for bounds, inputs in several:
+        tokens.setdefault("i_descriptor", []).append(descriptor_word(params, bounds))
+        golden = params.golden(bounds, inputs)
+        for port, itensor in params.inputs(bounds).items():
+            tokens.setdefault(port, []).extend(encode_port(itensor, inputs[port]))
+        for port, itensor in params.outputs(bounds).items():
+            expected.setdefault(port, []).extend(encode_port(itensor, golden[port]))
+    found: dict[str, Any] = {}
+    for port in stream_ports(kernel, In):
+        found[port] = bench.source(getattr(kernel, port), tokens.get(port, []), port)
+    for port in stream_ports(kernel, Out):
+        found[port] = bench.sink(getattr(kernel, port), len(expected[port]), port)
+    bench.run()
+    for port, words in expected.items():
+        assert found[port].tokens == words, port
+    start = found["i_descriptor"].cycles[0]
+    return {port: np.array(one.cycles) - start for port, one in found.items()}
+
+
+def cache(width: int, heads: int, channels: int) -> tuple[KvLayout, np.ndarray, list[bytearray]]:
+    """A cache full of rows: its layout, [layers, heads, positions, width], the images of its channels."""
+    layout = KvLayout(dtype="i8", width=width, heads=heads, layers=3, positions=64, channels=channels)
+    shape = (layout.layers, heads, layout.positions, width)
+    rows = np.random.default_rng(width).integers(-128, 128, shape).astype(np.int8)
+    return layout, rows, [bytearray(image) for image in layout.pack(rows)]
+
+
+def memories(layout: KvLayout, images: list[bytearray]) -> dict[str, np.ndarray]:
+    """The channels as golden sees them."""
+    return {
+        f"memory_{c}": np.frombuffer(bytes(image), np.int8).reshape(-1, layout.padded_width)
+        for c, image in enumerate(images)
+    }
+
+
+ROWS = [1, 5, pytest.param(40, marks=pytest.mark.slow)]
+CACHES = [(64, 3, 1), (64, 3, 4), (40, 1, 2), (128, 8, 2), (256, 2, 4)]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("sizes", CACHES)
+def test_cache_load_keeps_its_promise(sizes: tuple[int, int, int], rows: int) -> None:
+    """The first row exact, those that the prefetch FIFO holds within a few cycles, none further from its
+    curve than a trip to the memory and a hundredth."""
+    layout, _, images = cache(*sizes)
+    params = KvLoadParams(layout=layout)
+    bounds = {"layer": 1, "rows": rows, "waits": 2}
+    inputs = {"i_appended": np.ones(2, np.uint8), **memories(layout, images)}
+    cycles = measure(params, [(bounds, inputs), (bounds, inputs)], images)
+    curves, cost = params.curves(bounds), params.cost(bounds)
+    np.testing.assert_array_equal(cycles["i_appended"][:2], curves["i_appended"].cycles())
+    promised = curves["o"].cycles()
+    found = cycles["o"][: len(promised)]
+    assert found[0] == promised[0] == cost.latency + 2
+    asked = layout.heads * layout.row_beats * -(-rows // layout.channels)
+    margin = 8 if asked <= params.prefetch else LATENCY + 0.01 * promised
+    assert (np.abs(found - promised) <= margin).all()
+    assert cost.cycles == promised[-1] + 1
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("sizes", CACHES)
+def test_cache_store_keeps_its_promise(sizes: tuple[int, int, int], rows: int) -> None:
+    """The first row exact, the others and the word that they are there within a tenth and a few cycles."""
+    layout, _, images = cache(*sizes)
+    params = KvStoreParams(layout=layout)
+    bounds = {"layer": 2, "position": 3, "rows": rows}
+    width = layout.heads * layout.width
+    new = np.random.default_rng(rows).integers(-128, 128, (rows, width)).astype(np.int8)
+    golden = params.golden(bounds, {"i": new, **memories(layout, images)})
+    cycles = measure(params, [(bounds, {"i": new, **memories(layout, images)})], images)
+    for name, array in memories(layout, images).items():
+        np.testing.assert_array_equal(array, golden[name])
+    curves, cost = params.curves(bounds), params.cost(bounds)
+    promised = curves["i"].cycles()
+    assert cycles["i"][0] == promised[0]
+    for port in ("i", "o_appended"):
+        margin = 8 + 0.1 * cycles[port]
+        assert (np.abs(cycles[port] - curves[port].cycles()) <= margin).all(), port
+    assert cost.cycles == cost.latency + 1 == curves["o_appended"].cycles()[-1] + 1
+
+
+@pytest.mark.parametrize("ids", [1, 3, 20])
+@pytest.mark.parametrize(
+    ("shape", "tile"), [((64,), (4,)), ((576,), (4,)), ((576,), (16,)), ((2, 32), (2, 4)), ((32,), (16,))]
+)
+def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], ids: int) -> None:
+    """The first tile exact, none is further than a trip to the memory from its curve; ids are not late."""
+    params = RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64)
+    rng = np.random.default_rng(ids)
+    table = formats.round_f24(rng.normal(size=(51, *shape)))
+    image = bytearray(params.layout.pack(params.table, table))
+    bounds = {"ids": ids, "offset": 0}
+    inputs = {"i": rng.integers(0, 53, ids).astype(np.uint32), "memory": table}
+    cycles = measure(params, [(bounds, inputs)], [image])
+    curves, cost = params.curves(bounds), params.cost(bounds)
+    promised = curves["o"].cycles()
+    assert cycles["o"][0] == promised[0] == cost.latency
+    assert np.abs(cycles["o"] - promised).max() <= LATENCY + 0.01 * promised[-1]
+    assert (cycles["i"] <= curves["i"].cycles()).all()
+    assert cost.cycles == promised[-1] + 1

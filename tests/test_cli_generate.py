@@ -1,0 +1,303 @@
+"""`streamgen generate`: the text, the choice of tokens, what is printed of costs; errors are messages."""
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from streamgen import cli
+from streamgen.config import DecoderConfig
+from streamgen.decoder import DecoderAccelerator, open_decoder
+from streamgen.frontend import default_checkpoint
+from streamgen.runtime.generation import Pass
+from streamgen.sampling import Sampler
+from tests.decoders import TINY, WORDS, tiny_accelerator, tiny_decoder
+
+PROMPT = "FOWB94"  # as many tokens: two passes
+CHOICE: dict[str, Any] = {"temperature": 2.0, "top_k": 30, "top_p": 0.9, "seed": 7}
+CHOSEN = ["--temperature=2.0", "--top-k=30", "--top-p=0.9", "--seed=7"]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny decoder, written; tests leave it as it is."""
+    return tiny_accelerator().write(tmp_path_factory.mktemp("tiny") / "written")
+
+
+@pytest.fixture(scope="module")
+def opened(folder: Path) -> Iterator[DecoderAccelerator]:
+    found = open_decoder(folder)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs `streamgen generate` in an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main(["generate", *(str(argument) for argument in arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def golden_text(count: int, **choice: Any) -> str:
+    """What the golden model writes behind PROMPT."""
+    sampler = Sampler(**choice) if choice else None
+    return WORDS.decode(tiny_accelerator().golden.generate(WORDS.encode(PROMPT), count, sampler=sampler))
+
+
+def changed(folder: Path, place: Path, **notes: Any) -> Path:
+    """A copy with other notes."""
+    copy = Path(shutil.copytree(folder, place))
+    found = json.loads((copy / "decoder.json").read_text()) | notes
+    (copy / "decoder.json").write_text(json.dumps(found))
+    return copy
+
+
+def costs(what: str, passes: list[Pass], model: DecoderAccelerator) -> str:
+    """A line of costs: 300 MHz, and every channel moves 64 bytes in so many cycles of so many."""
+    tokens, cycles = sum(one.tokens for one in passes), sum(one.cycles for one in passes)
+    moved = sum(one.bytes or 0 for one in passes)
+    memory = model.manifest.memory
+    most = TINY.channels * 64 * cycles * memory.beats / memory.cycles
+    return (
+        f"{what}: {tokens} tokens in {len(passes)} passes, {cycles / tokens:,.0f} cycles a token, "
+        f"{300e6 / (cycles / tokens):,.1f} tokens/s at 300 MHz, {moved / tokens / 1e3:,.1f} kB a token, "
+        f"{100 * moved / most:.0f}% of the memory limit"
+    )
+
+
+def test_greedy_text_and_costs(call: Call, folder: Path, opened: DecoderAccelerator) -> None:
+    """The text is golden's; the figures are those of the same passes, counted once more."""
+    code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--golden")
+    assert (code, err) == (0, "")
+    device = opened.device()
+    before = len(device.passes)
+    list(opened.generate(PROMPT, 5))
+    passes = device.passes[before:]
+    assert [one.tokens for one in passes] == [4, 2, 1, 1, 1, 1]
+    assert out.splitlines() == [
+        PROMPT + golden_text(5),
+        costs("prompt", passes[:2], opened),
+        costs("each token after it", passes[2:], opened),
+        "5 tokens equal golden's",
+    ]
+
+
+def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
+    """A pass reads all codes of the matmuls, and little that is not in the images; one pass has one line."""
+    code, out, err = call(folder, "--prompt", PROMPT[:4], "--max-new-tokens", 1)
+    assert (code, err) == (0, "")
+    _, line = out.splitlines()
+    found = re.fullmatch(
+        r"prompt: 4 tokens in 1 passes, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
+    )
+    assert found is not None and 0 < int(found[2]) < 100
+    layers, head = tiny_decoder().layers, tiny_decoder().head
+    matmuls = [
+        getattr(part, name).weight.size
+        for layer in layers
+        for part, names in ((layer.attention, "qkvo"), (layer.feed_forward, ("gate", "up", "down")))
+        for name in names
+    ]
+    images = sum(file.stat().st_size for file in folder.glob("weights_*.bin"))
+    assert sum(matmuls) / 2 + head.weight.size < 4e3 * float(found[1]) < 1.2 * images
+
+
+def test_choice_among_tokens(call: Call, folder: Path) -> None:
+    """All of temperature, top_k, top_p and seed count, and a seed fixes the text."""
+    expected = golden_text(5, **CHOICE)
+    for arguments, same in (
+        ([*CHOSEN, "--golden"], True),
+        ([*CHOSEN, "--seed=8"], False),
+        ([*CHOSEN, "--top-k=2"], False),
+        ([*CHOSEN, "--top-p=0.1"], False),
+        ([*CHOSEN, "--temperature=0.1"], False),
+    ):
+        code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, *arguments)
+        assert (code, err) == (0, "")
+        assert (out.splitlines()[0] == PROMPT + expected) == same, arguments
+    assert golden_text(5) != expected
+
+
+def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
+    """The tokenizer's end token ends it and is not printed."""
+    text = golden_text(8)
+    end = WORDS.encode(text[3])[0]
+    words = dataclasses.asdict(dataclasses.replace(WORDS.vocabulary, end=end))
+    copy = changed(folder, tmp_path / "ends", tokenizer=words)
+    code, out, err = call(copy, "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == PROMPT + text[: text.index(text[3])]
+    assert lines[-1] == f"{text.index(text[3]) + 1} tokens equal golden's"
+
+
+def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> None:
+    """The text follows the file, and golden's does not."""
+    copy = Path(shutil.copytree(folder, tmp_path / "spoilt"))
+    for file in copy.glob("weights_*.bin"):
+        image = np.fromfile(file, np.uint8)
+        image[: image.size // 2] ^= 0x11
+        image.tofile(file)
+    code, out, err = call(copy, "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    assert code == 1 and "equal" not in out
+    assert re.fullmatch(r"streamgen: token \d of the text has the id \d+; golden's has \d+\n", err)
+
+
+def test_no_tokens(call: Call, folder: Path) -> None:
+    assert call(folder, "--prompt", PROMPT, "--max-new-tokens", 0) == (0, f"{PROMPT}\n", "")
+
+
+def test_compiles_writes_and_opens_again(
+    call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --output the folder is what the API writes; options of the configuration reach the compiler."""
+    seen: list[tuple[object, DecoderConfig | None]] = []
+
+    def compiled(model: object, config: DecoderConfig | None = None, **_: object) -> DecoderAccelerator:
+        seen.append((model, config))
+        return tiny_accelerator()
+
+    monkeypatch.setattr("streamgen.cli.generation.compile_decoder", compiled)
+    options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
+    text = PROMPT + golden_text(2)
+    for model, given in (("model.gguf", options), ("default", ["--no-minimum", "--clock-mhz=250"])):
+        place = tmp_path / f"written by {model}"
+        code, out, err = call(model, "--prompt", PROMPT, "--max-new-tokens", 2, "-o", place, *given)
+        assert (code, err, out.splitlines()[0]) == (0, "", text)
+        for file in folder.iterdir():
+            assert (place / file.name).read_bytes() == file.read_bytes(), file.name
+    assert seen == [
+        ("model.gguf", TINY),
+        (default_checkpoint(), DecoderConfig(minimum=False, clock_mhz=250.0)),
+    ]
+    code, out, err = call("model.gguf", "--prompt", PROMPT, "-o", place)
+    assert (code, out) == (2, "")
+    assert err == f"streamgen: {place} exists and is not an empty folder; give a new name or remove it\n"
+
+
+def gguf_file(path: Path, **fields: int) -> Path:
+    """A GGUF file of the architecture llama that says little of itself, with a tokenizer of three tokens."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, value in {
+        "context_length": 96,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        **fields,
+    }.items():
+        writer.add_uint32(f"llama.{name}", value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(["a", "b", "ab"])
+    writer.add_token_types([1, 1, 1])
+    writer.add_token_merges(["a b"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("", 2, "Missing argument 'MODEL'"),
+        ("{folder} --prompt ''", 2, "the prompt is empty; at least one token is needed"),
+        ("{folder}", 2, "Missing option '--prompt'"),
+        ("nowhere --prompt A", 1, "nowhere: there is no such file"),
+        ("empty --prompt A", 2, "empty is neither a GGUF file nor a folder that --output has written"),
+        ("text --prompt A", 1, "text: not a GGUF file; it starts with b'no m', not b'GGUF'"),
+        ("short.gguf --prompt A", 1, "short.gguf: truncated or corrupt GGUF"),
+        ("experts.gguf --prompt A", 1, "llama.expert_count is 8, which is not supported"),
+        ("{folder} --prompt A --context 8", 2, "{folder} is compiled already; --context cannot change it"),
+        (
+            "{folder} --prompt A --n-lanes 2 --no-minimum",
+            2,
+            "{folder} is compiled already; --n-lanes, --minimum cannot change it",
+        ),
+        (
+            "{folder} --prompt AB --max-new-tokens 71",
+            2,
+            "the prompt's 2 tokens and --max-new-tokens 71 are more than the context, 72 tokens",
+        ),
+        ("{folder} --prompt A --max-new-tokens -1", 2, "-1 is not in the range x>=0"),
+        ("{folder} --prompt A --temperature hot", 2, "'hot' is not a valid float"),
+        ("{folder} --prompt A --temperature -1", 2, "temperature is -1.0; it must be 0 or a finite number"),
+        ("{folder} --prompt A --temperature nan", 2, "temperature is nan; it must be 0 or a finite number"),
+        ("{folder} --prompt A --top-k 0", 2, "top_k is 0; it must be None or at least 1"),
+        ("{folder} --prompt A --top-p 1.5", 2, "top_p is 1.5; it must be above 0 and at most 1"),
+        ("{folder} --prompt A --seed -3", 2, "seed is -3; it must be None or at least 0"),
+        ("{folder} --prompt A --golden --temperature 1", 2, "--golden draws the same tokens only with a --s"),
+        ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
+        ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
+        ("m.gguf --prompt A --channels 3", 2, "DecoderConfig.channels is 3; allowed is even, 2 to 32"),
+        ("m.gguf --prompt A --weights w2", 2, "DecoderConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        ("silent --prompt A", 2, "silent has no tokenizer, which a text needs; a GGUF file brings one"),
+        ("damaged --prompt A", 2, "decoder.json cannot be read"),
+    ],
+)
+def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: int, message: str) -> None:
+    """Told before anything runs."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no model")
+    whole = gguf_file(tmp_path / "experts.gguf", expert_count=8).read_bytes()
+    (tmp_path / "short.gguf").write_bytes(whole[:90])
+    if "silent" in arguments:
+        changed(folder, tmp_path / "silent", tokenizer=None)
+    if "damaged" in arguments:
+        changed(folder, tmp_path / "damaged", config={"name": "x", "lanes": 3})
+    given = [word if word != "''" else "" for word in arguments.format(folder=folder).split()]
+    found, out, err = call(*given)
+    assert (found, out) == (code, "")
+    assert message.format(folder=folder) in err and "Traceback" not in err
+    assert "\n" not in err.removeprefix("Usage:").partition("Error: ")[2].rstrip("\n")
+
+
+def test_a_prompt_that_is_no_text(call: Call, folder: Path) -> None:
+    assert call(folder, "--prompt", "a\udc80") == (2, "", "streamgen: text[1] is the surrogate '\\udc80'\n")
+
+
+def test_no_compiler(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    message = "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++\n"
+    assert call(folder, "--prompt", PROMPT) == (1, "", message)
+
+
+def test_interrupted(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a pass: the text so far, and no traceback."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamgen.runtime.simulator.SimulatedDevice.wait", interrupt)
+    assert call(folder, "--prompt", PROMPT) == (130, PROMPT, "\ninterrupted\n")
+
+
+def test_help_teaches(call: Call) -> None:
+    """Examples that parse, and every field of the configuration."""
+    code, out, _ = call("--help")
+    assert code == 0 and "examples:" in out
+    for field in dataclasses.fields(DecoderConfig):
+        assert f"--{field.name.replace('_', '-')}" in out, field.name
+    command = cli.streamgen.commands["generate"]
+    for text in (command.help or "", cli.streamgen.help or ""):
+        lines = re.findall(r"^ *streamgen generate (.*)$", text, re.MULTILINE)
+        assert lines
+        for line in lines:
+            arguments = [part.strip('"') for part in re.findall(r'"[^"]*"|\S+', line)]
+            with command.make_context("generate", arguments) as context:
+                assert context.params["prompt"] and " " not in context.params["model"]
