@@ -73,10 +73,10 @@ def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int],
     ):
         if some:
             tokens, cycles = sum(one.tokens for one in some), sum(one.cycles for one in some)
-            ratio = cycles / sum(one.bound for one in some)
+            ratio, rate = cycles / sum(one.bound for one in some), clock * 1e6 * tokens / cycles
             print(
-                f"{what}: {tokens} tokens, {cycles / tokens:,.0f} cycles each, {ratio:.3f} of the bound of memory "
-                f"and multipliers, {clock * 1e6 * tokens / cycles:,.0f} tokens/s at {clock:g} MHz"
+                f"{what}: {tokens} tokens, {cycles / tokens:,.0f} cycles each, {ratio:.3f} of the bound of "
+                f"memory and multipliers, {rate:,.0f} tokens/s at {clock:g} MHz"
             )
     print(f"logits of all {count} steps equal golden's bit for bit; simulated in {seconds:.0f} s")
 
