@@ -155,6 +155,7 @@ def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, writ
         assert part in text, part
 
 
+@pytest.mark.slow  # a simulator of its own
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delays", [0, 300])
 def test_a_profile_adds_up(model: DecoderAccelerator, delays: int) -> None:
@@ -195,6 +196,7 @@ def test_a_profile_adds_up(model: DecoderAccelerator, delays: int) -> None:
     model.close()
 
 
+@pytest.mark.slow  # a simulator of its own
 def test_a_profile_as_text(model: DecoderAccelerator) -> None:
     text = str(model.profile(IDS[:2]))
     for part in ("2 tokens at 0: ", "cycles / bound", "busy+stalled %", "% of the channel", "cache_v_x_1"):
@@ -204,6 +206,7 @@ def test_a_profile_as_text(model: DecoderAccelerator) -> None:
         model.profile([1, 64])
 
 
+@pytest.mark.slow  # a simulator of its own
 def test_a_profile_of_other_tokens_is_refused(model: DecoderAccelerator, written: Path) -> None:
     def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
         return simulated(folder, manifest, instruments=instruments(manifest))
