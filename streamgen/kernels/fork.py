@@ -17,6 +17,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
+from streamgen.kernels.passing import passed
 from streamgen.stream import Countdown, CountdownParams, descriptor_signature
 from streamgen.stream import Fork as Tree
 from streamgen.stream import ForkParams as TreeParams
@@ -77,16 +78,7 @@ class ForkParams:
         return Fork(self)
 
     def _itensor(self, bounds: Bounds) -> ITensor:
-        itensor: ITensor = bounds["itensor"]
-        if itensor.token_bits != self.token_bits:
-            raise ValueError(
-                f"tokens of the fork have {self.token_bits} bits, those of {itensor} {itensor.token_bits}"
-            )
-        if itensor.token_count > self.max_tokens:
-            raise ValueError(
-                f"a fork of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
-            )
-        return itensor
+        return passed(bounds, "a fork", self.token_bits, self.max_tokens)
 
 
 class Fork(wiring.Component):

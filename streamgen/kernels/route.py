@@ -20,7 +20,8 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.kernels.passing import add_steering, passed, way_of
+from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
 
 __all__ = ["Route", "RouteParams"]
 
@@ -77,22 +78,10 @@ class RouteParams:
         return Route(self)
 
     def _way(self, bounds: Bounds) -> int:
-        way = bounds["way"]
-        if not 0 <= way < self.ways:
-            raise ValueError(f"way is {way}; a route of {self.ways} outputs takes 0 to {self.ways - 1}")
-        return int(way)
+        return way_of(bounds, "a route", self.ways, "outputs")
 
     def _itensor(self, bounds: Bounds) -> ITensor:
-        itensor: ITensor = bounds["itensor"]
-        if itensor.token_bits != self.token_bits:
-            raise ValueError(
-                f"tokens of the route have {self.token_bits} bits, those of {itensor} {itensor.token_bits}"
-            )
-        if itensor.token_count > self.max_tokens:
-            raise ValueError(
-                f"a route of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
-            )
-        return itensor
+        return passed(bounds, "a route", self.token_bits, self.max_tokens)
 
 
 class Route(wiring.Component):
@@ -112,25 +101,9 @@ class Route(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.count = count = p.count.build()
         chosen = Signal(p.ways, reset_less=True)
-        addressed, sent = (
-            stream.Signature(p.token_bits + p.ways).create(path=(name,)) for name in ("addressed", "sent")
-        )
-        m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(self.i_descriptor.payload.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
-            count.step.eq(self.i.valid & self.i.ready),
-            addressed.valid.eq(self.i.valid & count.active),
-            addressed.payload.eq(Cat(chosen, self.i.payload)),
-            self.i.ready.eq(addressed.ready & count.active),
-        ]
+        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
+        count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
         with m.If(count.taken):
             m.d.sync += chosen.eq(Cat(self.i_descriptor.payload.port == way for way in range(p.ways)))
-        add_skid(m, addressed, [sent])
-        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
-        m.d.comb += sent.ready.eq((Cat(o.ready for o in outputs) & sent.payload[: p.ways]).any())
-        for way, o in enumerate(outputs):
-            m.d.comb += [o.valid.eq(sent.valid & sent.payload[way]), o.payload.eq(sent.payload[p.ways :])]
         return m

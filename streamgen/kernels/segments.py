@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
@@ -19,7 +19,8 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.kernels.passing import add_steering, passed
+from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
 
 __all__ = ["Segments", "SegmentsParams"]
 
@@ -100,16 +101,8 @@ class SegmentsParams:
         return Segments(self)
 
     def _itensor(self, bounds: Bounds) -> ITensor:
-        itensor: ITensor = bounds["itensor"]
+        itensor = passed(bounds, "segments", self.token_bits, self.max_tokens)
         sizes = bounds["sizes"]
-        if itensor.token_bits != self.token_bits:
-            raise ValueError(
-                f"tokens of the segments have {self.token_bits} bits, those of {itensor} {itensor.token_bits}"
-            )
-        if itensor.token_count > self.max_tokens:
-            raise ValueError(
-                f"segments of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
-            )
         if len(sizes) != self.ways or min(sizes) < 1 or sum(sizes) != itensor.tripcounts[0]:
             raise ValueError(
                 f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the outermost trip, "
@@ -139,25 +132,12 @@ class Segments(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p, fields = self._params, self.i_descriptor.payload
-        m.submodules.count = count = p.count.build()
-        addressed, sent = (
-            stream.Signature(p.token_bits + p.ways).create(path=(name,)) for name in ("addressed", "sent")
-        )
         chosen = Signal(p.ways, reset_less=True)  # one-hot
         left = Signal(p.count.bits, reset_less=True)  # tokens of the part that follow this one
         counts = [Signal(p.count.bits, name=f"tokens_{way}", reset_less=True) for way in range(1, p.ways)]
-        step = Signal()
-        m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(fields.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
-            step.eq(self.i.valid & self.i.ready),
-            count.step.eq(step),
-            addressed.valid.eq(self.i.valid & count.active),
-            addressed.payload.eq(Cat(chosen, self.i.payload)),
-            self.i.ready.eq(addressed.ready & count.active),
-        ]
-        with m.If(step):
+        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
+        count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
+        with m.If(count.step):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):
                 m.d.sync += [chosen.eq(chosen << 1), left.eq(counts[0] - 1)]
@@ -165,9 +145,4 @@ class Segments(wiring.Component):
         with m.If(count.taken):
             m.d.sync += [chosen.eq(1), left.eq(fields.tokens_0 - 1)]
             m.d.sync += [here.eq(fields[f"tokens_{way}"]) for way, here in enumerate(counts, 1)]
-        add_skid(m, addressed, [sent])
-        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
-        m.d.comb += sent.ready.eq((Cat(o.ready for o in outputs) & sent.payload[: p.ways]).any())
-        for way, o in enumerate(outputs):
-            m.d.comb += [o.valid.eq(sent.valid & sent.payload[way]), o.payload.eq(sent.payload[p.ways :])]
         return m

@@ -19,6 +19,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
+from streamgen.kernels.passing import passed, way_of
 from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.stream import SelectParams as SwitchParams
 
@@ -80,22 +81,10 @@ class SelectParams:
         return Select(self)
 
     def _way(self, bounds: Bounds) -> int:
-        way = bounds["way"]
-        if not 0 <= way < self.ways:
-            raise ValueError(f"way is {way}; a select of {self.ways} inputs takes 0 to {self.ways - 1}")
-        return int(way)
+        return way_of(bounds, "a select", self.ways, "inputs")
 
     def _itensor(self, bounds: Bounds) -> ITensor:
-        itensor: ITensor = bounds["itensor"]
-        if itensor.token_bits != self.token_bits:
-            raise ValueError(
-                f"tokens of the select have {self.token_bits} bits, those of {itensor} {itensor.token_bits}"
-            )
-        if itensor.token_count > self.max_tokens:
-            raise ValueError(
-                f"a select of at most {self.max_tokens} tokens cannot run {itensor.token_count}: {itensor}"
-            )
-        return itensor
+        return passed(bounds, "a select", self.token_bits, self.max_tokens)
 
 
 class Select(wiring.Component):
