@@ -30,6 +30,7 @@ from streamgen.kernels.elementwise import UNARY_FUNCTIONS
 from streamgen.kernels.norm import NormParams
 from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import rotation_table
+from streamgen.prompt import checked_ids
 from streamgen.sampling import Sampler
 
 __all__ = ["GoldenDecoder", "Session"]
@@ -143,24 +144,8 @@ class Session:
 
     def checked(self, ids: Sequence[int] | ndarray, room: int = 0) -> ndarray:
         """ids as an array; ValueError or TypeError unless they, and `room` more, can be appended."""
-        array = np.asarray(ids)
-        if array.ndim != 1 or not array.size:
-            raise ValueError(f"ids have the shape {list(array.shape)}; [tokens] with at least one is needed")
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"ids are {array.dtype}; integers are needed")
-        if room < 0:
-            raise ValueError(f"{room} new tokens are asked for; at least 0 are needed")
         model = self._model
-        wrong = np.flatnonzero((array < 0) | (array >= model.vocabulary))
-        if wrong.size:
-            raise ValueError(f"ids[{wrong[0]}] is {array[wrong[0]]}; ids are 0 to {model.vocabulary - 1}")
-        total = self._position + len(array) + room
-        if total > model.context:
-            raise ValueError(
-                f"{self._position} tokens, {len(array)} more and {room} to come are {total}; "
-                f"the context is {model.context}"
-            )
-        return array.astype(np.int64)
+        return checked_ids(ids, model.vocabulary, model.context, self._position, room)
 
     def _append(self, ids: Sequence[int] | ndarray) -> ndarray:
         ids = self.checked(ids)

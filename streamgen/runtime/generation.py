@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgen.manifest import StatusBlock
+from streamgen.prompt import checked_ids
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
@@ -161,24 +162,8 @@ class Session:
 
     def checked(self, ids: Sequence[int] | np.ndarray, room: int = 0) -> np.ndarray:
         """ids as an array; ValueError or TypeError unless they, and `room` more, can be appended."""
-        array = np.asarray(ids)
-        if array.ndim != 1 or not array.size:
-            raise ValueError(f"ids have the shape {list(array.shape)}; [tokens] with at least one is needed")
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"ids are {array.dtype}; integers are needed")
-        if room < 0:
-            raise ValueError(f"{room} new tokens are asked for; at least 0 are needed")
         device = self._device
-        wrong = np.flatnonzero((array < 0) | (array >= device.vocabulary))
-        if wrong.size:
-            raise ValueError(f"ids[{wrong[0]}] is {array[wrong[0]]}; ids are 0 to {device.vocabulary - 1}")
-        total = self._position + len(array) + room
-        if total > device.context:
-            raise ValueError(
-                f"{self._position} tokens, {len(array)} more and {room} to come are {total}; "
-                f"the context is {device.context}"
-            )
-        return array.astype(np.int64)
+        return checked_ids(ids, device.vocabulary, device.context, self._position, room)
 
     def _append(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
         most = self._device.max_tokens

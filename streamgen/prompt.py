@@ -1,0 +1,34 @@
+"""What may be appended to a text, of the golden decoder and of an accelerator alike."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy import ndarray
+
+__all__ = ["checked_ids"]
+
+
+def checked_ids(
+    ids: Sequence[int] | ndarray, vocabulary: int, context: int, position: int = 0, room: int = 0
+) -> ndarray:
+    """ids as an int64 array [tokens], to be appended to a text of `position` tokens.
+
+    ValueError or TypeError unless there is one at least, all are below `vocabulary`, and they and `room` more
+    stay inside the context.
+    """
+    array = np.asarray(ids)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"ids have the shape {list(array.shape)}; [tokens] with at least one is needed")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"ids are {array.dtype}; integers are needed")
+    if room < 0:
+        raise ValueError(f"{room} new tokens are asked for; at least 0 are needed")
+    wrong = np.flatnonzero((array < 0) | (array >= vocabulary))
+    if wrong.size:
+        raise ValueError(f"ids[{wrong[0]}] is {array[wrong[0]]}; ids are 0 to {vocabulary - 1}")
+    total = position + len(array) + room
+    if total > context:
+        raise ValueError(
+            f"{position} tokens, {len(array)} more and {room} to come are {total}; the context is {context}"
+        )
+    return array.astype(np.int64)
