@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from streamgen.emit import Design, emit
 from streamgen.errors import GraphError
 from streamgen.explore import predict
 from streamgen.explore.fusion import FusedGroup
+from streamgen.folders import new_folder
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import load_program, save_program
 from streamgen.grouping import group_graph, group_network
@@ -205,23 +205,8 @@ class Accelerator:
         everything is written or nothing is left.
         """
         target = Path(folder).resolve()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise FileExistsError(f"{target} exists and is not an empty folder; give a new name or remove it")
-        made = [place for place in target.parents if not place.exists()]
-        partial = None
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        with new_folder(target) as partial:
             self._fill(partial)
-            partial.chmod(0o755)
-            partial.replace(target)
-        except BaseException:
-            if partial is not None:
-                shutil.rmtree(partial, ignore_errors=True)
-            for place in made:
-                with suppress(OSError):
-                    place.rmdir()
-            raise
         self._close()
         self._folder = target
         return target

@@ -20,12 +20,14 @@ import numpy as np
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
 from streamgen.explore.bound import pass_cycles
+from streamgen.folders import new_folder
 from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph import Program
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
 from streamgen.lower import finish
-from streamgen.lower.decoder import LAYER, PHASES, DecoderPlan, arrange_weights, lower_decoder
+from streamgen.lower.decoder import LAYER, PHASES, lower_decoder
+from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights
 from streamgen.manifest import Manifest
 from streamgen.platform.u55c import U55C
 from streamgen.profile import Profile, instruments, profile_pass
@@ -241,17 +243,8 @@ class DecoderAccelerator:
         everything is written or nothing is left.
         """
         target = Path(folder).resolve()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise FileExistsError(f"{target} exists and is not an empty folder; give a new name or remove it")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
+        with new_folder(target) as partial:
             self._fill(partial)
-            partial.chmod(0o755)
-            partial.replace(target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
         self.close()
         self._folder = target
         return target

@@ -16,6 +16,7 @@ FLOORS: list[list[set[str]]] = [
     [
         {
             "errors",
+            "folders",
             "formats",
             "packing",
             "config",
@@ -25,6 +26,7 @@ FLOORS: list[list[set[str]]] = [
             "itensor",
             "kv_layout",
             "progress",
+            "prompt",
             "quantisation",
             "gguf_metadata",
             "sampling",

@@ -8,7 +8,8 @@ from streamgen.errors import GraphError
 from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
 from streamgen.lower import insert_converters, insert_forks, place_constants
-from streamgen.lower.decoder import DecoderPlan, arrange_weights, lower_decoder
+from streamgen.lower.decoder import lower_decoder
+from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights
 from tests.decoders import tiny_decoder
 
 CONTEXT = 16
