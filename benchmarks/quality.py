@@ -34,7 +34,7 @@ from streamgen.golden_decoder import GoldenDecoder
 from streamgen.graph.decoder import Attention, Decoder, Norm, Rotary
 from streamgen.graph.ops import Linear
 from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
-from streamgen.tokenizer import load_tokenizer
+from streamgen.tokenizer_files import load_tokenizer
 
 PROSE_PACKAGE, PROSE_FILE = "gensim", "test/test_data/lee_background.cor"
 WORKERS = 2

@@ -26,7 +26,7 @@ from streamgen.graph import Program
 from streamgen.graph.decoder import Decoder
 from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
 from streamgen.lower import finish
-from streamgen.lower.decoder import LAYER, PHASES, lower_decoder
+from streamgen.lower.decoder import LAYER, PHASES, VARIANTS, lower_decoder
 from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights
 from streamgen.manifest import Manifest
 from streamgen.platform.u55c import U55C
@@ -34,12 +34,13 @@ from streamgen.profile import Profile, instruments, profile_pass
 from streamgen.progress import Progress, terminal_progress
 from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.execution import Execution
-from streamgen.runtime.generation import DecoderDevice, Pass, Session
+from streamgen.runtime.generation import BEST, DecoderDevice, Pass, Session
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
 from streamgen.summary import group_report, intermediate_memory, notes_of
-from streamgen.tokenizer import Tokenizer, Vocabulary, load_tokenizer
+from streamgen.tokenizer import Tokenizer, Vocabulary
+from streamgen.tokenizer_files import TOKENIZER, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -58,9 +59,9 @@ def compile_decoder(
 ) -> "DecoderAccelerator":
     """An accelerator that runs a language model of the Llama family.
 
-    model: a GGUF file, a folder of safetensors, a torch module, or what one of them has become. tokenizer: of
-    a GGUF file its own, unless another one is given. progress: told each step; by default that goes to
-    standard error when it is a terminal.
+    model: a GGUF file, a folder of safetensors, a torch module, or what one of them has become. tokenizer: by
+    default that of the file or folder. progress: told each step; by default that goes to standard error when
+    it is a terminal.
 
     Raises CheckpointError for a file that cannot be used, UnsupportedOperationError for a module with other
     operations, GraphError for weights that do not tile, BudgetError for a design that does not fit.
@@ -71,7 +72,7 @@ def compile_decoder(
         from streamgen.frontend import load_decoder  # torch takes seconds to load
 
         tell("reading the checkpoint")
-        if tokenizer is None and Path(model).is_file():
+        if tokenizer is None and (Path(model).is_file() or Path(model, TOKENIZER).is_file()):
             tokenizer = load_tokenizer(model)
         decoder = load_decoder(model)
     elif isinstance(model, Decoder):
@@ -128,6 +129,7 @@ def _lowered(model: QuantisedDecoder, config: DecoderConfig) -> Program:
         plan.max_tokens,
         config.sizing,
         config.context,
+        VARIANTS,
     )
     return program
 
@@ -276,8 +278,8 @@ class DecoderAccelerator:
         timeout: float = 3600.0,
         progress: Progress | None = None,
     ) -> Profile:
-        """Run a text, in passes of up to `max_tokens` tokens, and see where its cycles go: by phase, by
-        kernel and phase, by stream.
+        """Run a text, in passes of up to `max_tokens` tokens of which the last writes its logits, and see
+        where the cycles go: by phase, by kernel and phase, by stream.
 
         The simulator for it is built once per design, like those of probes; the device of other texts is not
         touched. memory: another model than the manifest's. timeout: seconds of a pass. progress: told what
@@ -298,14 +300,16 @@ class DecoderAccelerator:
             passes = []
             for first in range(0, len(array), device.max_tokens):
                 part = array[first : first + device.max_tokens]
+                variant = None if first + len(part) == len(array) else BEST
 
-                def run(part: np.ndarray = part) -> Pass:
-                    session.last_logits(part)
+                def run(part: np.ndarray = part, first: int = first, variant: str | None = variant) -> Pass:
+                    device.run(session, part, first, variant)
                     return device.passes[-1]
 
                 simulator = execution.device
                 assert isinstance(simulator, SimulatedDevice)
-                passes.append(profile_pass(program.at(len(part), first), PHASES, simulator, run))
+                graph = program.at(len(part), first, variant)
+                passes.append(profile_pass(graph, PHASES, simulator, run))
             manifest = execution.manifest
         return Profile(name=manifest.top, clock_mhz=manifest.clock_mhz, passes=tuple(passes))
 
@@ -323,7 +327,7 @@ class DecoderAccelerator:
                 position=one.position,
                 tokens=one.tokens,
                 cycles=one.cycles,
-                bound=pass_cycles(program.at(one.tokens, one.position), rate),
+                bound=pass_cycles(program.at(one.tokens, one.position, one.variant), rate),
             )
             for one in passes
         ]

@@ -60,11 +60,12 @@ __all__ = [
     "Section",
     "StatusBlock",
     "Stream",
+    "Variant",
     "Word",
     "argument_map",
 ]
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -268,6 +269,15 @@ class PhaseTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Another program of the same hardware, which leaves something out. outputs: the buffers it writes."""
+
+    name: str
+    program: PhaseTable
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatusBlock:
     """The status block of one run, read back.
 
@@ -324,7 +334,7 @@ class Manifest:
     top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
     in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
-    Verilog each edge is, in topological order.
+    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`.
     """
 
     top: str
@@ -340,6 +350,7 @@ class Manifest:
     memory: MemoryTiming
     streams: tuple[Stream, ...] = ()
     sources: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
     version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
@@ -362,6 +373,17 @@ class Manifest:
     def arguments(self) -> tuple[Argument, ...]:
         """The argument registers, in order of their offsets."""
         return argument_map(tuple(buffer.name for buffer in self.buffers))
+
+    def variant(self, name: str | None) -> Variant:
+        """The program and the outputs of a variant; None: of a run that leaves out nothing."""
+        if name is None:
+            outputs = tuple(buffer.name for buffer in self.buffers if buffer.role == "output")
+            return Variant(name="", program=self.program, outputs=outputs)
+        for one in self.variants:
+            if one.name == name:
+                return one
+        known = ", ".join(one.name for one in self.variants) or "none"
+        raise ValueError(f"design {self.top!r} has no variant {name!r}; known are: {known}")
 
     @property
     def verilog_files(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from streamgen.contract import memory_ports
 from streamgen.emit.images import weights_name
 from streamgen.explore.bound import memory_beats, phases
 from streamgen.graph import Graph
-from streamgen.manifest import Manifest
+from streamgen.manifest import Manifest, PhaseTable
 from streamgen.packing import BEAT_BYTES
 from streamgen.runtime.generation import Pass
 from streamgen.runtime.instruments import Instruments
@@ -192,7 +192,8 @@ def profile_pass(
     rate = Fraction(manifest.memory.beats, manifest.memory.cycles)
     of_phase = (np.array(steps) == np.arange(graph.phases)[:, None]).astype(np.uint64)
     cycles, busy, stalled = (of_phase @ part for part in (found.cycles, found.busy, found.stalled))
-    streams = tuple(_streams(graph, manifest, one.cycles * float(rate) * BEAT_BYTES))
+    table = manifest.variant(one.variant).program
+    streams = tuple(_streams(graph, manifest, table, one.cycles * float(rate) * BEAT_BYTES))
     return PassProfile(
         position=one.position,
         tokens=one.tokens,
@@ -227,8 +228,8 @@ def _moved(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
     return BEAT_BYTES * (after[0] - before[0]), BEAT_BYTES * (after[1] - before[1])
 
 
-def _streams(graph: Graph, manifest: Manifest, limit: float) -> Iterator[StreamProfile]:
-    """limit: bytes that a channel can move in the pass."""
+def _streams(graph: Graph, manifest: Manifest, program: PhaseTable, limit: float) -> Iterator[StreamProfile]:
+    """program: that of the pass. limit: bytes that a channel can move in it."""
     walks = [times for section, times in graph.walked() for _ in section]
     found: dict[tuple[str, str, int, str], list[int]] = {}
     for tensor in graph.tensors:
@@ -242,7 +243,7 @@ def _streams(graph: Graph, manifest: Manifest, limit: float) -> Iterator[StreamP
     for key, parts in found.items():
         yield _stream(*key, sum(parts), tuple(parts), limit)
     control = next(info.channel for info in manifest.buffers if info.role == "table")
-    table = manifest.program.beats_read * BEAT_BYTES
+    table = program.beats_read * BEAT_BYTES
     yield _stream("control", "table", control, "read", table, (), limit)
     yield _stream("control", "status", control, "write", manifest.status_bytes, (), limit)
 

@@ -1,9 +1,9 @@
-"""The tokenizer of a checkpoint: text to ids and back, by byte-level BPE out of GGUF metadata.
+"""The tokenizer of a checkpoint: text to ids and back, by byte-level BPE.
 
-A GGUF file names its tokens, their types, the merges and the pre-tokenizer, which cuts a text into words;
-the library `tokenizers` cuts and merges. Known are vocabularies of the kind "gpt2" (Radford et al., Language
-models are unsupervised multitask learners, 2019: the bytes of UTF-8, each as a character) with these
-pre-tokenizers:
+A vocabulary has tokens, their types, merges and a pre-tokenizer, which cuts a text into words; the library
+`tokenizers` cuts and merges. Byte-level is that of GPT-2 (Radford et al., Language models are unsupervised
+multitask learners, 2019: the bytes of UTF-8, each as a character). The pre-tokenizer is one of these, or the
+library's own description of one in JSON, which ends in bytes:
 
     gpt-2     the words of GPT-2
     smollm    the same, every digit a word
@@ -13,27 +13,24 @@ before it is cut, the longest first.
 """
 
 import codecs
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer
-from tokenizers.pre_tokenizers import Sequence as Chain
 
-from streamgen.errors import CheckpointError
-from streamgen.gguf_metadata import read_metadata
+__all__ = ["CONTROL", "NORMAL", "USER_DEFINED", "TextStream", "Tokenizer", "Vocabulary"]
 
-__all__ = ["TextStream", "Tokenizer", "Vocabulary", "load_tokenizer"]
-
-PRE_TOKENIZERS: dict[str, list[PreTokenizer]] = {
-    "gpt-2": [ByteLevel(add_prefix_space=False)],
-    "smollm": [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)],
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_DIGITS = {"type": "Digits", "individual_digits": True}
+PRE_TOKENIZERS: dict[str, Any] = {
+    "gpt-2": _BYTES,
+    "smollm": {"type": "Sequence", "pretokenizers": [_DIGITS, _BYTES]},
 }
-CONTROL, USER_DEFINED = 3, 4  # types of tokens in GGUF
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens, as GGUF numbers them
 
 
 def _alphabet() -> dict[str, int]:
@@ -48,9 +45,10 @@ ALPHABET = _alphabet()
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What a file says: tokens and types by id, merges "a b" by rank, the name of the pre-tokenizer.
+    """What a file says: tokens and types by id, merges "a b" by rank, the pre-tokenizer by name or in JSON.
 
-    start, end, unknown: ids; start only if a text is to begin with it.
+    start, end, unknown: ids; start only if a text is to begin with it. ignore_merges: a word that is a token
+    becomes that, whatever the merges.
     """
 
     tokens: Sequence[str]
@@ -60,9 +58,10 @@ class Vocabulary:
     start: int | None = None
     end: int | None = None
     unknown: int | None = None
+    ignore_merges: bool = False
 
     def __post_init__(self) -> None:
-        if self.pre_tokenizer not in PRE_TOKENIZERS:
+        if not self.pre_tokenizer.startswith("{") and self.pre_tokenizer not in PRE_TOKENIZERS:
             known = ", ".join(PRE_TOKENIZERS)
             raise ValueError(f"the pre-tokenizer is {self.pre_tokenizer!r}; known are {known}")
         if not self.tokens or len(self.types) != len(self.tokens):
@@ -76,7 +75,8 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """Text to ids and back. ValueError where merges make tokens that are not in the vocabulary."""
+    """Text to ids and back. ValueError where merges make tokens that are not in the vocabulary, and for a
+    pre-tokenizer that does not end in bytes or is unknown to the library."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -89,8 +89,9 @@ class Tokenizer:
                 raise ValueError(f"the merge {merge!r} is not one of two tokens to a third")
             merges.append((first, second))
         unknown = None if vocabulary.unknown is None else tokens[vocabulary.unknown]
-        self._library = Library(BPE(vocab=ids, merges=merges, unk_token=unknown))
-        self._library.pre_tokenizer = Chain(PRE_TOKENIZERS[vocabulary.pre_tokenizer])
+        model = BPE(vocab=ids, merges=merges, unk_token=unknown, ignore_merges=vocabulary.ignore_merges)
+        self._library = Library(model)
+        self._library.pre_tokenizer = _pre_tokenizer(vocabulary.pre_tokenizer)
         whole = {i for i, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED)}
         self._control = frozenset(i for i in whole if types[i] == CONTROL)
         self._bytes = [
@@ -178,38 +179,20 @@ class TextStream:
         return rest
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a GGUF file; CheckpointError when it has none, or one that is not known."""
-    path = Path(path)
-    metadata = read_metadata(path)
-
-    def field(name: str) -> Any:
-        value = metadata.get(f"tokenizer.ggml.{name}")
-        if value is None:
-            raise CheckpointError(f"{path}: there is no field tokenizer.ggml.{name}, hence no tokenizer")
-        return value
-
-    def optional(name: str) -> int | None:
-        return metadata.get(f"tokenizer.ggml.{name}")
-
-    if field("model") != "gpt2":
-        raise CheckpointError(
-            f"{path}: the tokenizer is of the kind {field('model')!r}; only 'gpt2' is known"
-        )
+def _pre_tokenizer(text: str) -> Any:
+    """The library's object for a name or a description; ValueError when it does not give bytes."""
     try:
-        return Tokenizer(
-            Vocabulary(
-                tokens=field("tokens"),
-                types=field("token_type"),
-                merges=field("merges"),
-                pre_tokenizer=field("pre"),
-                start=optional("bos_token_id") if optional("add_bos_token") else None,
-                end=optional("eos_token_id"),
-                unknown=optional("unknown_token_id"),
-            )
-        )
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        described = PRE_TOKENIZERS.get(text) or json.loads(text)
+        steps = described["pretokenizers"] if described["type"] == "Sequence" else [described]
+        last, prefixed = steps[-1]["type"], any(step.get("add_prefix_space") for step in steps)
+        whole = {"version": "1.0", "pre_tokenizer": described, "added_tokens": []}
+        found = Library.from_str(json.dumps(whole | {"model": {"type": "BPE", "vocab": {}, "merges": []}}))
+    except Exception as error:  # the library raises nothing finer
+        raise ValueError(f"the pre-tokenizer cannot be read: {error}") from error
+    if last != "ByteLevel" or prefixed:
+        kind = f"ends in {last}" if last != "ByteLevel" else "puts a space before a text"
+        raise ValueError(f"the pre-tokenizer {kind}; it must end in ByteLevel and add nothing")
+    return found.pre_tokenizer
 
 
 def _bytes_of(token: str) -> bytes:

@@ -11,6 +11,10 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from streamgen import cli
 from streamgen.config import DecoderConfig
@@ -189,6 +193,58 @@ def test_compiles_writes_and_opens_again(
     assert err == f"streamgen: {place} exists and is not an empty folder; give a new name or remove it\n"
 
 
+def checkpoint(folder: Path) -> Path:
+    """The tiny decoder and its tokenizer, as transformers would write them."""
+    decoder = tiny_decoder()
+    layer = decoder.layers[0]
+    config = {
+        "model_type": "llama",
+        "hidden_size": decoder.hidden,
+        "intermediate_size": len(layer.feed_forward.gate.weight),
+        "num_hidden_layers": len(decoder.layers),
+        "num_attention_heads": layer.attention.heads,
+        "num_key_value_heads": layer.attention.kv_heads,
+        "head_dim": layer.attention.head_dim,
+        "max_position_embeddings": decoder.context,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1000.0,
+        "vocab_size": decoder.vocabulary,
+    }
+    tensors = {
+        "model.embed_tokens": decoder.embedding,
+        "model.norm": decoder.norm.weight,
+        "lm_head": decoder.head.weight,
+    }
+    for index, layer in enumerate(decoder.layers):
+        for name, part in {
+            "input_layernorm": layer.attention_norm,
+            "self_attn.q_proj": layer.attention.q,
+            "self_attn.k_proj": layer.attention.k,
+            "self_attn.v_proj": layer.attention.v,
+            "self_attn.o_proj": layer.attention.o,
+            "post_attention_layernorm": layer.feed_forward_norm,
+            "mlp.gate_proj": layer.feed_forward.gate,
+            "mlp.up_proj": layer.feed_forward.up,
+            "mlp.down_proj": layer.feed_forward.down,
+        }.items():
+            tensors[f"model.layers.{index}.{name}"] = part.weight
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({f"{name}.weight": array for name, array in tensors.items()}, folder / "model.safetensors")
+    words = Library(BPE(vocab={token: i for i, token in enumerate(WORDS.vocabulary.tokens)}, merges=[]))
+    words.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    words.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) -> None:
+    """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
+    options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
+    place = checkpoint(tmp_path / "small")
+    code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--golden", *options)
+    assert (code, err, out.splitlines()[0]) == (0, "", PROMPT + golden_text(2))
+
+
 def gguf_file(path: Path, **fields: int) -> Path:
     """A GGUF file of the architecture llama that says little of itself, with a tokenizer of three tokens."""
     writer = gguf.GGUFWriter(path, "llama")
@@ -218,7 +274,11 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt ''", 2, "the prompt is empty; at least one token is needed"),
         ("{folder}", 2, "Missing option '--prompt'"),
         ("nowhere --prompt A", 1, "nowhere: there is no such file"),
-        ("empty --prompt A", 2, "empty is neither a GGUF file nor a folder that --output has written"),
+        (
+            "empty --prompt A",
+            2,
+            "empty holds neither what --output has written nor a checkpoint with a tokenizer.json",
+        ),
         ("text --prompt A", 1, "text: not a GGUF file; it starts with b'no m', not b'GGUF'"),
         ("short.gguf --prompt A", 1, "short.gguf: truncated or corrupt GGUF"),
         ("experts.gguf --prompt A", 1, "llama.expert_count is 8, which is not supported"),
@@ -245,7 +305,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("m.gguf --prompt A --channels 3", 2, "DecoderConfig.channels is 3; allowed is even, 2 to 32"),
         ("m.gguf --prompt A --weights w2", 2, "DecoderConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
-        ("silent --prompt A", 2, "silent has no tokenizer, which a text needs; a GGUF file brings one"),
+        ("silent --prompt A", 2, "silent has no tokenizer, which a text needs; checkpoints bring one"),
         ("damaged --prompt A", 2, "decoder.json cannot be read"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamgen.explore.bound import pass_cycles
-from streamgen.runtime.generation import Session
+from streamgen.runtime.generation import BEST, Session
 from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(passes) == 5  # of 4 and 2 tokens, then of one
     rate = Fraction(model.manifest.memory.beats, model.manifest.memory.cycles)
     assert model.program is not None
-    sizes = [(4, 0), (2, 4), (1, 6), (1, 7), (1, 8)]
+    sizes = [(4, 0, BEST), (2, 4, None), (1, 6, None), (1, 7, None), (1, 8, None)]
     bounds = [pass_cycles(model.program.at(*size), rate) for size in sizes]
     text, empty, *lines, equal = capsys.readouterr().out.splitlines()
     assert (text, empty) == (prompt + expected, "")

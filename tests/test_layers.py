@@ -31,6 +31,7 @@ FLOORS: list[list[set[str]]] = [
             "gguf_metadata",
             "sampling",
             "tokenizer",
+            "tokenizer_files",
         }
     ],
     [{"rtl"}],

@@ -19,6 +19,7 @@ from streamgen.manifest import (
     RunError,
     Section,
     StatusBlock,
+    Variant,
     Word,
     argument_map,
 )
@@ -72,6 +73,22 @@ def test_json_round_trip():
     assert Manifest.from_json(MANIFEST.to_json()) == MANIFEST
     assert MANIFEST.to_json() == Manifest.from_json(MANIFEST.to_json()).to_json()
     assert hash(MANIFEST) == hash(Manifest.from_json(MANIFEST.to_json()))
+
+
+def test_variants_by_name():
+    brief = Variant(name="brief", program=PhaseTable(sections=PROGRAM.sections[:1]), outputs=("y",))
+    outputs = tuple(dataclasses.replace(MANIFEST.buffers[2], name=name, role="output") for name in ("y", "z"))
+    manifest = dataclasses.replace(MANIFEST, buffers=(*MANIFEST.buffers, *outputs), variants=(brief,))
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    assert manifest.variant("brief") == brief
+    whole = manifest.variant(None)
+    assert (whole.program, whole.outputs) == (PROGRAM, ("y", "z"))
+    with pytest.raises(ValueError) as error:
+        manifest.variant("short")
+    assert str(error.value) == "design 'top' has no variant 'short'; known are: brief"
+    with pytest.raises(ValueError) as error:
+        MANIFEST.variant("brief")
+    assert str(error.value).endswith("has no variant 'brief'; known are: none")
 
 
 def test_register_map():
@@ -143,7 +160,7 @@ def changed(**changes):
     ("text", "message"),
     [
         ("[]", "manifest: expected an object, not []"),
-        (changed(version=2), "manifest version 2 is not 1"),
+        (changed(version=1), "manifest version 1 is not 2"),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),
         (changed(ports={}), "manifest.ports: expected a list, not {}"),

@@ -1,15 +1,22 @@
-"""Tokenizers out of GGUF metadata: known ids, round trips, streams, control tokens, and what is refused."""
+"""Tokenizers of GGUF files and folders: known ids, round trips, streams, control tokens, what is refused."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gguf import GGUFReader, GGUFWriter
+from tokenizers import AddedToken, Regex, processors
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend import default_checkpoint
 from streamgen.gguf_metadata import read_metadata
-from streamgen.tokenizer import ALPHABET, Tokenizer, Vocabulary, load_tokenizer
+from streamgen.tokenizer import ALPHABET, Tokenizer, Vocabulary
+from streamgen.tokenizer_files import load_tokenizer
 
 CHARACTERS = list(ALPHABET)
 SMALL: dict[str, Any] = {
@@ -207,3 +214,136 @@ def test_bad_files(tmp_path: Path) -> None:
     assert refused() == "truncated or corrupt GGUF: there is no type 99"
     path.write_bytes(whole[: name + 9] + b"\x09" + whole[name + 10 :])
     assert refused() == "truncated or corrupt GGUF: an array of arrays"
+
+
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+PRE_TOKENIZERS = {
+    "smollm": Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]),
+    "gpt-2": ByteLevel(add_prefix_space=False),
+    "llama-3": Sequence(
+        [Split(Regex(LLAMA_3), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    ),
+}
+
+
+def library(smollm: Tokenizer, name: str = "smollm", **model: Any) -> Library:
+    """What a folder's tokenizer.json holds: SmolLM2's tokens, with some pre-tokenizer."""
+    vocabulary = smollm.vocabulary
+    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    control = [token for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True) if kind == 3]
+    merges = [(first, second) for first, _, second in (merge.partition(" ") for merge in vocabulary.merges)]
+    found = Library(BPE(vocab=ids, merges=merges, unk_token="<|endoftext|>", **model))
+    found.pre_tokenizer = PRE_TOKENIZERS[name]
+    found.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    return found
+
+
+def saved(folder: Path, theirs: Library, change: Callable[[Any], Any] = lambda described: None) -> Path:
+    described = json.loads(theirs.to_str())
+    change(described)
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    return folder
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_a_folder_gives_the_ids_of_its_library(smollm: Tokenizer, tmp_path: Path, name: str) -> None:
+    theirs = library(smollm, name)
+    ours = load_tokenizer(saved(tmp_path, theirs))
+    assert ours.size == smollm.size and ours.end is None
+    for text in ODD:
+        assert ours.encode(text) == theirs.encode(text).ids, text
+        assert ours.decode(ours.encode(text)) == smollm.decode(smollm.encode(text)), text
+    if name == "smollm":
+        assert [ours.encode(text) for text in ODD] == [smollm.encode(text) for text in ODD]
+
+
+def test_what_a_folder_says_of_start_and_end(smollm: Tokenizer, tmp_path: Path) -> None:
+    theirs = library(smollm, "llama-3", ignore_merges=True)
+    start = ("<|im_start|>", smollm.id_of("<|im_start|>"))
+    template = processors.TemplateProcessing(single=f"{start[0]} $A", special_tokens=[start])
+    theirs.post_processor = processors.Sequence([processors.ByteLevel(), template])
+    saved(tmp_path, theirs)
+    for end in ("<|im_end|>", {"content": "<|im_end|>", "special": True}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+        ours = load_tokenizer(tmp_path)
+        assert ours.end == smollm.id_of("<|im_end|>")
+    for text in ODD:
+        assert ours.encode(text) == theirs.encode(text).ids
+    assert ours.encode("sea")[0] == start[1]
+    copy = Tokenizer(Vocabulary(**json.loads(json.dumps(vars(ours.vocabulary)))))
+    assert [copy.encode(text) for text in ODD] == [ours.encode(text) for text in ODD]
+
+
+def small_library() -> Library:
+    ids = {token: index for index, token in enumerate(SMALL["tokens"])}
+    found = Library(BPE(vocab=ids, merges=[("h", "e"), ("Ġ", "he"), ("he", "y")]))
+    found.pre_tokenizer = PRE_TOKENIZERS["smollm"]
+    found.add_special_tokens([AddedToken("<|end|>", special=True), AddedToken("<|end|>2", special=True)])
+    found.add_tokens([AddedToken("<user>", normalized=False)])
+    return found
+
+
+def test_merges_as_text_and_tokens_of_users(small: Tokenizer, tmp_path: Path) -> None:
+    """As older files have them."""
+
+    def older(described: Any) -> None:
+        described["model"]["merges"] = [" ".join(merge) for merge in described["model"]["merges"]]
+
+    ours = load_tokenizer(saved(tmp_path, small_library(), older))
+    assert (ours.vocabulary.tokens, ours.vocabulary.types) == (SMALL["tokens"], SMALL["types"])
+    for text in ("hey <user> he", "<|end|>2 hey", "x<|end|>"):
+        assert ours.encode(text) == small.encode(text)
+        assert ours.encode(text, special=False) == small.encode(text, special=False)
+
+
+TEMPLATE = {"type": "TemplateProcessing", "single": [{"Sequence": {}}, {"SpecialToken": {"id": "a"}}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["model"].update(type="Unigram"), "tokenizer.json has a model of type Unigram"),
+        (lambda d: d["model"].update(byte_fallback=True), "has byte_fallback, which is not known here"),
+        (lambda d: d["model"].update(dropout=0.1), "has dropout, which is not known here"),
+        (lambda d: d["model"].update(end_of_word_suffix="</w>"), "has prefixes or suffixes of words"),
+        (lambda d: d.update(normalizer={"type": "NFC"}), "has a normalizer, which is not known here"),
+        (lambda d: d["added_tokens"][0].update(lstrip=True), "has added tokens that take spaces or whole"),
+        (lambda d: d["added_tokens"][0].update(id=70000), "the ids of tokenizer.json are not 0 to 262"),
+        (lambda d: d["model"].update(unk_token="<?>"), "the unknown token '<?>' has no id in tokenizer.json"),
+        (lambda d: d["model"].pop("merges"), "tokenizer.json is not as expected: KeyError 'merges'"),
+        (lambda d: d["model"]["merges"].append(["h", "i"]), "the merge 'h i' is not one of two tokens"),
+        (lambda d: d.update(pre_tokenizer=None), "the pre-tokenizer is 'null'; known are gpt-2, smollm"),
+        (lambda d: d.update(pre_tokenizer={"type": "Cut"}), "the pre-tokenizer cannot be read: "),
+        (lambda d: d["pre_tokenizer"]["pretokenizers"].pop(), "the pre-tokenizer ends in Digits; it must"),
+        (
+            lambda d: d["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True),
+            "the pre-tokenizer puts a space before a text; it must end in ByteLevel and add nothing",
+        ),
+        (lambda d: d.update(post_processor={"type": "Bert"}), "the post-processor is Bert; ByteLevel and"),
+        (lambda d: d.update(post_processor=TEMPLATE), "the post-processor adds more than a token before"),
+    ],
+)
+def test_bad_folders(tmp_path: Path, change: Callable[[Any], Any], message: str) -> None:
+    saved(tmp_path, small_library(), change)
+    with pytest.raises(CheckpointError) as error:
+        load_tokenizer(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}: ") and message in str(error.value)
+
+
+def test_folders_without_good_files(tmp_path: Path) -> None:
+    def refused() -> str:
+        with pytest.raises(CheckpointError) as error:
+            load_tokenizer(tmp_path)
+        return str(error.value).removeprefix(f"{tmp_path}: ")
+
+    assert refused() == "there is no tokenizer.json, hence no tokenizer"
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert refused().startswith("tokenizer.json cannot be read: ")
+    (tmp_path / "tokenizer.json").write_text("[]")
+    assert refused() == "tokenizer.json holds no object"
+    saved(tmp_path, small_library())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
+    assert refused() == "the end token '<end>' has no id in tokenizer.json"

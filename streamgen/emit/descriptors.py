@@ -7,6 +7,7 @@ constant of the hardware. Any other must be base + layer * walk + position * fir
 in each phase.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamgen.errors import GraphError
@@ -16,17 +17,20 @@ from streamgen.manifest import Descriptor, PhaseTable, Section, Word
 __all__ = ["Encoding", "encode"]
 
 _ALL_TILES = 64
+_WHOLE = ""  # the run that leaves out nothing, beside the names of its variants
 
 
 @dataclass(frozen=True)
 class Encoding:
     """constants: by node, the fields wired to a value; varying: by node, the fields sent; targets: by
-    node, its number on the descriptor bus; table: the program that the sequencer walks."""
+    node, its number on the descriptor bus; table: the program that the sequencer walks; variants: those of
+    the variants of a run, by name."""
 
     constants: dict[str, dict[str, int]]
     varying: dict[str, tuple[str, ...]]
     targets: dict[str, int]
     table: PhaseTable
+    variants: dict[str, PhaseTable]
 
 
 def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
@@ -37,42 +41,47 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
     GraphError when a field is not affine in the token tiles.
     """
     graph = program.graph
-    values = {run: _describe(program.at(run.tiles, run.position), run.end) for run in _runs(program)}
+    variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda one: one, **program.variants}
+    values: dict[str, _Values] = {name: {} for name in variants}
+    for run in _runs(program):
+        whole = program.at(run.tiles, run.position)
+        for name, variant in variants.items():
+            values[name][run] = _describe(variant(whole), run.end)
     constants: dict[str, dict[str, int]] = {}
     varying: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
+        described = [
+            one
+            for runs in values.values()
+            for v in runs.values()
+            for phase in range(graph.phases)
+            if (one := v.get((node.name, phase))) is not None
+        ]
         fields = [field.name for field in node.params.descriptor_fields()]
-        seen = {
-            field: {
-                v[node.name, phase][field] for v in values.values() for phase in _active(graph, node.name)
-            }
-            for field in fields
-        }
+        seen = {field: {one[field] for one in described} for field in fields}
         constants[node.name] = {field: next(iter(found)) for field, found in seen.items() if len(found) == 1}
         varying[node.name] = tuple(field for field in fields if len(seen[field]) > 1)
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
-    sections: list[Section] = []
-    for phases, walks in graph.walked():
-        descriptors = []
-        for phase in phases:
-            for node in order:
-                if node.bounds[phase] is None:
-                    continue
-                words = tuple(
-                    _fit(
-                        {run: v[node.name, phase][field] for run, v in values.items()},
-                        walks,
-                        node.name,
-                        field,
+
+    def table(values: _Values) -> PhaseTable:
+        told = next(iter(values.values()))
+        sections: list[Section] = []
+        for phases, walks in graph.walked():
+            descriptors = []
+            for phase in phases:
+                for name in (node.name for node in order if (node.name, phase) in told):
+                    words = tuple(
+                        _fit({run: v[name, phase][field] for run, v in values.items()}, walks, name, field)
+                        for field in varying[name]
                     )
-                    for field in varying[node.name]
-                )
-                descriptors.append(
-                    Descriptor(target=targets[node.name], words=words, store=node.name in stores)
-                )
-        sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
-    return Encoding(constants, varying, targets, PhaseTable(sections=tuple(sections)))
+                    descriptors.append(Descriptor(target=targets[name], words=words, store=name in stores))
+            if descriptors:
+                sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
+        return PhaseTable(sections=tuple(sections))
+
+    tables = {name: table(runs) for name, runs in values.items()}
+    return Encoding(constants, varying, targets, tables.pop(_WHOLE), tables)
 
 
 def _order(graph: Graph, first: set[str]) -> list[Node]:
@@ -89,6 +98,10 @@ class _Run:
     tiles: int
     position: int = 0
     end: int = 0
+
+
+_Described = dict[tuple[str, int], dict[str, int]]  # values of the fields, by node and phase
+_Values = dict[_Run, _Described]
 
 
 def _runs(program: Program) -> list[_Run]:
@@ -115,11 +128,7 @@ def _walk(end: int, walks: int) -> int:
     return (0, min(1, walks - 1), walks - 1)[end]
 
 
-def _active(graph: Graph, name: str) -> list[int]:
-    return [phase for phase, bounds in enumerate(graph.node(name).bounds) if bounds is not None]
-
-
-def _describe(graph: Graph, end: int) -> dict[tuple[str, int], dict[str, int]]:
+def _describe(graph: Graph, end: int) -> _Described:
     return {
         (node.name, phase): dict(node.params.describe(bounds))
         for phases, walks in graph.walked()

@@ -12,7 +12,7 @@ from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import TopParams, channel_name, fifo_name, stores
 from streamgen.graph import Graph, Program
-from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream
+from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream, Variant
 from streamgen.packing import BEAT_BYTES
 from streamgen.platform.u55c import U55C
 from streamgen.rtl import Library, to_verilog
@@ -64,7 +64,10 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         )
         for c, image in images.items()
     ]
-    table = Buffer(name="table", role="table", channel=control_channel, bytes=len(encoding.table.pack()))
+    programs = (encoding.table, *encoding.variants.values())
+    table = Buffer(
+        name="table", role="table", channel=control_channel, bytes=max(len(one.pack()) for one in programs)
+    )
     counters = [
         Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
     ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
@@ -97,6 +100,10 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         counters=tuple(counters),
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
         streams=_streams(graph),
+        variants=tuple(
+            Variant(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
+            for name, table in encoding.variants.items()
+        ),
     )
     hardware = [(node.name, node.params, encoding.constants[node.name]) for node in graph.nodes]
     identity = f"{manifest.identity()}{hardware!r}"
@@ -114,6 +121,11 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         resources=promised(top),
         placement=placement,
     )
+
+
+def _outputs(graph: Graph) -> tuple[str, ...]:
+    """Names of the outputs that a run writes."""
+    return tuple(t.name for t in graph.tensors if t.role == "output" and any(graph.node(t.node).bounds))
 
 
 def _streams(graph: Graph) -> tuple[Stream, ...]:

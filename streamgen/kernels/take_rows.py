@@ -3,7 +3,8 @@
     o[r] = i[first + r]                                    r = 0 ... count - 1
 
 Tiles in and out: (1, lanes), row-major. Every token of `i` is taken, a token a cycle: what is dropped does
-not wait for the reader of `o`. So a decoder sends only the last token of a prompt to its LM head.
+not wait for the reader of `o`. So a decoder sends only the last token of a prompt to its LM head. With a
+count of 0 all rows are dropped, and `o` rests.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ class TakeRowsParams:
         return {"i": self._rows(bounds, bounds["rows"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, bounds["count"])}
+        return {"o": self._rows(bounds, bounds["count"])} if bounds["count"] else {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """Tokens in all, tokens before the first one that passes, tokens that pass."""
@@ -78,33 +79,33 @@ class TakeRowsParams:
                 1 <= rows * row <= self.max_tokens,
             ),
             ("first", first, f"0 to {rows - 1}", 0 <= first < rows),
-            ("count", count, f"1 to {rows - first}", 1 <= count <= rows - first),
+            ("count", count, f"0 to {rows - first}", 0 <= count <= rows - first),
         ):
             if not holds:
                 raise ValueError(f"TakeRows: {name} is {value}; it must be {law}")
-        return {"tokens": rows * row, "before": first * row, "passing": count * row}
+        return {"tokens": rows * row, "before": first * row if count else 0, "passing": count * row}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """o [count, features] of i [rows, features]."""
-        return {"o": inputs["i"][bounds["first"] :][: bounds["count"]]}
+        return {"o": inputs["i"][bounds["first"] :][: bounds["count"]]} if bounds["count"] else {}
 
     def cost(self, bounds: Bounds) -> Cost:
         described = self.describe(bounds)
         before, passing = described["before"], described["passing"]
-        skip = Resources(lut=4.4 * self.counter.bits + 6, ff=2 * self.counter.bits + 1)
+        skip = Resources(lut=4.7 * self.counter.bits + 6, ff=2 * self.counter.bits + 1)
         return Cost(
             resources=self.counter.resources + skip + skid_resources(self.token_bits, 1),
             ii=1.0,
             latency=1 + before,
-            cycles=2 + before + passing,
+            cycles=2 + before + passing if passing else 1 + described["tokens"],
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         described = self.describe(bounds)
-        return {
-            "i": Curve.nest(1, (described["tokens"], 1)),
-            "o": Curve.nest(2 + described["before"], (described["passing"], 1)),
-        }
+        taken = {"i": Curve.nest(1, (described["tokens"], 1))}
+        if not described["passing"]:
+            return taken
+        return taken | {"o": Curve.nest(2 + described["before"], (described["passing"], 1))}
 
     def build(self) -> "TakeRows":
         return TakeRows(self)
@@ -150,10 +151,14 @@ class TakeRows(wiring.Component):
             step.eq(self.i.valid & self.i.ready),
         ]
         with m.If(count.taken):
-            m.d.sync += [passes.eq(fields.before == 0), before.eq(fields.before), left.eq(fields.passing)]
+            m.d.sync += [
+                passes.eq((fields.before == 0) & (fields.passing != 0)),
+                before.eq(fields.before),
+                left.eq(fields.passing),
+            ]
         with m.Elif(step & passes):
             m.d.sync += [passes.eq(left != 1), left.eq(left - 1)]
         with m.Elif(step):
-            # Behind the rows that pass it goes on counting from 0 and does not come to 1 again.
+            # Behind the rows that pass, or without any, it counts on from 0 and does not come to 1 again.
             m.d.sync += [passes.eq(before == 1), before.eq(before - 1)]
         return m

@@ -9,7 +9,7 @@ Phases of a run, T tokens each (sections in brackets; the middle one is walked o
      expand   engine(gate, up) -> gated product -> quantiser
      reduce   engine(down) + residual -> residual]
     [last     last row of the residual -> norm -> quantiser
-     head     engine(head) -> logits, argmax]
+     head     engine(head) -> argmax, and logits for a run that is asked for them]
 
 The engine is a set of matmul columns, a channel each, that read the weights of every phase one after the
 other; its operand is what the quantiser made in the phase before. That, the residual and what is added to it
@@ -54,10 +54,12 @@ from streamgen.lower.columns import without_reuse
 from streamgen.lower.decoder_weights import WORD_LANES, DecoderPlan, DecoderWeights
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 
-__all__ = ["LAYER", "PHASES", "lower_decoder"]
+__all__ = ["LAYER", "PHASES", "VARIANTS", "lower_decoder"]
 
 PHASES = ("embed", "norm", "attend", "project", "expand", "reduce", "last", "head")
 LAYER = ("norm", "attend", "project", "expand", "reduce")
+VARIANTS: Mapping[str, Mapping[str, Bounds]] = {"best": {"take_logits": {"count": 0}}}
+"""Of each run, by name, the bounds that are others: `best` writes no logits, just the greatest one."""
 
 
 def lower_decoder(
@@ -532,7 +534,13 @@ class _Lowering:
         b, C, V = self._b, self._plan.columns, self._decoder.vocabulary
         params = TopKParams(lanes=C, max_length=V, max_k=1)
         best = b.kernel("argmax", params, _at(head={"rows": 1, "length": V, "k": 1}), i=y)
-        rows = {"logits": (y, self._rows(1, V, WORD_LANES), (1, V))}
+        logits = b.kernel(
+            "take_logits",
+            TakeRowsParams(dtype="f24", lanes=C, max_tokens=V // C),
+            _at(head={"rows": 1, "features": V, "first": 0, "count": 1}),
+            i=y,
+        )["o"]
+        rows = {"logits": (logits, self._rows(1, V, WORD_LANES), (1, V))}
         for name in ("values", "indices"):
             port = best[f"o_{name}"]
             rows[f"best_{name}"] = (port, b.itensor(port), (1, 1))

@@ -1,13 +1,14 @@
 """All passes from unfinished graphs to a program, on one screen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from streamgen.contract import Bounds
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Schedule, Strategy
-from streamgen.graph import Graph, Program
+from streamgen.graph import Graph, Program, Variant
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 
 __all__ = ["finish"]
@@ -19,6 +20,7 @@ def finish(
     max_tiles: int,
     strategy: Strategy = "conservative",
     context: int = 0,
+    variants: Mapping[str, Mapping[str, Bounds]] | None = None,
 ) -> tuple[Program, list[Schedule]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
@@ -26,7 +28,8 @@ def finish(
     many token tiles whose first token is at `position`; all end inside the context, if there is one.
     GraphError when a smaller run would need other hardware than the largest. The corners are one tile and
     all of them, at the first and at the last position: they end as scheduled. FIFOs that hold these hold the
-    runs between, which may wait for a place in one for some cycles.
+    runs between, which may wait for a place in one for some cycles. variants: of runs that leave something
+    out, by name, the bounds that are others (`streamgen.graph.Variant`).
     """
     family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
     runs = [(tiles, position) for tiles in (max_tiles, 1) for position in (family.last_position(tiles), 0)]
@@ -46,7 +49,13 @@ def finish(
     corners = [largest, *(smaller(*run) for run in others)]
     sized, schedules = size_fifos(corners, strategy)
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
-    return replace(family, graph=sized, smaller=lambda *run: smaller(*run).with_depths(depths)), schedules
+    program = replace(
+        family,
+        graph=sized,
+        smaller=lambda *run: smaller(*run).with_depths(depths),
+        variants={name: Variant.of(sized, bounds) for name, bounds in (variants or {}).items()},
+    )
+    return program, schedules
 
 
 def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:

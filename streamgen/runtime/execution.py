@@ -15,7 +15,15 @@ from typing import Self
 import numpy as np
 
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
-from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
+from streamgen.manifest import (
+    COMMAND_RUN,
+    DEFAULT_TIMEOUT,
+    Buffer,
+    Manifest,
+    PhaseTable,
+    RunError,
+    StatusBlock,
+)
 from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, padded, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
@@ -105,14 +113,21 @@ class Execution:
         return [buffer for buffer in self.manifest.buffers if buffer.role == role]
 
     def transfer(
-        self, images: Mapping[str, bytes], tiles: int, timeout: float, position: int = 0
+        self,
+        images: Mapping[str, bytes],
+        tiles: int,
+        timeout: float,
+        position: int = 0,
+        variant: str | None = None,
     ) -> dict[str, bytes]:
         """One run of the hardware, from the memory images of its inputs to those of its outputs, by name.
 
-        position: of the first token. Raises what `run` raises when the run fails.
+        position: of the first token. variant: what the manifest calls a run that leaves something out.
+        Raises what `run` raises when the run fails.
         """
         device = self.device
-        self._load(device)
+        chosen = self.manifest.variant(variant)
+        self._load(device, chosen.program)
         for info in self.buffers("input"):
             device.allocate(info.name).write(images[info.name])
         with self.observer(device, images, tiles):
@@ -120,6 +135,7 @@ class Execution:
         return {
             info.name: device.allocate(info.name).read(image_bytes(info, tiles))
             for info in self.buffers("output")
+            if info.name in chosen.outputs
         }
 
     def forget(self) -> None:
@@ -158,12 +174,12 @@ class Execution:
         images = self.transfer(given, tiles, timeout)
         return {info.name: unpacked(info, images[info.name], tiles) for info in self.buffers("output")}
 
-    def _load(self, device: Device) -> None:
-        """Write the phase table, and weights that are not on the device as the files hold them now."""
+    def _load(self, device: Device, program: PhaseTable) -> None:
+        """Write the phase table of a run, and weights that are not on the device as the files hold them."""
         for info in self.manifest.buffers:
             buffer = device.allocate(info.name)
             if info.role == "table":
-                buffer.write(self.manifest.program.pack())
+                buffer.write(program.pack())
             elif info.file is not None:
                 path = self.folder / info.file
                 stamp = _stamp(path)

@@ -3,6 +3,9 @@
 The design holds keys and values of one text in its buffers of role `state`. A `Session` is a text; when
 another one goes on, what the device holds of the first is put by, and brought back when it goes on itself. A
 pass that fails or is interrupted leaves a session as it was: what lies behind its end is written again.
+
+Logits are written to memory by the passes that are asked for them; a pass of the variant `BEST` writes just
+the id of the greatest.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,16 +22,18 @@ from streamgen.sampling import Sampler
 
 __all__ = ["DecoderDevice", "Pass", "Session"]
 
-IDS, POSITIONS, LOGITS, BEST = "ids", "positions", "logits", "best_indices"
+IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
+BEST = "best"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A run of the hardware: its tokens, from `position` on, bytes of memory read and written (None: the
-    device does not count them), and what the hardware counted."""
+    """A run of the hardware: its tokens, from `position` on, `BEST` if it wrote no logits, bytes of memory
+    read and written (None: the device does not count them), and what the hardware counted."""
 
     position: int
     tokens: int
+    variant: str | None
     bytes: int | None
     status: StatusBlock
 
@@ -60,8 +65,11 @@ class DecoderDevice:
         """A text to be continued, empty at first."""
         return Session(self)
 
-    def run(self, session: "Session", ids: np.ndarray, position: int) -> tuple[np.ndarray, int]:
-        """One pass: logits behind the last token, float32 [vocabulary], and the id of the greatest."""
+    def run(
+        self, session: "Session", ids: np.ndarray, position: int, variant: str | None
+    ) -> dict[str, np.ndarray]:
+        """One pass: what it writes, by buffer. Behind the last token: logits float32 [1, vocabulary], unless
+        the variant is `BEST`, the greatest of them and its id [1, 1]."""
         self._switch(session)
         infos = {info.name: info for info in self.execution.manifest.buffers}
         tokens = len(ids)
@@ -73,15 +81,16 @@ class DecoderDevice:
         device = self.execution.device
         before = device.moved_bytes()
         try:
-            found = self.execution.transfer(images, tokens, self.timeout, position)
+            found = self.execution.transfer(images, tokens, self.timeout, position, variant)
         except KeyboardInterrupt:
             device.reset()
             raise
         after, status = device.moved_bytes(), self.execution.statuses[-1]
         moved = None if before is None or after is None else after - before
-        self.passes.append(Pass(position=position, tokens=tokens, bytes=moved, status=status))
-        logits, best = (unpacked(infos[name], found[name], tokens) for name in (LOGITS, BEST))
-        return logits[0], int(best[0, 0])
+        self.passes.append(
+            Pass(position=position, tokens=tokens, variant=variant, bytes=moved, status=status)
+        )
+        return {name: unpacked(infos[name], image, tokens) for name, image in found.items()}
 
     def _switch(self, session: "Session") -> None:
         """Bring what a session has stored onto the device; an interruption in between loses none of them."""
@@ -128,11 +137,11 @@ class Session:
 
     def last_logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Append tokens, in as many passes as they take: float32 [vocabulary], behind the last of them."""
-        return self._append(self.checked(ids))[0]
+        return self._append(self.checked(ids))[LOGITS][0]
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Append tokens, a pass each: float32 [tokens, vocabulary], behind each of them."""
-        return np.stack([self._append(one)[0] for one in np.split(self.checked(ids), len(ids))])
+        return np.concatenate([self._append(one)[LOGITS] for one in np.split(self.checked(ids), len(ids))])
 
     def generate(
         self,
@@ -153,8 +162,10 @@ class Session:
         self, ids: np.ndarray, count: int, sampler: Sampler | None, stop: Collection[int]
     ) -> Iterator[int]:
         for index in range(count):
-            logits, best = self._append(ids)
-            chosen = best if sampler is None else sampler(logits)
+            if sampler is None:
+                chosen = int(self._append(ids, BEST)[INDEX][0, 0])
+            else:
+                chosen = sampler(self._append(ids)[LOGITS][0])
             yield chosen
             if chosen in stop or index + 1 == count:
                 return
@@ -165,10 +176,11 @@ class Session:
         device = self._device
         return checked_ids(ids, device.vocabulary, device.context, self._position, room)
 
-    def _append(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
+    def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
+        """variant: of the last pass; those before it write no logits."""
         most = self._device.max_tokens
         parts = [ids[first : first + most] for first in range(0, len(ids), most)]
-        for part in parts:
-            found = self._device.run(self, part, self._position)
+        for number, part in enumerate(parts, 1):
+            found = self._device.run(self, part, self._position, variant if number == len(parts) else BEST)
             self._position += len(part)
         return found

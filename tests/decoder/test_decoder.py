@@ -18,7 +18,7 @@ from streamgen.lower.decoder import LAYER, PHASES
 from streamgen.manifest import Counter, Manifest
 from streamgen.profile import instruments, profile_pass
 from streamgen.runtime.execution import Execution
-from streamgen.runtime.generation import DecoderDevice, Pass
+from streamgen.runtime.generation import BEST, DecoderDevice, Pass
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
@@ -124,6 +124,26 @@ def test_passes_are_counted(model: DecoderAccelerator) -> None:
     assert (first.position, first.tokens, second.position, second.tokens) == (0, 4, 4, 2)
     for one in (first, second):
         assert one.cycles > 1000 and one.bytes is not None and one.bytes > 30_000
+
+
+def test_logits_are_written_when_asked_for(model: DecoderAccelerator) -> None:
+    """A greedy text, and all but the last pass of a prompt, leave the logits in memory as they are."""
+    device = model.device()
+    seen, buffer = len(device.passes), device.execution.device.allocate("logits")
+    mark = bytes([0xA5]) * (4 * VOCABULARY)
+    buffer.write(mark)
+    session = device.session()
+    prompt = [int(i) for i in IDS[:6]]
+    assert list(session.generate(prompt, 2)) == list(model.golden.generate(prompt, 2))
+    assert buffer.read(len(mark)) == mark
+    found = session.last_logits(IDS[:1])
+    np.testing.assert_array_equal(np.frombuffer(buffer.read(len(mark)), "<f4"), found)
+    passes = device.passes[seen:]
+    assert [(one.tokens, one.variant) for one in passes] == [(4, BEST), (2, BEST), (1, BEST), (1, None)]
+    # one position more of the cache is read and the table has words of a store more
+    step, last = passes[-2:]
+    assert step.bytes is not None and last.bytes is not None
+    assert 4 * VOCABULARY <= last.bytes - step.bytes <= 4 * VOCABULARY + 2048
 
 
 def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, written: Path) -> None:

@@ -11,7 +11,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.emit.descriptors import Encoding, encode
 from streamgen.errors import GraphError
 from streamgen.explore import explore
-from streamgen.graph import Graph, Node, Program
+from streamgen.graph import Graph, Node, Program, Variant
 from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Value
 from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
 
@@ -122,6 +122,25 @@ def test_layers_and_positions_are_sent() -> None:
         sent = [words for _, words in encoding.table.expand(position=position, tiles=tiles)]
         first = 7 * tiles + position
         assert sent == [(first,), *((first + 100 * walk,) for walk in range(4)), (tiles,)]
+
+
+def test_a_variant_has_a_table_of_its_own() -> None:
+    """A field is wired if all variants agree; who rests is not told, a section of them is left out."""
+    whole = _walked(lambda tiles, position: 7 * tiles + position)
+    rests = Variant({}, frozenset({("m", 2)}))
+    fewer = Variant({"m": {"rows": 3}}, frozenset({("n", 0)}))
+    encoding = encode(replace(whole, variants={"rests": rests, "fewer": fewer}), set(), set())
+    assert encoding.table == encode(whole, set(), set()).table
+    sent = {
+        name: [(d.target, *words) for d, words in table.expand(position=2, tiles=4)]
+        for name, table in encoding.variants.items()
+    }
+    assert sent == {"rests": [(0, 30)] * 5, "fewer": [(0, 30)] * 4 + [(1, 3)]}
+    one = _program(1, {"rows": lambda t: t, "last": lambda t: 5})
+    found = encode(replace(one, variants={"v": Variant({"n": {"rows": 2}}, frozenset())}), set(), set())
+    assert found.constants == {"n": {"last": 5}}
+    assert _sent(found, 1) == [(1,)]
+    assert [words for _, words in found.variants["v"].expand(position=0, tiles=1)] == [(2,)]
 
 
 @pytest.mark.parametrize(

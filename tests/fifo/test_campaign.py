@@ -18,6 +18,7 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
+PARTS = 4  # of the campaign, which two cores run side by side
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +87,13 @@ def test_models_run_as_the_whole_network(few):
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_campaign() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_campaign(part: int) -> None:
     """300 graphs of 2 to 40 nodes. What could be saved is searched in all small ones and some others.
 
     Graphs without forks run as sizing computes, converters of all kinds included.
     """
-    cases = random_cases(300)
+    cases = random_cases(300)[part::PARTS]
     models = NetworkModels(case.graph for case in cases)
     problems = []
     ratios: dict[tuple[Strategy, bool], list[float]] = {}

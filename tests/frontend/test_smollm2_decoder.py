@@ -4,12 +4,11 @@ import time
 import warnings
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 import torch
-from gguf.quants import dequantize
 
+from sim.smollm2 import eager_smollm2
 from streamgen.frontend import default_checkpoint, import_decoder, load_decoder
 from streamgen.graph.decoder import Decoder
 
@@ -21,52 +20,11 @@ with warnings.catch_warnings():
 BOUND = 1e-5
 PROMPT = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411]
 STEPS = 4
-PARTS = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-}
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    """LlamaForCausalLM with the weights of the file, as gguf itself dequantises them."""
-    config = transformers.LlamaConfig(
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
-    )
-    with torch.device("meta"):
-        made = transformers.LlamaForCausalLM(config)
-    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
-    state = {}
-    for tensor in gguf.GGUFReader(default_checkpoint()).tensors:
-        weight = np.array(dequantize(tensor.data, tensor.tensor_type), np.float32)
-        stem = tensor.name.removesuffix(".weight")
-        if stem.startswith("blk."):
-            _, index, part = stem.split(".")
-            if part in ("attn_q", "attn_k"):
-                weight = weight.reshape(-1, 32, 2, 576).swapaxes(1, 2).reshape(-1, 576)
-            stem = f"model.layers.{index}.{PARTS[part]}"
-        state[f"{names.get(stem, stem)}.weight"] = torch.from_numpy(weight)
-    state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    made.load_state_dict(state, assign=True)
-    made.tie_weights()
-    made.model.rotary_emb = type(made.model.rotary_emb)(config)  # its buffers are not in the file
-    return made.eval()
+    return eager_smollm2()
 
 
 def _greedy(decoder: Decoder, model: Any) -> float:

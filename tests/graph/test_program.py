@@ -1,0 +1,93 @@
+"""Variants of a program's runs: who rests when a node passes nothing on."""
+
+import pytest
+
+from streamgen.errors import GraphError
+from streamgen.graph import Edge, Graph, Node, Port, Program, Variant
+from streamgen.itensor import ITensor
+from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.packing import MemoryLayout
+from streamgen.platform.dma import LoadParams, StoreParams
+
+ROWS = ITensor((1, 1), "i8", (4, 3), (1, 1), ((0,), (1,)))
+TAKE = {"rows": 4, "features": 3, "first": 0, "count": 4}
+LAYOUT = MemoryLayout.of(ROWS)
+
+
+def _store(name: str) -> Node:
+    bounds = {"itensor": ROWS, "offset": 0}
+    return Node(name, StoreParams(layout=LAYOUT, max_tokens=12), (bounds, bounds))
+
+
+def _graph(*ends: Node, edges: tuple[Edge, ...]) -> Graph:
+    """A load, a fork, one of whose ways goes through `take`; two phases."""
+    nodes = (
+        Node("load", LoadParams(layout=LAYOUT, max_tokens=12), ({"itensor": ROWS, "offset": 0},) * 2),
+        Node("fork", ForkParams(token_bits=8, ways=2, max_tokens=12), ({"itensor": ROWS},) * 2),
+        Node("take", TakeRowsParams(dtype="i8", lanes=1, max_tokens=12), (TAKE, TAKE)),
+    )
+    joined = (Edge(Port("load", "o"), Port("fork", "i")), Edge(Port("fork", "o_0"), Port("take", "i")))
+    return Graph("g", (*nodes, *ends), (*joined, *edges), ())
+
+
+APART = _graph(
+    _store("taken"),
+    _store("all"),
+    edges=(Edge(Port("take", "o"), Port("taken", "i")), Edge(Port("fork", "o_1"), Port("all", "i"))),
+)
+
+
+def test_who_gets_nothing_rests() -> None:
+    variant = Variant.of(APART, {"take": {"count": 0}})
+    assert variant.resting == {("taken", 0), ("taken", 1)}
+    graph = Program(APART, variants={"brief": variant}).at(1, variant="brief")
+    assert graph.node("taken").bounds == (None, None)
+    assert graph.node("take").bounds == ({**TAKE, "count": 0},) * 2
+    for name in ("load", "fork", "all"):
+        assert graph.node(name) is APART.node(name)
+    assert Program(APART, variants={"brief": variant}).at(1) is APART
+
+
+def test_other_bounds_alone_let_nobody_rest() -> None:
+    """Streams that go on may be shorter: what reads them says so in bounds of its own."""
+    variant = Variant.of(APART, {"take": {"count": 2}})
+    assert variant.resting == frozenset()
+    assert variant(APART).node("take").bounds == ({**TAKE, "count": 2},) * 2
+
+
+def test_nobody_may_send_to_a_node_that_rests() -> None:
+    params = ConcatParams(ways=2, dtype="i8", element_shape=(1, 1), max_tokens=12)
+    graph = _graph(
+        Node("pair", params, ({"itensor": ROWS},) * 2),
+        edges=(Edge(Port("take", "o"), Port("pair", "i_0")), Edge(Port("fork", "o_1"), Port("pair", "i_1"))),
+    )
+    with pytest.raises(GraphError) as caught:
+        Variant.of(graph, {"take": {"count": 0}})
+    assert str(caught.value) == "'pair' rests in phase 0 of a variant; fork.o_1 -> pair.i_1 does not"
+
+
+def test_a_back_edge_is_never_left_out() -> None:
+    """Its reader, in a later phase, would wait for ever."""
+    params = ForkParams(token_bits=8, ways=1, max_tokens=12)
+    way, rows = {"itensor": ROWS}, {"itensor": ROWS, "offset": 0}
+    nodes = (
+        Node("load", LoadParams(layout=LAYOUT, max_tokens=12), (rows, None)),
+        Node("take", TakeRowsParams(dtype="i8", lanes=1, max_tokens=12), (TAKE, None)),
+        Node("later", params, (None, way)),
+        Node("store", StoreParams(layout=LAYOUT, max_tokens=12), (None, rows)),
+    )
+    edges = (
+        Edge(Port("load", "o"), Port("take", "i")),
+        Edge(Port("take", "o"), Port("later", "i"), depth=12, back=True),
+        Edge(Port("later", "o_0"), Port("store", "i")),
+    )
+    with pytest.raises(GraphError) as caught:
+        Variant.of(Graph("g", nodes, edges, ()), {"take": {"count": 0}})
+    assert str(caught.value) == "back edge take.o -> later.i would rest in phase 0 of a variant"
+
+
+def test_bounds_are_those_of_a_node() -> None:
+    with pytest.raises(GraphError, match="graph 'g' has no node 'took'"):
+        Variant.of(APART, {"took": {"count": 0}})
