@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 from sim.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from sim.monitor import StreamLawError
 from streamgen.rtl import Library, to_verilog
-from streamgen.runtime.verilator import library_objects, package_folder, run_tool
+from streamgen.runtime.verilator import library_objects, package_folder, prelude, run_tool
 
 __all__ = ["StreamSimulator", "compile_design", "compile_models"]
 
@@ -251,7 +251,8 @@ def compile_models(
     compiler, objects = library_objects()
     include = package_folder() / "include"
     run_tool(
-        *(compiler, *_COMPILER_FLAGS, f"-I{driver.parent}", f"-I{place}", f"-I{made}"),
+        *(compiler, *_COMPILER_FLAGS, *prelude(_COMPILER_FLAGS)),
+        *(f"-I{driver.parent}", f"-I{place}", f"-I{made}"),
         *("-isystem", str(include), "-isystem", str(include / "vltstd"), "-shared", str(unit)),
         *(*map(str, objects), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
         folder=place,

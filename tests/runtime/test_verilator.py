@@ -65,6 +65,31 @@ def test_damaged_library_is_built_again(kernel):
         device.run(1)
 
 
+def test_headers_are_compiled_once(tmp_path, monkeypatch):
+    """A compiler says when it does not use them; damaged, they are compiled again."""
+    flags = ("-std=c++20", "-O1")
+    source = tmp_path / "unit.cc"
+    source.write_text("#include <vector>\nint main() { return std::vector<int>{}.size() + VL_BYTES_I(0); }\n")
+
+    def compile_one():
+        before = verilator.prelude(flags)
+        command = ["g++", *flags, *before, "-Winvalid-pch", "-Werror", "-H", "-c", str(source)]
+        result = subprocess.run([*command, "-o", "/dev/null"], capture_output=True, text=True, check=True)
+        return Path(before[1]), result.stderr
+
+    header, used = compile_one()
+    compiled = header.with_suffix(".h.gch")
+    assert used.splitlines()[0] == f"! {compiled}"
+    made = compiled.stat().st_ino
+    assert compile_one()[0] == header and compiled.stat().st_ino == made
+    with compiled.open("r+b") as file:
+        file.truncate(1000)
+    monkeypatch.setattr(verilator, "_intact_preludes", set())  # as in a new process
+    assert compile_one()[1].splitlines()[0] == f"! {compiled}"
+    monkeypatch.setattr(verilator, "_toolchain", lambda: ("clang++", "clang version 16, verilator 5"))
+    assert verilator.prelude(flags) == ()
+
+
 def test_killed_build_leaves_no_trace(kernel, monkeypatch):
     """What a killed process left is a folder that nobody reads, and that a later build removes."""
     left = verilator.cache_folder() / "build-killed"
