@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
 
-__all__ = ["eager_smollm2"]
+__all__ = ["PARTS", "eager_smollm2"]
 
 PARTS = {
     "attn_q": "self_attn.q_proj",
@@ -27,7 +27,7 @@ PARTS = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }
-"""Names of the file and of the module."""
+"""Parts of a layer, by their names in GGUF files: their names in transformers."""
 
 
 def eager_smollm2() -> Any:

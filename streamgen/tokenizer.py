@@ -181,15 +181,16 @@ class TextStream:
 
 def _pre_tokenizer(text: str) -> Any:
     """The library's object for a name or a description; ValueError when it does not give bytes."""
+    described = PRE_TOKENIZERS.get(text) or json.loads(text)
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    whole = {"version": "1.0", "pre_tokenizer": described, "added_tokens": [], "model": model}
     try:
-        described = PRE_TOKENIZERS.get(text) or json.loads(text)
-        steps = described["pretokenizers"] if described["type"] == "Sequence" else [described]
-        last, prefixed = steps[-1]["type"], any(step.get("add_prefix_space") for step in steps)
-        whole = {"version": "1.0", "pre_tokenizer": described, "added_tokens": []}
-        found = Library.from_str(json.dumps(whole | {"model": {"type": "BPE", "vocab": {}, "merges": []}}))
-    except Exception as error:  # the library raises nothing finer
+        found = Library.from_str(json.dumps(whole))
+    except Exception as error:  # of no finer class
         raise ValueError(f"the pre-tokenizer cannot be read: {error}") from error
-    if last != "ByteLevel" or prefixed:
+    steps = described["pretokenizers"] if described["type"] == "Sequence" else [described]
+    last = steps[-1]["type"] if steps else "nothing"
+    if last != "ByteLevel" or any(step.get("add_prefix_space") for step in steps):
         kind = f"ends in {last}" if last != "ByteLevel" else "puts a space before a text"
         raise ValueError(f"the pre-tokenizer {kind}; it must end in ByteLevel and add nothing")
     return found.pre_tokenizer

@@ -299,6 +299,16 @@ def test_merges_as_text_and_tokens_of_users(small: Tokenizer, tmp_path: Path) ->
         assert ours.encode(text, special=False) == small.encode(text, special=False)
 
 
+def test_words_that_no_merge_makes(tmp_path: Path) -> None:
+    """A file says whether they are tokens all the same."""
+    ids = {token: index for index, token in enumerate([*CHARACTERS, "he", "hey"])}
+    for ignore, expected in ((False, [ids["he"], ids["y"]]), (True, [ids["hey"]])):
+        theirs = Library(BPE(vocab=ids, merges=[("h", "e")], ignore_merges=ignore))
+        theirs.pre_tokenizer = PRE_TOKENIZERS["gpt-2"]
+        ours = load_tokenizer(saved(tmp_path, theirs))
+        assert ours.encode("hey") == theirs.encode("hey").ids == expected
+
+
 TEMPLATE = {"type": "TemplateProcessing", "single": [{"Sequence": {}}, {"SpecialToken": {"id": "a"}}]}
 
 

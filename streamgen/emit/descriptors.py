@@ -64,15 +64,15 @@ def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
 
-    def table(values: _Values) -> PhaseTable:
-        told = next(iter(values.values()))
+    def table(runs: _Values) -> PhaseTable:
+        told = next(iter(runs.values()))
         sections: list[Section] = []
         for phases, walks in graph.walked():
             descriptors = []
             for phase in phases:
                 for name in (node.name for node in order if (node.name, phase) in told):
                     words = tuple(
-                        _fit({run: v[name, phase][field] for run, v in values.items()}, walks, name, field)
+                        _fit({run: v[name, phase][field] for run, v in runs.items()}, walks, name, field)
                         for field in varying[name]
                     )
                     descriptors.append(Descriptor(target=targets[name], words=words, store=name in stores))

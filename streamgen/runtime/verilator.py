@@ -48,7 +48,7 @@ TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-
 FAST = ("-O2", "-fno-tree-vectorize", "--param=sccvn-max-alias-queries-per-access=8")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
-# What every file includes: a third of the time of a small one, unless it is compiled before.
+# What every file includes, and what takes most of the time of a small one unless it is compiled before.
 PRELUDE = (
     "verilated.h", "algorithm", "cstdint", "cstdio", "cstring", "deque", "iterator", "map", "memory",
     "random", "set", "string", "vector",
@@ -148,7 +148,8 @@ def _build(
             run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
             traced = TRACED[instruments.waves]
             units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder)]
-            preludes = {flags: _prelude(*toolchain, folder, library.parent, flags) for _, flags in units}
+            kinds = dict.fromkeys(flags for _, flags in units)
+            preludes = {k: _prelude(*toolchain, folder, library.parent, k, progress) for k in kinds}
             units = [(file, (*flags, *preludes[flags])) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
             objects += _verilated(*toolchain, folder, library.parent, traced)
@@ -198,15 +199,21 @@ def prelude(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _prelude(
-    compiler: str, version: str, folder: Path, cache: Path, flags: tuple[str, ...]
+    compiler: str,
+    version: str,
+    folder: Path,
+    cache: Path,
+    flags: tuple[str, ...],
+    progress: Progress = lambda _: None,
 ) -> tuple[str, ...]:
-    if "clang" in version:  # takes them in another form
+    if "g++" not in version:  # others take them in other forms
         return ()
     key = hashlib.sha256(repr((version, PRELUDE, flags)).encode()).hexdigest()[:32]
     header = cache / f"{key}-prelude.h"
     compiled = header.with_suffix(".h.gch")
     if not (compiled in _intact_preludes and header.exists() and compiled.exists()):
         if not (header.exists() and _intact(compiled)):
+            progress("simulator: compiling headers, once for all designs")
             plain, made = folder / header.name, folder / compiled.name
             plain.write_text("".join(f"#include <{name}>\n" for name in PRELUDE))
             run_tool(compiler, *flags, *_places(), "-x", "c++-header", str(plain), "-o", str(made))

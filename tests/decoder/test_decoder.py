@@ -140,10 +140,6 @@ def test_logits_are_written_when_asked_for(model: DecoderAccelerator) -> None:
     np.testing.assert_array_equal(np.frombuffer(buffer.read(len(mark)), "<f4"), found)
     passes = device.passes[seen:]
     assert [(one.tokens, one.variant) for one in passes] == [(4, BEST), (2, BEST), (1, BEST), (1, None)]
-    # one position more of the cache is read and the table has words of a store more
-    step, last = passes[-2:]
-    assert step.bytes is not None and last.bytes is not None
-    assert 4 * VOCABULARY <= last.bytes - step.bytes <= 4 * VOCABULARY + 2048
 
 
 def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, written: Path) -> None:

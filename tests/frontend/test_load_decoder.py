@@ -14,6 +14,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
+from sim.smollm2 import PARTS
 from streamgen.errors import CheckpointError
 from streamgen.frontend import load_decoder
 from streamgen.graph.decoder import Decoder
@@ -34,17 +35,6 @@ LLAMA3 = {
 }
 PLAIN = {"rope_type": "default", "rope_theta": 500.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
-PARTS = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-}
 
 
 def _model(**changes: Any) -> Any:
