@@ -13,7 +13,9 @@ Weights are not padded here: a last group may be shorter than the others. Row sc
 normal f24 are flushed to zero with their rows.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from streamgen import formats
 
 __all__ = [
     "GroupGrid",
+    "Numbers",
     "QuantisedWeight",
     "quantise",
     "quantise_grid",
@@ -32,6 +35,42 @@ __all__ = [
 CODE_MIN, CODE_MAX = -8, 7
 CENTRE = 8
 W8_MAX = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """The numbers that an accelerator computes with.
+
+    weights: "w4" or "w8" of all matmuls that `by_layer` does not name. by_layer: formats by the path of a
+    matmul or a pattern of paths ("head", "layers[[]0].*"); the first that fits. group, scale_bits, minimum:
+    of w4 (`quantise`). p_bits: of the integers of the softmax, 8 to 16.
+    """
+
+    weights: str = "w4"
+    by_layer: Mapping[str, str] = field(default_factory=dict, hash=False)
+    group: int = 32
+    scale_bits: int = 8
+    minimum: bool = True
+    p_bits: int = 12
+
+    def __post_init__(self) -> None:
+        formats = ("w4", "w8")
+        for name, law, holds in (
+            ("weights", "'w4' or 'w8'", self.weights in formats),
+            ("by_layer", "'w4' or 'w8' for each", all(f in formats for f in self.by_layer.values())),
+            ("group", "32, 64 or 128", self.group in (32, 64, 128)),
+            ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
+            ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
+        ):
+            if not holds:
+                raise ValueError(f"{type(self).__name__}.{name} is {getattr(self, name)!r}; allowed is {law}")
+
+    def weight_format(self, path: str) -> str:
+        """Of the matmul at a path."""
+        fits = (
+            form for pattern, form in self.by_layer.items() if pattern == path or fnmatchcase(path, pattern)
+        )
+        return next(fits, self.weights)
 
 
 def require_finite(name: str, array: np.ndarray) -> None:

@@ -39,6 +39,7 @@ FLOORS: list[list[set[str]]] = [
     [{"fifo"}, {"golden"}],
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"memory"}],
+    [{"operations"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
     [
         {

@@ -1,0 +1,31 @@
+"""The operations of logical graphs, a file each: shape law, float64 reference, exact golden, kernels."""
+
+from streamgen.operations.attention import Attention
+from streamgen.operations.binary import BINARY_OPERATIONS, Binary
+from streamgen.operations.cache import Cache
+from streamgen.operations.constant import Constant
+from streamgen.operations.embedding import Embedding
+from streamgen.operations.last_row import LastRow
+from streamgen.operations.linear import Linear
+from streamgen.operations.norm import Norm
+from streamgen.operations.rotary import Rotary
+from streamgen.operations.scalar import Scalar
+from streamgen.operations.top_k import TopK
+from streamgen.operations.unary import UNARY_FUNCTIONS, Unary
+
+__all__ = [
+    "BINARY_OPERATIONS",
+    "UNARY_FUNCTIONS",
+    "Attention",
+    "Binary",
+    "Cache",
+    "Constant",
+    "Embedding",
+    "LastRow",
+    "Linear",
+    "Norm",
+    "Rotary",
+    "Scalar",
+    "TopK",
+    "Unary",
+]

@@ -1,0 +1,117 @@
+"""Attention of queries over keys and values: grouped heads, causal or not, a window, a soft-cap.
+
+    s[t, h, p] = scale · q[t, h] . k[p, g]      g = h // (heads / kv_heads)
+    s = cap · tanh(s / cap), where there is a cap
+    y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
+
+Position t sees p <= t when causal, of these the last `window`. Keys and values have a row a position of the
+text (out of a `Cache`) or, without one, a row a token of the pass. The exact result is in `exact_attention`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.operations.exact_attention import Heads, attend, quantise_heads
+from streamgen.quantisation import Numbers
+
+__all__ = ["Attention"]
+
+
+@dataclass(frozen=True)
+class Attention(Operator):
+    """scale: what a product of q and k is multiplied with. window: positions that a query sees, None: all.
+
+    p_bits: of the integers of the softmax; `quantised` sets them.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    causal: bool = True
+    window: int | None = None
+    soft_cap: float | None = None
+    p_bits: int = 12
+    arity = 3
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
+        if self.heads % self.kv_heads:
+            raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
+        if self.window is not None and (self.window < 1 or not self.causal):
+            raise GraphError(f"a window of {self.window} positions needs causal attention, and at least 1")
+        if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
+            raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys."""
+        return self.heads // self.kv_heads
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        q, k, v = inputs
+        for name, shape, heads in (("q", q, self.heads), ("k", k, self.kv_heads), ("v", v, self.kv_heads)):
+            if shape.features != heads * self.head_dim:
+                raise GraphError(
+                    f"{name} has {shape.features} features; {heads} heads of {self.head_dim} need "
+                    f"{heads * self.head_dim}"
+                )
+        if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
+            raise GraphError(f"attention takes tokens and positions, it is given {q}, {k} and {v}")
+        return (q,)
+
+    def quantised(self, numbers: Numbers, path: str) -> "Attention":
+        return replace(self, p_bits=numbers.p_bits)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        q, k, v = (array.reshape(len(array), -1, self.head_dim) for array in inputs)
+        places = np.arange(len(k)) + (0 if len(k) == run.position + run.tokens else run.position)
+        grouped = q.reshape(len(q), self.kv_heads, self.group, self.head_dim)
+        scores = np.einsum("tghd,sgd->ghts", grouped, k, optimize=True) * self.scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+        scores[..., ~self._seen(run.positions, places)] = -np.inf
+        terms = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        shares = terms / terms.sum(axis=-1, keepdims=True)
+        return np.einsum("ghts,sgd->tghd", shares, v, optimize=True).reshape(len(q), -1)
+
+    def _seen(self, tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """bool [tokens, positions]."""
+        behind = tokens[:, None] - places
+        seen = behind >= 0 if self.causal else np.ones_like(behind, bool)
+        return seen if self.window is None else seen & (behind < self.window)
+
+    def exact(self) -> Exact:
+        def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
+            found = [
+                one if isinstance(one, Heads) else quantise_heads(one, self.kv_heads)
+                for one in (keys, values)
+            ]
+            length = found[0].codes.shape[1]
+            softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=self.p_bits)
+            return attend(
+                quantise_heads(x, self.heads),
+                *found,
+                position=run.position if length == run.position + run.tokens else 0,
+                scale=self.scale,
+                softmax=softmax,
+                causal=self.causal,
+                window=self.window or 0,
+                soft_cap=self.soft_cap,
+            )
+
+        return compute
+
+    def __str__(self) -> str:
+        parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]
+        parts += ["causal"] if self.causal else []
+        parts += [] if self.window is None else [f"window {self.window}"]
+        return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"

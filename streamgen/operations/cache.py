@@ -1,0 +1,56 @@
+"""Cache: rows of all positions of a text so far, those of this pass behind those of the passes before.
+
+In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exact_attention`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.operations.exact_attention import Heads, joined, quantise_heads
+
+__all__ = ["Cache"]
+
+
+@dataclass(frozen=True)
+class Cache(Operator):
+    """heads, head_dim: of a row."""
+
+    heads: int
+    head_dim: int
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} of a cache is {getattr(self, name)}; at least 1 is needed")
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,) = inputs
+        if x.rows != "tokens" or x.features != (needed := self.heads * self.head_dim):
+            raise GraphError(
+                f"a cache of {self.heads} heads of {self.head_dim} takes {needed} features a token, not {x}"
+            )
+        return (replace(x, rows="positions"),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        held = run.state.get(run.path)
+        if held is None:
+            held = np.zeros((0, self.heads * self.head_dim))
+        run.kept[run.path] = np.concatenate([held[: run.position], inputs[0]])
+        return run.kept[run.path]
+
+    def exact(self) -> Exact:
+        """Gives `Heads`, codes with their scales."""
+
+        def compute(run: Run, x: np.ndarray) -> Heads:
+            held = run.state.get(run.path) or Heads.empty(self.heads, self.head_dim)
+            run.kept[run.path] = joined(held, run.position, quantise_heads(x, self.heads))
+            return run.kept[run.path]
+
+        return compute
+
+    def __str__(self) -> str:
+        return f"cache[{self.heads} x {self.head_dim}]"

@@ -1,0 +1,38 @@
+"""A constant: the same vector for every token."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.formats import round_f24
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+
+__all__ = ["Constant"]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Operator):
+    """value: float32 [features]."""
+
+    value: np.ndarray
+    arity = 0
+
+    def __post_init__(self) -> None:
+        if self.value.ndim != 1 or not self.value.size:
+            raise GraphError(f"a constant has shape {list(self.value.shape)}; [features] is needed")
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        return (Shape(len(self.value), "every"),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        """float64 [1, features]."""
+        return self.value.astype(np.float64)[None]
+
+    def exact(self) -> Exact:
+        rounded = round_f24(self.value)[None]
+        return lambda run: rounded
+
+    def __str__(self) -> str:
+        return f"constant[{len(self.value)}]"

@@ -1,0 +1,32 @@
+"""The last row of a pass: what follows a text is asked behind its last token only."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+
+__all__ = ["LastRow"]
+
+
+@dataclass(frozen=True)
+class LastRow(Operator):
+    """Of a run with `every_row` all rows pass."""
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,) = inputs
+        if x.rows != "tokens":
+            raise GraphError(f"the last row of tokens is taken, not of {x}")
+        return (replace(x, rows="one"),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        return x if run.every_row else x[-1:]
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def __str__(self) -> str:
+        return "last_row"

@@ -1,0 +1,49 @@
+"""Each element with one number: i · c, or soft-capped, c · tanh(i / c)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.elementwise import ScalarParams
+
+__all__ = ["Scalar"]
+
+
+@dataclass(frozen=True)
+class Scalar(Operator):
+    """function: "scale" or "soft_cap". constant: c."""
+
+    function: Literal["scale", "soft_cap"]
+    constant: float
+
+    def __post_init__(self) -> None:
+        if self.function not in ("scale", "soft_cap"):
+            raise GraphError(
+                f"there is no scalar function {self.function!r}; 'scale' and 'soft_cap' are known"
+            )
+        if not np.isfinite(self.constant) or (self.function == "soft_cap" and self.constant <= 0):
+            raise GraphError(
+                f"the constant of {self.function} is {self.constant}; it must be finite"
+                + (" and above 0" if self.function == "soft_cap" else "")
+            )
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        return inputs
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        return x * self.constant if self.function == "scale" else self.constant * np.tanh(x / self.constant)
+
+    def exact(self) -> Exact:
+        params, bounds = (
+            ScalarParams(function=self.function, lanes=1, max_tokens=1),
+            {"constant": self.constant},
+        )
+        return lambda run, x: params.golden(bounds, {"i": x})["o"]
+
+    def __str__(self) -> str:
+        return f"{self.function}[{self.constant:g}]"

@@ -1,0 +1,40 @@
+"""The k greatest elements of a row, the greatest first, and where they are; of equal ones the first."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+
+__all__ = ["TopK"]
+
+
+@dataclass(frozen=True)
+class TopK(Operator):
+    """k: how many."""
+
+    k: int = 1
+    results = ("values", "indices")
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise GraphError(f"k of a top-k is {self.k}; at least 1 is needed")
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,) = inputs
+        if self.k > x.features:
+            raise GraphError(f"the {self.k} greatest of {x.features} features are asked for")
+        return replace(x, features=self.k), replace(x, features=self.k, kind="ids")
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (x,) = inputs
+        order = np.argsort(-x, axis=1, kind="stable")[:, : self.k]
+        return np.take_along_axis(x, order, axis=1), order
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def __str__(self) -> str:
+        return f"top_k[{self.k}]"
