@@ -17,10 +17,11 @@ import numpy as np
 from streamgen import formats
 from streamgen.itensor import ITensor
 
-__all__ = ["BEAT_BITS", "BEAT_BYTES", "MemoryLayout"]
+__all__ = ["BEAT_BITS", "BEAT_BYTES", "WORD_LANES", "MemoryLayout"]
 
 BEAT_BITS = 512
 BEAT_BYTES = BEAT_BITS // 8
+WORD_LANES = BEAT_BITS // 32  # words of a beat: values of 24 bits lie as float32
 
 
 @dataclass(frozen=True)

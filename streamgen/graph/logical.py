@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -74,17 +74,23 @@ class Operator(ABC):
         """The operation with its weights on the grid of the hardware; ValueError when they cannot be."""
         return self
 
+    def bind(self, site: Any, *inputs: Any) -> tuple[Any, ...]:
+        """Ask the site (`operations.site`) for the kernels that compute it, in one phase; the results.
+
+        GraphError for what no kernel computes.
+        """
+        raise GraphError(f"no kernel computes {self}")
+
     def form(self) -> Hashable:
         """What operations that are alike have in common: everything but the values of their constants."""
-        return type(self).__name__, tuple((f.name, _form(getattr(self, f.name))) for f in fields(self))  # type: ignore[arg-type]
+        return _form(self)
 
 
 def _form(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):
         return "array", value.shape
-    if hasattr(value, "form"):
-        found: Hashable = value.form()
-        return found
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
     return value
 
 

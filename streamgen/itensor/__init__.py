@@ -3,6 +3,7 @@
 from streamgen.itensor.canonical import same_stream
 from streamgen.itensor.converter import Converter, infer_converter
 from streamgen.itensor.operations import (
+    broadcast,
     counted_as,
     permute_loops,
     reassociate,
@@ -11,12 +12,14 @@ from streamgen.itensor.operations import (
     tile,
     transpose,
     vectorize,
+    without_reuse,
 )
 from streamgen.itensor.type import ITensor
 
 __all__ = [
     "Converter",
     "ITensor",
+    "broadcast",
     "counted_as",
     "infer_converter",
     "permute_loops",
@@ -27,4 +30,5 @@ __all__ = [
     "tile",
     "transpose",
     "vectorize",
+    "without_reuse",
 ]

@@ -10,6 +10,8 @@ With o = stream.offsets() and q = result.offsets():
     vectorize       n neighbouring tokens become one, whatever their order: q[k] = o[k * n]
     reassociate     the tensor is reshaped, the tokens stay: they start at the same flat index
     counted_as      the same bits in narrower or wider elements
+    broadcast       one row that meets every row: loops over dimension 0 re-send it
+    without_reuse   each tile is sent once: loops that no dimension uses run once
 """
 
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from typing import Any
 from streamgen.itensor.type import ITensor
 
 __all__ = [
+    "broadcast",
     "counted_as",
     "permute_loops",
     "reassociate",
@@ -29,7 +32,21 @@ __all__ = [
     "tile",
     "transpose",
     "vectorize",
+    "without_reuse",
 ]
+
+
+def broadcast(stream: ITensor) -> ITensor:
+    """The stream of one row of the first dimension, again for each row of `stream`."""
+    element, iter_map = (1, *stream.element_shape[1:]), ((), *stream.iter_map[1:])
+    return replace(stream, element_shape=element, iter_map=iter_map)
+
+
+def without_reuse(stream: ITensor) -> ITensor:
+    """The same tiles, each sent once."""
+    mapped = {loop for loops in stream.iter_map for loop in loops}
+    trips = tuple(trip if loop in mapped else 1 for loop, trip in enumerate(stream.tripcounts))
+    return replace(stream, tripcounts=trips)
 
 
 def permute_loops(stream: ITensor, order: Sequence[int]) -> ITensor:

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from streamgen.itensor import ITensor
 from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["column_tensors", "without_reuse"]
+__all__ = ["column_tensors"]
 
 
 def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
@@ -24,10 +23,3 @@ def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, 
             groups[:n, : part.shape[1], i] = part
         tensors["i_s"] = groups
     return tensors
-
-
-def without_reuse(itensor: ITensor) -> ITensor:
-    """The same tiles, each sent once: loops that no dimension uses run once."""
-    mapped = {loop for loops in itensor.iter_map for loop in loops}
-    trips = tuple(trip if i in mapped else 1 for i, trip in enumerate(itensor.tripcounts))
-    return ITensor(itensor.element_shape, itensor.dtype, trips, itensor.steps, itensor.iter_map, itensor.base)

@@ -29,7 +29,7 @@ from streamgen.contract import Bounds
 from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.decoder import Norm
-from streamgen.itensor import ITensor
+from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention_values import AttentionValuesParams
@@ -50,7 +50,6 @@ from streamgen.kernels.top_k import TopKParams
 from streamgen.kernels.unzip import UnzipParams
 from streamgen.kv_layout import KvLayout
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.columns import without_reuse
 from streamgen.lower.decoder_weights import WORD_LANES, DecoderPlan, DecoderWeights
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 

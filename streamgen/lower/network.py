@@ -26,13 +26,13 @@ from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary, Value
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
-from streamgen.itensor import ITensor
+from streamgen.itensor import ITensor, broadcast, without_reuse
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.columns import column_tensors, without_reuse
+from streamgen.lower.columns import column_tensors
 from streamgen.manifest import SCALARS
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import QuantisedWeight, quantise
@@ -255,7 +255,7 @@ class _Lowering:
         itensor = _in_tokens_of(self._builder.itensor(first), lanes)
         bounds: dict[str, ITensor] = {"itensor": itensor}
         if b.constant is not None:
-            bounds["b"] = _broadcast(itensor)
+            bounds["b"] = broadcast(itensor)
             second = self._constant(f"{node}_constant", b.constant, bounds["b"], self._plan.io_channel)
         else:
             second = self._port(b, node)
@@ -402,15 +402,3 @@ def _in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
         trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
     assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
     return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)
-
-
-def _broadcast(itensor: ITensor) -> ITensor:
-    """The stream of one row that meets every row of `itensor`: loops over dimension 0 re-send it."""
-    return ITensor(
-        (1, *itensor.element_shape[1:]),
-        itensor.dtype,
-        itensor.tripcounts,
-        itensor.steps,
-        ((), *itensor.iter_map[1:]),
-        itensor.base,
-    )

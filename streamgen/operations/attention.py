@@ -16,8 +16,12 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention_values import AttentionValuesParams
+from streamgen.operations.cache import quantise_heads_of
 from streamgen.operations.exact_attention import Heads, attend, quantise_heads
+from streamgen.operations.site import Codes, Site, Stream
 from streamgen.quantisation import Numbers
 
 __all__ = ["Attention"]
@@ -109,6 +113,53 @@ class Attention(Operator):
             )
 
         return compute
+
+    def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
+        """Scores, softmax and sums of values, a position a cycle; each head of the cache is read once."""
+        q, keys, values = inputs
+        if self.soft_cap is not None or not isinstance(keys, Codes) or not isinstance(values, Codes):
+            raise GraphError(f"no kernel computes {self}: keys and values come out of a cache, no soft-cap")
+        queries = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, q)
+        length = site.position + site.tokens
+        rows: dict[str, int] = {
+            "dims": self.head_dim,
+            "lanes": 1,
+            "group": self.group,
+            "max_length": site.context,
+            "max_rows": site.tokens * self.heads,
+        }
+        where = {"heads": self.kv_heads, "t": site.tokens, "length": length}
+        scores = site.kernel(
+            "scores",
+            AttentionScoresParams(**rows),
+            {**where, "scale": self.scale},
+            i_q=queries.x,
+            i_q_scale=queries.scale,
+            i_k=keys.x,
+            i_k_scale=keys.scale,
+        )["o"]
+        mask = {
+            "rows": site.tokens * self.heads,
+            "length": length,
+            "causal": self.causal,
+            "position": site.position,
+            "window": self.window or 0,
+            "rows_per_position": self.group,
+            "rows_per_head": site.tokens * self.group,
+        }
+        params = AttentionSoftmaxParams(lanes=1, max_length=site.context, p_bits=self.p_bits)
+        shares = site.kernel("softmax", params, mask, i=scores)
+        sums = AttentionValuesParams(**rows, p_bits=self.p_bits, width=site.lanes)
+        found = site.kernel(
+            "values",
+            sums,
+            where,
+            i_p=shares["o_p"],
+            i_sum=shares["o_sum"],
+            i_v=values.x,
+            i_v_scale=values.scale,
+        )
+        return (found["o"],)
 
     def __str__(self) -> str:
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]

@@ -1,14 +1,17 @@
 """Sums and products of two values, element by element; gated products function(a) · b."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
+from streamgen.kernels.elementwise import BinaryParams
+from streamgen.operations.site import Bound, Site, Source, Stream, of_stream
 from streamgen.operations.unary import UNARY_FUNCTIONS
 
 __all__ = ["BINARY_OPERATIONS", "Binary"]
@@ -66,6 +69,29 @@ class Binary(Operator):
     def exact(self) -> Exact:
         unit = UNITS[self.kernel]
         return lambda run, a, b: unit.golden(a, b).astype(np.float32)
+
+    def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
+        """Tiles in the order of the operand that does not come row after row, if there is one."""
+        if not (streams := [one for one in inputs if isinstance(one, Stream)]):
+            raise GraphError(f"operation {site.name!r} works on constants only; compute it before compiling")
+        lead = next((one for one in streams if not one.by_rows), streams[0])
+        bounds = {"itensor": lead.itensor}
+        a, b = inputs
+        if self.gate is None and b is lead:
+            a, b = b, a
+
+        def source(one: Bound, port: str) -> Source:
+            if isinstance(one, Stream):
+                return one
+            assert isinstance(one, np.ndarray)
+            bounds[port] = broadcast(lead.itensor)
+            return site.fixed(bounds[port], one)
+
+        if not isinstance(a, Stream):
+            raise GraphError(f"operation {site.name!r}: no kernel puts a constant through {self.gate}")
+        params = BinaryParams(operation=self.kernel, **of_stream(lead))
+        o = site.kernel(site.name, params, bounds, i_a=source(a, "a"), i_b=source(b, "b"))["o"]
+        return (replace(o, by_rows=lead.by_rows),)
 
     def __str__(self) -> str:
         return self.operation

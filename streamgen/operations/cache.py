@@ -10,7 +10,10 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.memory import KvLoadParams, KvStoreParams
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
+from streamgen.operations.site import Behind, Codes, Site, Stream
 
 __all__ = ["Cache"]
 
@@ -52,5 +55,48 @@ class Cache(Operator):
 
         return compute
 
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Codes, ...]:
+        """Rows are quantised, appended to a cache in memory and read again from the first position on."""
+        codes = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, inputs[0])
+        parts = {
+            "x": ("i8", self.head_dim, self.heads, codes.x),
+            "scale": ("i24", self.heads, 1, codes.scale),
+        }
+        found = []
+        for part, (dtype, width, heads, source) in parts.items():
+            layout, layer, step = site.caches(width, dtype, heads)
+            name = f"{site.name}_{part}"
+            buffers = [(c, f"cache_{name}_{c}") for c in range(layout.channels)]
+            states = [
+                Behind(port=f"memory_{c}", name=f"{c}", channel=c, itensor=layout.order, buffer=buffer)
+                for c, buffer in buffers
+            ]
+            appended = site.kernel(
+                f"store_{name}",
+                KvStoreParams(layout=layout, rate=site.rate),
+                {"layer": layer, "position": site.position, "rows": site.tokens},
+                steps={"layer": step},
+                behind=states,
+                i=source,
+            )["o_appended"]
+            rows = site.kernel(
+                f"load_{name}",
+                KvLoadParams(layout=layout, rate=site.rate),
+                {"layer": layer, "rows": site.position + site.tokens, "waits": 1},
+                steps={"layer": step},
+                behind=states,
+                i_appended=appended,
+            )["o"]
+            found.append(rows)
+        return (Codes(*found),)
+
     def __str__(self) -> str:
         return f"cache[{self.heads} x {self.head_dim}]"
+
+
+def quantise_heads_of(site: Site, name: str, heads: int, head_dim: int, x: Stream) -> Codes:
+    """The kernel that makes codes of rows of heads."""
+    tokens = site.tokens * heads * head_dim // site.lanes
+    params = QuantiseRowsParams(lanes=site.lanes, max_d=head_dim, max_tokens=tokens)
+    found = site.kernel(name, params, {"t": site.tokens, "features": heads * head_dim, "d": head_dim}, i=x)
+    return Codes(found["o_x"], found["o_scale"])

@@ -8,6 +8,7 @@ from streamgen.errors import GraphError
 from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.operations.site import Bound, Site
 
 __all__ = ["Constant"]
 
@@ -33,6 +34,9 @@ class Constant(Operator):
     def exact(self) -> Exact:
         rounded = round_f24(self.value)[None]
         return lambda run: rounded
+
+    def bind(self, site: Site, *inputs: Bound) -> tuple[Bound, ...]:
+        return (np.stack([round_f24(op.value)[None] for op in site.ops]),)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"constant[{len(self.value)}]"

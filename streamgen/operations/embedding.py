@@ -1,6 +1,7 @@
 """Embedding: a row of a table for each id; position rows: a row for each position."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from streamgen.errors import GraphError
 from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.memory import RowsLoadParams
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["Embedding"]
 
@@ -35,6 +38,25 @@ class Embedding(Operator):
 
     def exact(self) -> Exact:
         return lambda run, ids: round_f24(self.table[ids])
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Rows come from a table in memory, with a row of NaN for unknown ids behind all others."""
+        vocabulary, hidden = self.table.shape
+        params = RowsLoadParams(
+            shape=(hidden,),
+            tile=(site.lanes,),
+            vocabulary=vocabulary,
+            max_ids=site.tokens,
+            rate=site.rate,
+        )
+        table = site.table(site.name, params.table, self._rows)
+        bounds = {"ids": site.tokens, "offset": 0}
+        return (site.kernel(site.name, params, bounds, behind=[table], i=inputs[0])["o"],)
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        rounded = round_f24(self.table)
+        return np.concatenate([rounded, np.full_like(rounded[:1], np.nan)])
 
     def __str__(self) -> str:
         return f"embedding[{self.table.shape[0]} x {self.table.shape[1]}]"

@@ -7,6 +7,8 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["LastRow"]
 
@@ -27,6 +29,13 @@ class LastRow(Operator):
 
     def exact(self) -> Exact:
         return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        (x,) = inputs
+        rows, features = site.count(x.shape), x.shape.features
+        params = TakeRowsParams(dtype="f24", lanes=site.lanes, max_tokens=rows * features // site.lanes)
+        bounds = {"rows": rows, "features": features, "first": rows - 1, "count": 1}
+        return (site.kernel(f"take_{site.name}", params, bounds, i=x)["o"],)
 
     def __str__(self) -> str:
         return "last_row"

@@ -16,6 +16,7 @@ from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.norm import NormParams
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["Norm"]
 
@@ -86,6 +87,19 @@ class Norm(Operator):
             return params.golden(bounds | {"t": len(rows)}, constants | {"i": rows})["o"].reshape(x.shape)
 
         return compute
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        if self.heads > 1:
+            raise GraphError(f"no kernel computes {self}: heads are normalised each by itself")
+        features = len(self.weight)
+        rows = site.count(inputs[0].shape)
+        order, walks = site.rows(Shape(features, "one")), [op.constants() for op in site.ops]  # type: ignore[attr-defined]
+        constants: dict[str, Any] = {
+            port: site.fixed(order, np.stack([one[port] for one in walks])) for port in self.constants()
+        }
+        bounds = {"t": rows, "k": features, "valid_k": features, "epsilon": self.epsilon}
+        params = self.params(lanes=site.lanes, max_k=features, max_rows=rows)
+        return (site.kernel(site.name, params, bounds, i=inputs[0], **constants)["o"],)
 
     def __str__(self) -> str:
         parts = [self.kind, str(len(self.weight) * self.heads)]

@@ -8,6 +8,7 @@ rotate, the others pass.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import rotation_table
+from streamgen.memory import RowsLoadParams
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["Rotary"]
 
@@ -84,5 +87,38 @@ class Rotary(Operator):
 
         return compute
 
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Cosines and sines come from a table in memory; rotations of a phase share what they read of it."""
+        pairs = site.lanes // 2 if self.interleaved else site.lanes
+        if not pairs or self.rotated // 2 % pairs:
+            raise GraphError(
+                f"{self.rotated} dimensions of a head rotate; a multiple of {2 * (pairs or 1)} is needed "
+                f"with lanes = {site.lanes}"
+            )
+
+        def rotations() -> Stream:
+            params = RowsLoadParams(
+                shape=(2, len(self.frequencies)),
+                tile=(2, pairs),
+                vocabulary=site.context,
+                max_ids=site.tokens,
+                rate=site.rate,
+            )
+            table = site.table("rotations", params.table, _table(site.context, self.frequencies))
+            bounds = {"ids": site.tokens, "offset": 0}
+            return site.kernel("rotations", params, bounds, behind=[table], i=site.numbers("positions"))["o"]
+
+        table = site.once((self.frequencies, pairs), rotations)
+        bounds = {"rows": site.tokens, "heads": self.heads}
+        params = self.params(site.lanes, site.tokens)
+        return (site.kernel(site.name, params, bounds, i=inputs[0], i_table=table)["o"],)
+
     def __str__(self) -> str:
         return f"rotary[{self.heads} x {self.head_dim}, {self.rotated} rotate]"
+
+
+@lru_cache(maxsize=8)
+def _table(positions: int, frequencies: tuple[float, ...]) -> np.ndarray:
+    """Rotations of all positions, and a row of NaN for those beyond."""
+    data = rotation_table(positions, np.array(frequencies))
+    return np.concatenate([data, np.full_like(data[:1], np.nan)])

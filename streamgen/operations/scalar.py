@@ -1,6 +1,6 @@
 """Each element with one number: i · c, or soft-capped, c · tanh(i / c)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import ScalarParams
+from streamgen.operations.site import Site, Stream, of_stream
 
 __all__ = ["Scalar"]
 
@@ -44,6 +45,12 @@ class Scalar(Operator):
             {"constant": self.constant},
         )
         return lambda run, x: params.golden(bounds, {"i": x})["o"]
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        (x,) = inputs
+        params = ScalarParams(function=self.function, **of_stream(x))
+        y = site.kernel(site.name, params, {"itensor": x.itensor, "constant": self.constant}, i=x)["o"]
+        return (replace(y, by_rows=x.by_rows),)
 
     def __str__(self) -> str:
         return f"{self.function}[{self.constant:g}]"

@@ -7,6 +7,8 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.top_k import TopKParams
+from streamgen.operations.site import Site, Stream, of_stream
 
 __all__ = ["TopK"]
 
@@ -35,6 +37,13 @@ class TopK(Operator):
 
     def exact(self) -> Exact:
         return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        (x,) = inputs
+        params = TopKParams(lanes=of_stream(x)["lanes"], max_length=x.shape.features, max_k=self.k)
+        bounds = {"rows": site.count(x.shape), "length": x.shape.features, "k": self.k}
+        found = site.kernel(site.name, params, bounds, i=x)
+        return tuple(found[f"o_{result}"] for result in self.results)
 
     def __str__(self) -> str:
         return f"top_k[{self.k}]"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS as UNITS
+from streamgen.kernels.elementwise import UnaryParams
+from streamgen.operations.site import Site, Stream, of_stream
 
 __all__ = ["UNARY_FUNCTIONS", "Unary"]
 
@@ -55,6 +57,12 @@ class Unary(Operator):
     def exact(self) -> Exact:
         unit = UNITS[self.function]
         return lambda run, x: unit.golden(x).astype(np.float32)
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        (x,) = inputs
+        params = UnaryParams(function=self.function, **of_stream(x))
+        y = site.kernel(site.name, params, {"itensor": x.itensor}, i=x)["o"]
+        return (replace(y, by_rows=x.by_rows),)
 
     def __str__(self) -> str:
         return self.function

@@ -1,0 +1,137 @@
+"""Where an operation becomes kernels: what it finds there, and how it says what it wants.
+
+A site is one operation in one phase of a run of so many tokens from a position on. The operation asks for
+kernels with their bounds; whether each gets hardware of its own or shares it with other phases, from where
+streams come and whether they need converters is none of its business (`streamgen.schedule`).
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from streamgen.contract import Bounds, KernelParams
+from streamgen.graph import Port
+from streamgen.graph.logical import Operator, Shape
+from streamgen.itensor import ITensor
+from streamgen.kv_layout import KvLayout
+
+__all__ = ["Behind", "Bound", "Codes", "Fixed", "Site", "Source", "Stream", "of_stream"]
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A value in a phase: the port it comes out of, its order and what it is. by_rows: row after row, as
+    memory has it; else in the order of a matmul's results."""
+
+    port: Port
+    itensor: ITensor
+    shape: Shape
+    by_rows: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A constant in the order in which a kernel reads it: an array in the padded shape for each walk.
+
+    prefetch, burst: of its load, in beats. channel: of its memory.
+    """
+
+    itensor: ITensor
+    data: Sequence[np.ndarray]
+    channel: int
+    prefetch: int = 64
+    burst: int = 16
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Behind:
+    """What lies behind a memory port of a kernel: a constant with its `data`, or a state, whose `buffer`
+    several kernels may share."""
+
+    port: str
+    name: str
+    channel: int
+    itensor: ITensor
+    data: np.ndarray | None = None
+    buffer: str | None = None
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Quantised rows: codes of 8 bits and a scale for each head."""
+
+    x: Stream
+    scale: Stream
+
+
+Source = Stream | Fixed
+Bound = Stream | Codes | np.ndarray
+"""What an operation makes in a phase; a constant stays an array, [1, features] for each walk."""
+
+
+class Site(Protocol):
+    """See above.
+
+    name: of the operation. ops: what it does, in each walk of the section. tokens: of the run. position: of
+    the first of them. context: positions that a text may have. lanes: elements that vector kernels take in a
+    cycle. rate: beats a cycle that a memory channel gives.
+    """
+
+    name: str
+    ops: Sequence[Operator]
+    tokens: int
+    position: int
+    context: int
+    lanes: int
+    rate: float
+
+    def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
+        """A value row after row."""
+        ...
+
+    def count(self, shape: Shape) -> int:
+        """Rows of a value."""
+        ...
+
+    def kernel(
+        self,
+        name: str,
+        params: KernelParams,
+        bounds: Bounds,
+        *,
+        steps: Mapping[str, int] | None = None,
+        behind: Sequence[Behind] = (),
+        **inputs: Source,
+    ) -> Mapping[str, Stream]:
+        """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk."""
+        ...
+
+    def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
+        """A constant [1, features] for each walk, in the order of `itensor`."""
+        ...
+
+    def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
+        """A table in memory behind the port `memory` of a kernel."""
+        ...
+
+    def numbers(self, name: str) -> Stream:
+        """An input of the host: a number for each token."""
+        ...
+
+    def caches(self, width: int, dtype: str, heads: int) -> tuple[KvLayout, int, int]:
+        """How the cache of the operation lies in memory, its layer there, and the layers of a walk."""
+        ...
+
+    def once(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
+        """What `make` gives, made once for all operations of the phase."""
+        ...
+
+
+def of_stream(stream: Stream) -> dict[str, int]:
+    """What elementwise kernels of a stream are made for."""
+    return {"lanes": prod(stream.itensor.element_shape), "max_tokens": stream.itensor.token_count}

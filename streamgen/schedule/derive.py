@@ -1,0 +1,76 @@
+"""The way from a quantised logical graph to its graphs of kernels, for runs of any tokens at any position.
+
+    logical graph -> schedule -> bind -> steer -> graph before forks and converters
+
+What is built is what the largest run needs: at the most tokens and the last position. Graphs of other runs
+have its params.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from streamgen.contract import Bounds, KernelParams
+from streamgen.errors import GraphError
+from streamgen.graph import Graph
+from streamgen.graph.logical import LogicalGraph
+from streamgen.schedule.bind import Binding, bind
+from streamgen.schedule.engine import Engine
+from streamgen.schedule.phases import schedule
+from streamgen.schedule.plan import EnginePlan
+from streamgen.schedule.steer import Steered, steer
+
+__all__ = ["Derivation"]
+
+
+class Derivation:
+    """The graphs of a model. rate: beats a cycle that a memory channel gives.
+
+    GraphError for what does not tile, what no kernel computes, and what passes through no phase.
+    """
+
+    def __init__(self, model: LogicalGraph, plan: EnginePlan, rate: float, name: str = "decoder") -> None:
+        self._name, self._plan, self._rate = name, plan, rate
+        self.schedule = schedule(model)
+        self._engine = Engine(self.schedule, plan)
+
+    def graph(self, tokens: int, position: int) -> Graph:
+        """The graph of a run of so many tokens from a position on, before forks and converters."""
+        if (tokens, position) == self._largest_run:
+            return self._largest[0].graph
+        steered, binding = self._largest
+        found = bind(self.schedule, self._engine, self._rate, tokens, position, binding)
+        graph = steer(self._name, self.schedule, found, steered).graph
+        built = self._params
+        if graph.by_name.keys() != built.keys():
+            other = sorted(graph.by_name.keys() ^ built.keys())
+            raise GraphError(f"{', '.join(other)} are not in the graphs of all runs")
+        depths = {(edge.source, edge.target): edge.depth for edge in steered.graph.edges}
+        return replace(
+            graph.with_depths({ends: depth for ends, depth in depths.items() if depth is not None}),
+            nodes=tuple(replace(node, params=built[node.name]) for node in graph.nodes),
+        )
+
+    @property
+    def requested(self) -> Mapping[str, Bounds]:
+        """Of a run that is not asked for some outputs, the bounds that are others, by node."""
+        return self._largest[1].requested
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Names of the phases."""
+        return tuple(phase.name for phase in self.schedule.phases)
+
+    @property
+    def _largest_run(self) -> tuple[int, int]:
+        plan = self._plan
+        return plan.max_tokens, plan.context - plan.max_tokens
+
+    @cached_property
+    def _largest(self) -> tuple[Steered, Binding]:
+        binding = bind(self.schedule, self._engine, self._rate, *self._largest_run)
+        return steer(self._name, self.schedule, binding), binding
+
+    @cached_property
+    def _params(self) -> dict[str, KernelParams]:
+        return {node.name: node.params for node in self._largest[0].graph.nodes}

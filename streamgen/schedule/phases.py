@@ -1,0 +1,231 @@
+"""Schedule: which operations work in the same phase, which phases are walked again.
+
+    section   what lies before a repetition, its body, what lies behind it: phases that are walked once, or
+              once for each repetition of the body
+    phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
+
+An operation belongs to the first phase in which all that it reads is there. A matmul reads an operand that an
+earlier phase has quantised, so each value that matmuls read starts a new phase. The rest of a phase follows
+from what the engine makes, up to the operands of the next phases.
+
+What a body of a repetition gives to the next walk is a value of its own (`Value.again`): made before the
+first walk and at the end of each, read at the beginning of each and behind the last.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamgen.errors import GraphError
+from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Shape
+from streamgen.operations import Constant, Linear
+
+__all__ = ["Phase", "Schedule", "Section", "Step", "Value", "schedule"]
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of the unrolled graph: of all walks of a section.
+
+    section: in which it is made; None for inputs of the graph. again: what a walk makes of it for the next
+    one; then `first` is what it is in the first walk.
+    """
+
+    name: str
+    shape: Shape
+    section: int | None = None
+    phase: int | None = None
+    first: "Value | None" = None
+    again: "Value | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An operation in all walks of its section. ops: what it does in each; path: of the first."""
+
+    name: str
+    path: str
+    ops: Sequence[Operator]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def op(self) -> Operator:
+        """What it does in the first walk; others differ in their constants."""
+        return self.ops[0]
+
+
+@dataclass(eq=False)
+class Phase:
+    """number: in the order of a run. quantised: values that become operands of later phases."""
+
+    number: int
+    section: int
+    steps: list[Step] = field(default_factory=list)
+    quantised: list[Value] = field(default_factory=list)
+
+    @property
+    def matmuls(self) -> list[Step]:
+        return [step for step in self.steps if isinstance(step.op, Linear)]
+
+    @property
+    def name(self) -> str:
+        """Its matmuls, or the first thing that it does."""
+        named = self.matmuls or self.steps[:1]
+        return "+".join(step.name for step in named)
+
+
+@dataclass(eq=False)
+class Section:
+    """walks: how often its phases are walked."""
+
+    walks: int
+    phases: list[Phase] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """sections in the order of a run. carried: values that pass from walk to walk. outputs: of the graph, of
+    which those `requested` are written on request."""
+
+    sections: tuple[Section, ...]
+    carried: tuple[Value, ...]
+    inputs: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    requested: frozenset[str]
+
+    @property
+    def phases(self) -> list[Phase]:
+        return [phase for section in self.sections for phase in section.phases]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for section in self.sections:
+            yield f"section, walked {section.walks} times" if section.walks > 1 else "section"
+            for phase in section.phases:
+                yield f"  phase {phase.number}, {phase.name}"
+                for step in phase.steps:
+                    read = ", ".join(value.name for value in step.inputs)
+                    yield f"    {', '.join(v.name for v in step.outputs)} = {step.op}({read})"
+                if phase.quantised:
+                    yield f"    operands: {', '.join(value.name for value in phase.quantised)}"
+
+
+def schedule(graph: LogicalGraph) -> Schedule:
+    """Sections and phases of a graph whose matmuls share one engine.
+
+    GraphError for a value of an outer section that a walked section reads, as only what passes from walk to
+    walk is kept.
+    """
+    return _Scheduler(graph).schedule()
+
+
+class _Scheduler:
+    def __init__(self, graph: LogicalGraph) -> None:
+        self._graph = graph
+        self._steps: list[list[Step]] = [[]]
+        self._walks = [1]
+        self._carried: list[Value] = []
+
+    def schedule(self) -> Schedule:
+        graph = self._graph
+        inputs = {value.name: Value(value.name, value.shape) for value in graph.inputs}
+        scope = dict(inputs)
+        for operation in graph.operations:
+            if isinstance(operation.op, Repeat):
+                self._repeat(operation, operation.op, scope)
+            else:
+                self._add(operation, [operation.op], operation.name, scope)
+        sections: list[Section] = []
+        number = 0
+        for steps, walks in zip(self._steps, self._walks, strict=True):
+            if not steps:
+                continue
+            section = Section(walks, _phases(steps, len(sections), number))
+            number += len(section.phases)
+            sections.append(section)
+        outputs = {name: scope[name] for name in graph.outputs}
+        return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
+
+    def _add(
+        self,
+        operation: Operation,
+        ops: Sequence[Operator],
+        path: str,
+        scope: dict[str, Value],
+        prefix: str = "",
+    ) -> None:
+        inputs = tuple(scope[name] for name in operation.inputs)
+        shapes = operation.op.shapes(*(value.shape for value in inputs))
+        section = len([steps for steps in self._steps[:-1] if steps])
+        outputs = tuple(
+            Value(prefix + name, shape, section) for name, shape in zip(operation.values, shapes, strict=True)
+        )
+        self._steps[-1].append(Step(prefix + operation.name, path, ops, inputs, outputs))
+        scope |= zip(operation.values, outputs, strict=True)
+
+    def _repeat(self, operation: Operation, repeat: Repeat, scope: dict[str, Value]) -> None:
+        values = [scope[name] for name in operation.inputs]
+        if repeat.walks > 1:
+            self._steps.append([])
+            self._walks.append(repeat.walks)
+            body = repeat.layers[0].inputs
+            own = [
+                Value(f"{operation.name}_{value.name}", value.shape, first=first)
+                for value, first in zip(body, values, strict=True)
+            ]
+            self._carried += own
+            values = own
+        for index in range(repeat.period):
+            layers = repeat.layers[index :: repeat.period]
+            inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
+            # names of the layers of a body differ by their number
+            prefix = "" if repeat.period == 1 and repeat.walks > 1 else f"{operation.name}{index}_"
+            for inside in layers[0].operations:
+                if isinstance(inside.op, Repeat):
+                    raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
+                path = f"{operation.name}[{index}].{inside.name}"
+                ops = [layer.by_name[inside.name].op for layer in layers]
+                self._add(inside, ops, path, inner, prefix)
+            values = [inner[name] for name in layers[0].outputs]
+        if repeat.walks > 1:
+            for carried, again in zip(own, values, strict=True):
+                if again in own:
+                    raise GraphError(f"{operation.place} gives {again.name!r} on as it takes it")
+                carried.again = again
+            values = list(own)
+            self._steps.append([])
+            self._walks.append(1)
+        scope |= zip(operation.values, values, strict=True)
+
+
+def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
+    """The phases of a section whose first has this number."""
+    phases: list[Phase] = []
+
+    def phase(number: int) -> Phase:
+        while number >= first + len(phases):
+            phases.append(Phase(first + len(phases), section))
+        return phases[number - first]
+
+    operands: dict[Value, int] = {}  # by what matmuls read, the phase in which they do
+    engine = first  # phases up to it have no engine free
+    for step in steps:
+        ready = max(
+            (v.phase for v in step.inputs if v.phase is not None and v.section == section), default=first
+        )
+        if isinstance(step.op, Linear):
+            (operand,) = step.inputs
+            if operand not in operands:
+                made = phase(ready)
+                made.quantised.append(operand)
+                operands[operand] = engine = max(ready, engine) + 1
+            ready = operands[operand]
+        if not isinstance(step.op, Constant):
+            phase(ready).steps.append(step)
+        else:
+            phase(first).steps.append(step)
+        for value in step.outputs:
+            value.phase = ready
+    return phases
