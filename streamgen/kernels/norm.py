@@ -56,7 +56,8 @@ class NormParams:
     """kind: which norm. lanes: elements of a token. max_k, max_rows: of one descriptor, padding included.
 
     bias: whether there is an i_bias. plus_one: weights are 1 + i_weight.
-    Bounds: t (rows), k (row length as streamed, a multiple of lanes), valid_k (its logical length), epsilon.
+    Bounds: t (rows), k (row length as streamed, a multiple of lanes), valid_k (its logical length), epsilon;
+    heads (rows that lie side by side in a row of the tensor, 1).
     """
 
     kind: Literal["rms", "layer"]
@@ -141,10 +142,10 @@ class NormParams:
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         row = self._itensor(1, bounds["k"])
-        return {"i": self._itensor(bounds["t"], bounds["k"])} | dict.fromkeys(self.parameters, row)
+        return {"i": self._heads(bounds)} | dict.fromkeys(self.parameters, row)
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._itensor(bounds["t"], bounds["k"])}
+        return {"o": self._heads(bounds)}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """rows; end: tokens of a row less one; whole, part: valid_k in tokens and elements; constants."""
@@ -158,6 +159,7 @@ class NormParams:
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         t, k, valid_k, epsilon = (bounds[name] for name in ("t", "k", "valid_k", "epsilon"))
+        heads = bounds.get("heads", 1)
         for name, value, law, holds in (
             ("t", t, f"1 to {self.max_rows}", 1 <= t <= self.max_rows),
             (
@@ -167,6 +169,7 @@ class NormParams:
                 1 <= k <= self.max_k and k % self.lanes == 0,
             ),
             ("valid_k", valid_k, f"1 to k = {k}", 1 <= valid_k <= k),
+            ("heads", heads, f"a divisor of t = {t}", heads >= 1 and t % heads == 0),
             (
                 "epsilon",
                 epsilon,
@@ -189,7 +192,9 @@ class NormParams:
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         valid_k = bounds["valid_k"]
-        x, *parameters = (_values(inputs[port])[:, :valid_k] for port in self.inputs(bounds))
+        shape = inputs["i"].shape
+        rows = {**inputs, "i": inputs["i"].reshape(bounds["t"], bounds["k"])}
+        x, *parameters = (_values(rows[port])[:, :valid_k] for port in self.inputs(bounds))
         epsilon = F24.round(np.full(len(x), bounds["epsilon"], np.float64))
         special = ~np.isfinite(x).all(axis=1)
         if self.centred:
@@ -202,7 +207,7 @@ class NormParams:
             weight = self.parameters["i_weight"].adder.golden(weight, np.ones(1))
         o = np.zeros((bounds["t"], bounds["k"]), np.float32)
         o[:, :valid_k] = self.lane.golden(x, r[:, None], greatest[:, None], weight, bias)
-        return {"o": o}
+        return {"o": o.reshape(shape)}
 
     def cost(self, bounds: Bounds) -> Cost:
         tokens = bounds["t"] * bounds["k"] // self.lanes
@@ -238,6 +243,14 @@ class NormParams:
         entry = Resources(lut=30 + 1.5 * bits + 10 * self.lanes, ff=40 + 1.3 * bits + 25 * self.lanes)
         out = skid_resources(self.lanes * F24.bits, 1) + Resources(lut=30, ff=40)
         return total + entry + out + self.lanes * self.lane.resources
+
+    def _heads(self, bounds: Bounds) -> ITensor:
+        """The rows of `i` and `o`."""
+        t, k, heads = bounds["t"], bounds["k"], bounds.get("heads", 1)
+        if heads == 1:
+            return self._itensor(t, k)
+        trips = (t // heads, heads, k // self.lanes)
+        return ITensor((1, self.lanes), "f24", trips, (1, k, self.lanes), ((0,), (1, 2)))
 
     def _itensor(self, t: int, k: int) -> ITensor:
         return ITensor((1, self.lanes), "f24", (t, k // self.lanes), (1, self.lanes), ((0,), (1,)))

@@ -9,6 +9,7 @@ text (out of a `Cache`) or, without one, a row a token of the pass. The exact re
 """
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention_values import AttentionValuesParams
+from streamgen.kernels.elementwise import ScalarParams
 from streamgen.operations.cache import quantise_heads_of
 from streamgen.operations.exact_attention import Heads, attend, quantise_heads
 from streamgen.operations.site import Codes, Site, Stream
@@ -117,15 +119,21 @@ class Attention(Operator):
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
         """Scores, softmax and sums of values, a position a cycle; each head of the cache is read once."""
         q, keys, values = inputs
-        if self.soft_cap is not None or not isinstance(keys, Codes) or not isinstance(values, Codes):
-            raise GraphError(f"no kernel computes {self}: keys and values come out of a cache, no soft-cap")
         queries = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, q)
-        length = site.position + site.tokens
+        cached = isinstance(keys, Codes)
+        length = site.position + site.tokens if cached else site.tokens
+        if not cached:
+            names = (f"quantise_{site.name}_{part}" for part in ("keys", "values"))
+            keys, values = (
+                quantise_heads_of(site, name, self.kv_heads, self.head_dim, stream)
+                for name, stream in zip(names, (keys, values), strict=True)
+            )
+        most = site.context if cached else site.tokens
         rows: dict[str, int] = {
             "dims": self.head_dim,
             "lanes": 1,
             "group": self.group,
-            "max_length": site.context,
+            "max_length": most,
             "max_rows": site.tokens * self.heads,
         }
         where = {"heads": self.kv_heads, "t": site.tokens, "length": length}
@@ -142,14 +150,18 @@ class Attention(Operator):
             "rows": site.tokens * self.heads,
             "length": length,
             "causal": self.causal,
-            "position": site.position,
+            "position": site.position if cached else 0,
             "window": self.window or 0,
             "rows_per_position": self.group,
             "rows_per_head": site.tokens * self.group,
         }
-        params = AttentionSoftmaxParams(lanes=1, max_length=site.context, p_bits=self.p_bits)
+        if self.soft_cap is not None:
+            cap = ScalarParams(function="soft_cap", lanes=1, max_tokens=scores.itensor.token_count)
+            bounds = {"itensor": scores.itensor, "constant": self.soft_cap}
+            scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
+        params = AttentionSoftmaxParams(lanes=1, max_length=most, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)
-        sums = AttentionValuesParams(**rows, p_bits=self.p_bits, width=site.lanes)
+        sums = AttentionValuesParams(**rows, p_bits=self.p_bits, width=gcd(site.lanes, self.head_dim))
         found = site.kernel(
             "values",
             sums,

@@ -4,6 +4,7 @@ In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exac
 """
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 
@@ -96,7 +97,7 @@ class Cache(Operator):
 
 def quantise_heads_of(site: Site, name: str, heads: int, head_dim: int, x: Stream) -> Codes:
     """The kernel that makes codes of rows of heads."""
-    tokens = site.tokens * heads * head_dim // site.lanes
-    params = QuantiseRowsParams(lanes=site.lanes, max_d=head_dim, max_tokens=tokens)
-    found = site.kernel(name, params, {"t": site.tokens, "features": heads * head_dim, "d": head_dim}, i=x)
+    rows, lanes = site.count(x.shape), gcd(site.lanes, head_dim)
+    params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
+    found = site.kernel(name, params, {"t": rows, "features": heads * head_dim, "d": head_dim}, i=x)
     return Codes(found["o_x"], found["o_scale"])

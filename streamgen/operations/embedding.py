@@ -41,22 +41,29 @@ class Embedding(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         """Rows come from a table in memory, with a row of NaN for unknown ids behind all others."""
-        vocabulary, hidden = self.table.shape
         params = RowsLoadParams(
-            shape=(hidden,),
+            shape=(site.extent,),
             tile=(site.lanes,),
-            vocabulary=vocabulary,
+            vocabulary=len(self.table),
             max_ids=site.tokens,
             rate=site.rate,
         )
-        table = site.table(site.name, params.table, self._rows)
+        table = site.table("table", params.table, self._rows(site.extent))
         bounds = {"ids": site.tokens, "offset": 0}
         return (site.kernel(site.name, params, bounds, behind=[table], i=inputs[0])["o"],)
 
+    def _rows(self, extent: int) -> np.ndarray:
+        """The table in memory, made once."""
+        if extent not in self._tables:
+            vocabulary, features = self.table.shape
+            self._tables[extent] = np.zeros((vocabulary + 1, extent), np.float32)
+            self._tables[extent][:-1, :features] = round_f24(self.table)
+            self._tables[extent][-1] = np.nan
+        return self._tables[extent]
+
     @cached_property
-    def _rows(self) -> np.ndarray:
-        rounded = round_f24(self.table)
-        return np.concatenate([rounded, np.full_like(rounded[:1], np.nan)])
+    def _tables(self) -> dict[int, np.ndarray]:
+        return {}
 
     def __str__(self) -> str:
         return f"embedding[{self.table.shape[0]} x {self.table.shape[1]}]"

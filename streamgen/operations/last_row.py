@@ -32,7 +32,7 @@ class LastRow(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         (x,) = inputs
-        rows, features = site.count(x.shape), x.shape.features
+        rows, features = site.count(x.shape), x.extent
         params = TakeRowsParams(dtype="f24", lanes=site.lanes, max_tokens=rows * features // site.lanes)
         bounds = {"rows": rows, "features": features, "first": rows - 1, "count": 1}
         return (site.kernel(f"take_{site.name}", params, bounds, i=x)["o"],)

@@ -7,6 +7,7 @@ The exact result is that of the kernel (`kernels.norm`): its own golden.
 """
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Literal
 
 import numpy as np
@@ -89,17 +90,18 @@ class Norm(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        if self.heads > 1:
-            raise GraphError(f"no kernel computes {self}: heads are normalised each by itself")
-        features = len(self.weight)
-        rows = site.count(inputs[0].shape)
-        order, walks = site.rows(Shape(features, "one")), [op.constants() for op in site.ops]  # type: ignore[attr-defined]
+        (x,) = inputs
+        valid = len(self.weight)
+        rows, k = site.count(x.shape) * self.heads, x.extent // self.heads
+        lanes = gcd(site.lanes, k)
+        order = site.rows(Shape(k, "one"), lanes)
+        walks = [op.constants() for op in site.ops]  # type: ignore[attr-defined]
         constants: dict[str, Any] = {
             port: site.fixed(order, np.stack([one[port] for one in walks])) for port in self.constants()
         }
-        bounds = {"t": rows, "k": features, "valid_k": features, "epsilon": self.epsilon}
-        params = self.params(lanes=site.lanes, max_k=features, max_rows=rows)
-        return (site.kernel(site.name, params, bounds, i=inputs[0], **constants)["o"],)
+        bounds = {"t": rows, "k": k, "valid_k": valid, "epsilon": self.epsilon, "heads": self.heads}
+        params = self.params(lanes=lanes, max_k=k, max_rows=rows)
+        return (site.kernel(site.name, params, bounds, i=x, **constants)["o"],)
 
     def __str__(self) -> str:
         parts = [self.kind, str(len(self.weight) * self.heads)]

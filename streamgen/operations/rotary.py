@@ -9,6 +9,7 @@ rotate, the others pass.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import rotation_table
 from streamgen.memory import RowsLoadParams
 from streamgen.operations.site import Site, Stream
+from streamgen.packing import WORD_LANES
 
 __all__ = ["Rotary"]
 
@@ -89,11 +91,13 @@ class Rotary(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         """Cosines and sines come from a table in memory; rotations of a phase share what they read of it."""
-        pairs = site.lanes // 2 if self.interleaved else site.lanes
-        if not pairs or self.rotated // 2 % pairs:
+        lanes = gcd(site.lanes, self.head_dim)
+        lanes = gcd(lanes, self.rotated if self.interleaved else self.rotated // 2)
+        pairs = lanes // 2 if self.interleaved else lanes
+        if not pairs or self.rotated % WORD_LANES:
             raise GraphError(
-                f"{self.rotated} dimensions of a head rotate; a multiple of {2 * (pairs or 1)} is needed "
-                f"with lanes = {site.lanes}"
+                f"{self.rotated} dimensions of a head rotate; a multiple of {WORD_LANES} is needed"
+                + ("" if pairs else ", and lanes of at least 2 for pairs of neighbours")
             )
 
         def rotations() -> Stream:
@@ -104,13 +108,13 @@ class Rotary(Operator):
                 max_ids=site.tokens,
                 rate=site.rate,
             )
-            table = site.table("rotations", params.table, _table(site.context, self.frequencies))
+            table = site.table("table", params.table, _table(site.context, self.frequencies))
             bounds = {"ids": site.tokens, "offset": 0}
             return site.kernel("rotations", params, bounds, behind=[table], i=site.numbers("positions"))["o"]
 
         table = site.once((self.frequencies, pairs), rotations)
         bounds = {"rows": site.tokens, "heads": self.heads}
-        params = self.params(site.lanes, site.tokens)
+        params = self.params(lanes, site.tokens)
         return (site.kernel(site.name, params, bounds, i=inputs[0], i_table=table)["o"],)
 
     def __str__(self) -> str:

@@ -33,6 +33,11 @@ class Stream:
     shape: Shape
     by_rows: bool = True
 
+    @property
+    def extent(self) -> int:
+        """Features of a row with their padding."""
+        return self.itensor.shape[1]
+
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
@@ -90,8 +95,13 @@ class Site(Protocol):
     lanes: int
     rate: float
 
+    @property
+    def extent(self) -> int:
+        """Features of a row of the first result, with their padding."""
+        ...
+
     def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
-        """A value row after row."""
+        """A value row after row; the features of `shape` are those with padding."""
         ...
 
     def count(self, shape: Shape) -> int:
@@ -109,6 +119,10 @@ class Site(Protocol):
         **inputs: Source,
     ) -> Mapping[str, Stream]:
         """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk."""
+        ...
+
+    def fit(self, stream: Stream, extent: int) -> Stream:
+        """A stream whose rows have this length: zeros follow where they are shorter, or their ends go."""
         ...
 
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:

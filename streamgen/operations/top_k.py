@@ -39,9 +39,10 @@ class TopK(Operator):
         return self.reference
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        (x,) = inputs
-        params = TopKParams(lanes=of_stream(x)["lanes"], max_length=x.shape.features, max_k=self.k)
-        bounds = {"rows": site.count(x.shape), "length": x.shape.features, "k": self.k}
+        lanes, length = of_stream(inputs[0])["lanes"], inputs[0].shape.features
+        x = site.fit(inputs[0], -(-length // lanes) * lanes)
+        params = TopKParams(lanes=lanes, max_length=length, max_k=self.k)
+        bounds = {"rows": site.count(x.shape), "length": length, "k": self.k}
         found = site.kernel(site.name, params, bounds, i=x)
         return tuple(found[f"o_{result}"] for result in self.results)
 

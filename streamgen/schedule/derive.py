@@ -16,6 +16,7 @@ from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
 from streamgen.schedule.bind import Binding, bind
 from streamgen.schedule.engine import Engine
+from streamgen.schedule.extents import extents
 from streamgen.schedule.phases import schedule
 from streamgen.schedule.plan import EnginePlan
 from streamgen.schedule.steer import Steered, steer
@@ -32,14 +33,15 @@ class Derivation:
     def __init__(self, model: LogicalGraph, plan: EnginePlan, rate: float, name: str = "decoder") -> None:
         self._name, self._plan, self._rate = name, plan, rate
         self.schedule = schedule(model)
-        self._engine = Engine(self.schedule, plan)
+        self._extents = extents(self.schedule, plan)
+        self._engine = Engine(self.schedule, plan, self._extents)
 
     def graph(self, tokens: int, position: int) -> Graph:
         """The graph of a run of so many tokens from a position on, before forks and converters."""
         if (tokens, position) == self._largest_run:
             return self._largest[0].graph
         steered, binding = self._largest
-        found = bind(self.schedule, self._engine, self._rate, tokens, position, binding)
+        found = self._bound(tokens, position, binding)
         graph = steer(self._name, self.schedule, found, steered).graph
         built = self._params
         if graph.by_name.keys() != built.keys():
@@ -64,11 +66,15 @@ class Derivation:
     @property
     def _largest_run(self) -> tuple[int, int]:
         plan = self._plan
-        return plan.max_tokens, plan.context - plan.max_tokens
+        return plan.max_tokens, max(0, plan.context - plan.max_tokens)
+
+    def _bound(self, tokens: int, position: int, like: Binding | None = None) -> Binding:
+        found, engine = self.schedule, self._engine
+        return bind(found, engine, self._extents, self._rate, tokens, position, like)
 
     @cached_property
     def _largest(self) -> tuple[Steered, Binding]:
-        binding = bind(self.schedule, self._engine, self._rate, *self._largest_run)
+        binding = self._bound(*self._largest_run)
         return steer(self._name, self.schedule, binding), binding
 
     @cached_property

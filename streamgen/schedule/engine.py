@@ -7,21 +7,20 @@ half the others, and neither waits.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from streamgen.contract import Bounds
 from streamgen.errors import GraphError
-from streamgen.formats import MX_GROUP
+from streamgen.formats import MX_GROUP, round_f24
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
 from streamgen.operations import Binary
 from streamgen.quantisation import QuantisedWeight
-from streamgen.schedule.phases import Phase, Schedule, Step
+from streamgen.schedule.phases import Phase, Schedule, Step, Value
 from streamgen.schedule.plan import EnginePlan
 
 __all__ = ["Engine", "Matmul"]
@@ -29,41 +28,60 @@ __all__ = ["Engine", "Matmul"]
 
 @dataclass(frozen=True, eq=False)
 class Matmul:
-    """The matmuls of a phase. steps: in the order of their rows. alternate: their rows lie in turn. weights:
-    of all together, for each walk."""
+    """The matmuls of a phase. steps: in the order of their rows. alternate: their rows lie in turn. rows:
+    output rows of each, with padding. k: features of the operand, with padding."""
 
     phase: int
     steps: Sequence[Step]
     alternate: bool
-    weights: Sequence[QuantisedWeight]
+    rows: Sequence[int]
+    k: int
 
     @property
-    def rows(self) -> Sequence[int]:
-        """Output rows of each."""
-        return [step.op.extents[0] for step in self.steps]  # type: ignore[attr-defined]
+    def weight(self) -> QuantisedWeight:
+        """Of the first of them, in the first walk: all have its format."""
+        return self.steps[0].op.integers  # type: ignore[attr-defined]
 
-    @property
-    def k(self) -> int:
-        return int(self.weights[0].codes.shape[1])
+    def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
+        """Rows of all matmuls in the order of the engine."""
+        whole = np.concatenate(parts)
+        if not self.alternate:
+            return whole
+        order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)
+        return whole[order]
+
+    def bias(self, columns: int) -> np.ndarray | None:
+        """f24 [walks, 1, rows], or None unless all matmuls have one."""
+        if any(step.op.bias is None for step in self.steps):  # type: ignore[attr-defined]
+            return None
+        walks = []
+        for walk in range(len(self.steps[0].ops)):
+            parts = [
+                np.pad(round_f24(step.ops[walk].bias), (0, rows - len(step.ops[walk].bias)))  # type: ignore[attr-defined]
+                for step, rows in zip(self.steps, self.rows, strict=True)
+            ]
+            walks.append(self.joined(parts, columns)[None])
+        return np.stack(walks)
 
 
 class Engine:
-    """The matmuls of a schedule, and what the columns of a plan read for them.
+    """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
+    with their padding.
 
-    GraphError for rows and features that do not tile.
+    GraphError for matmuls of one phase whose formats differ.
     """
 
-    def __init__(self, found: Schedule, plan: EnginePlan) -> None:
+    def __init__(self, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> None:
         if plan.columns % 2:
             raise GraphError(f"columns of an engine must be even, not {plan.columns}")
         self.plan = plan
-        self.matmuls = {p.number: _matmul(p, found, plan) for p in found.phases if p.matmuls}
+        self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
         self._columns: dict[tuple[int, str], np.ndarray] = {}
 
     @cached_property
     def params(self) -> ColumnParams:
         """A column: what all matmuls need of it."""
-        weights = [matmul.weights[0] for matmul in self.matmuls.values()]
+        weights = [step.op.integers for matmul in self.matmuls.values() for step in matmul.steps]  # type: ignore[attr-defined]
         grouped = next((w for w in weights if w.scale is not None), None)
         formats = {w.format for w in weights}
         return ColumnParams(
@@ -74,67 +92,69 @@ class Engine:
             scale_bits=0 if grouped is None else _scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
             max_k=max(matmul.k for matmul in self.matmuls.values()),
-            max_n=max(len(w.codes) for w in weights) // self.plan.columns,
+            max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
         )
 
     def bounds(self, phase: int, rows: int) -> Bounds:
         """Of a column, for so many rows of the operand."""
-        weight = self.matmuls[phase].weights[0]
+        matmul = self.matmuls[phase]
         return {
             "t": rows,
-            "k": self.matmuls[phase].k,
-            "n": len(weight.codes) // self.plan.columns,
-            "format": weight.format,
-            "grouped": weight.scale is not None,
+            "k": matmul.k,
+            "n": sum(matmul.rows) // self.plan.columns,
+            "format": matmul.weight.format,
+            "grouped": matmul.weight.scale is not None,
         }
 
-    def streams(self, phase: int, column: int, wanted: Mapping[str, ITensor]) -> dict[str, Any]:
-        """By port, what a column reads of its weights: the order, once, and an array for each walk."""
-        found = {}
-        for port in ("i_w", "i_s", "i_r"):
-            if port in wanted:
-                once = without_reuse(wanted[port])
-                found[port] = wanted[port], self._column(phase, port, once)[column]
-        return found
+    def column(self, phase: int, column: int, wanted: Mapping[str, ITensor]) -> dict[str, np.ndarray]:
+        """By port, what a column reads of its weights: an array for each walk, in the order of `wanted`."""
+        return {
+            port: self._tensors(phase, port, without_reuse(wanted[port]))[column]
+            for port in ("i_w", "i_s", "i_r")
+            if port in wanted
+        }
 
-    def _column(self, phase: int, port: str, itensor: ITensor) -> np.ndarray:
+    def _tensors(self, phase: int, port: str, itensor: ITensor) -> np.ndarray:
         """What columns read in a phase: for each an array shaped as `itensor` for each walk."""
         key = (phase, port)
         if key not in self._columns:  # once for the graphs of all runs
-            count = self.plan.columns
-            weights = self.matmuls[phase].weights
-            tensors = [column_tensors(weight, *weight.codes.shape)[port] for weight in weights]
-            rows = len(tensors[0]) // count
-            padded = np.zeros((count, len(tensors), *itensor.shape), tensors[0].dtype)
-            for walk, tensor in enumerate(tensors):
+            count, matmul = self.plan.columns, self.matmuls[phase]
+            walks = []
+            for walk in range(len(matmul.steps[0].ops)):
+                parts = [
+                    column_tensors(step.ops[walk].integers, rows, matmul.k)[port]  # type: ignore[attr-defined]
+                    for step, rows in zip(matmul.steps, matmul.rows, strict=True)
+                ]
+                walks.append(matmul.joined(parts, count))
+            padded = np.zeros((count, len(walks), *itensor.shape), walks[0].dtype)
+            for walk, tensor in enumerate(walks):
+                inside = tuple(slice(extent) for extent in (len(tensor) // count, *tensor.shape[1:]))
                 for c in range(count):
-                    inside = tuple(slice(extent) for extent in (rows, *tensor.shape[1:]))
                     padded[c, walk][inside] = tensor[c::count]
             self._columns[key] = padded
         return self._columns[key]
 
 
-def _matmul(phase: Phase, found: Schedule, plan: EnginePlan) -> Matmul:
+def _matmul(phase: Phase, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> Matmul:
     steps = phase.matmuls
-    for step in steps:
-        N, K = step.op.extents  # type: ignore[attr-defined]
-        if N % plan.unit:
-            raise GraphError(
-                f"{step.path} has {N} rows; a multiple of columns * n_lanes = {plan.unit} is needed"
-            )
-        group = step.op.integers.group or MX_GROUP  # type: ignore[attr-defined]
-        if K % group:
-            raise GraphError(f"{step.path} takes {K} features; a multiple of {group}, a group, is needed")
-    alternate = len(steps) == 2 and _meet(phase, found, steps)
-    weights = []
-    for walk in range(len(steps[0].ops)):
-        parts = [step.ops[walk].integers for step in steps]  # type: ignore[attr-defined]
-        weights.append(_alternating(parts, plan.columns // 2) if alternate else _joined(parts))
-    return Matmul(phase.number, steps, alternate, weights)
+    formats = {(w.format, w.group, w.minimum is None) for w in (step.op.integers for step in steps)}  # type: ignore[attr-defined]
+    if len(formats) > 1:
+        names = ", ".join(step.path for step in steps)
+        raise GraphError(f"{names} read one value and have weights of several formats")
+    (operand,) = {step.inputs[0] for step in steps}
+    unit = steps[0].op.integers.group or MX_GROUP  # type: ignore[attr-defined]
+    rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
+    return Matmul(
+        phase=phase.number,
+        steps=steps,
+        alternate=len(steps) == 2 and _meet(found, steps),
+        rows=rows,
+        k=-(-extent[operand] // unit) * unit,
+    )
 
 
-def _meet(phase: Phase, found: Schedule, steps: Sequence[Step]) -> bool:
+def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
     """Whether the results of two matmuls meet in one elementwise operation, and go nowhere else."""
     made = {step.outputs[0] for step in steps}
     readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
@@ -148,28 +168,3 @@ def _scale_bits(weights: Sequence[QuantisedWeight]) -> int:
     """Of group scales and minimums: the greatest of each row reaches the greatest integer."""
     parts = [part for w in weights for part in (w.scale, w.minimum) if part is not None]
     return max(8, 1 + max(int(np.abs(part).max()) for part in parts).bit_length())
-
-
-def _joined(parts: Sequence[QuantisedWeight]) -> QuantisedWeight:
-    """The rows of several weights, one after the other."""
-
-    def rows(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)
-
-    if len(parts) == 1:
-        return parts[0]
-    names = ("codes", "scale", "minimum", "row_scale")
-    return replace(parts[0], **{name: rows(name) for name in names})
-
-
-def _alternating(parts: Sequence[QuantisedWeight], count: int) -> QuantisedWeight:
-    """`count` rows of the first, as many of the second, and so on."""
-    joined = _joined(parts)
-    order = np.arange(len(joined.codes)).reshape(2, -1, count).swapaxes(0, 1).reshape(-1)
-
-    def rows(array: np.ndarray | None) -> Any:
-        return None if array is None else array[order]
-
-    names = ("codes", "scale", "minimum", "row_scale")
-    return replace(joined, **{name: rows(getattr(joined, name)) for name in names})

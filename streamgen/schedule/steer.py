@@ -202,7 +202,8 @@ class _Steering:
             asked = False
         else:
             agree = all(same_stream(found[p], order) for p, orders in wanted.items() for order in orders)
-            asked = agree and len({order.token_bits for order in found.values()}) == 1
+            forms = {(order.token_bits, order.element_shape, order.iter_map) for order in found.values()}
+            asked = agree and len(forms) == 1
         if asked:
             self.asked.add(source)
         return found if asked else own

@@ -1,0 +1,71 @@
+"""How far values are padded, so that any size tiles.
+
+Values that elementwise operations, norms and repetitions join are padded alike, with zeros or with what such
+operations make of zeros; whoever sums over features knows how many there are. Their extent is a multiple of
+
+    32        the group of activations, or the weights' group where that is larger
+    16        words of a beat, of what lies in memory
+    lanes     elements that vector kernels take in a cycle
+    unit      rows of a tile of the engine, for results of matmuls
+
+Heads have their own size: rows of heads are not padded, and results of matmuls that become heads are cut.
+"""
+
+from collections.abc import Mapping
+from math import lcm
+
+from streamgen.formats import MX_GROUP
+from streamgen.operations import (
+    Attention,
+    Binary,
+    Cache,
+    LastRow,
+    Linear,
+    Norm,
+    Rotary,
+    Scalar,
+    Unary,
+)
+from streamgen.packing import WORD_LANES
+from streamgen.schedule.phases import Schedule, Step, Value
+from streamgen.schedule.plan import EnginePlan
+
+__all__ = ["extents"]
+
+
+def extents(found: Schedule, plan: EnginePlan) -> Mapping[Value, int]:
+    """Features of a row of every value, with their padding."""
+    classes: dict[Value, set[Value]] = {}
+
+    def join(*values: Value) -> None:
+        merged = {one for value in values for one in classes.get(value, {value})}
+        classes.update((value, merged) for value in merged)
+
+    steps = [step for phase in found.phases for step in phase.steps]
+    heads: set[Value] = set()
+    units: dict[Value, int] = {}
+    for step in steps:
+        for value in (*step.inputs, *step.outputs):
+            join(value)
+        if isinstance(step.op, Binary | Unary | Scalar | LastRow) or _whole_rows(step):
+            join(*step.inputs, *step.outputs)
+        elif isinstance(step.op, Rotary | Cache | Attention | Norm):
+            heads.update((*step.inputs, *step.outputs))
+        elif isinstance(step.op, Linear):
+            (x,), (y,) = step.inputs, step.outputs
+            units[x] = lcm(units.get(x, 1), step.op.integers.group or MX_GROUP)
+            units[y] = lcm(units.get(y, 1), plan.unit)
+    for carried in found.carried:
+        join(carried, *(value for value in (carried.first, carried.again) if value is not None))
+    padded = {}
+    for value, members in classes.items():
+        if members & heads or value.shape.kind == "ids":
+            padded[value] = value.shape.features
+            continue
+        unit = lcm(MX_GROUP, WORD_LANES, plan.lanes, *(units.get(member, 1) for member in members))
+        padded[value] = -(-value.shape.features // unit) * unit
+    return padded
+
+
+def _whole_rows(step: Step) -> bool:
+    return isinstance(step.op, Norm) and step.op.heads == 1

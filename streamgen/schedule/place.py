@@ -1,0 +1,114 @@
+"""The site of an operation in a phase: what `operations.site.Site` promises, on a binder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamgen.contract import Bounds, KernelParams
+from streamgen.graph.logical import Operator
+from streamgen.itensor import ITensor, without_reuse
+from streamgen.kernels.fit_rows import FitRowsParams
+from streamgen.kv_layout import KvLayout
+from streamgen.operations import Cache
+from streamgen.operations.site import Behind, Fixed, Source, Stream, of_stream
+from streamgen.schedule.phases import Phase, Schedule, Step
+
+if TYPE_CHECKING:
+    from streamgen.schedule.bind import Binder
+
+__all__ = ["PhaseSite", "cache_places"]
+
+
+class PhaseSite:
+    """`step` is the operation that is bound."""
+
+    def __init__(self, binder: Binder, phase: Phase) -> None:
+        self._binder, self.phase = binder, phase
+        self.step: Step | None = None
+        self._once: dict[Hashable, Any] = {}
+        self.tokens, self.position = binder.tokens, binder.position
+        self.context, self.lanes, self.rate = binder.plan.context, binder.plan.lanes, binder.rate
+        self.rows, self.count = binder.rows, binder.count
+
+    @property
+    def name(self) -> str:
+        return self._own.name
+
+    @property
+    def ops(self) -> Sequence[Operator]:
+        return self._own.ops
+
+    @property
+    def extent(self) -> int:
+        return self._binder.extent[self._own.outputs[0]]
+
+    @property
+    def _own(self) -> Step:
+        assert self.step is not None
+        return self.step
+
+    def kernel(
+        self,
+        name: str,
+        params: KernelParams,
+        bounds: Bounds,
+        *,
+        steps: Mapping[str, int] | None = None,
+        behind: Sequence[Behind] = (),
+        **inputs: Source,
+    ) -> dict[str, Stream]:
+        return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs)
+
+    def fit(self, stream: Stream, extent: int) -> Stream:
+        if stream.extent == extent:
+            return stream
+        rows, lanes = self.count(stream.shape), of_stream(stream)["lanes"]
+        while stream.extent % lanes or extent % lanes:
+            lanes //= 2
+        most = rows * max(stream.extent, extent) // lanes
+        params = FitRowsParams(dtype="f24", lanes=lanes, max_tokens=most)
+        bounds = {"rows": rows, "features": stream.extent, "fitted": extent}
+        return replace(self.kernel("fit", params, bounds, i=stream)["o"], shape=stream.shape)
+
+    def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
+        padded = np.zeros((len(walks), *without_reuse(itensor).shape), walks.dtype)
+        padded[:, :, : walks.shape[2]] = walks
+        return Fixed(itensor, list(padded), channel=0)
+
+    def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
+        channel = self._binder.plan.columns - 1
+        return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
+
+    def numbers(self, name: str) -> Stream:
+        return self._binder.numbers(name, self.phase)
+
+    def caches(self, width: int, dtype: str, heads: int) -> tuple[KvLayout, int, int]:
+        layer, step = self._binder.caches[self._own]
+        layout = KvLayout(
+            dtype=dtype,
+            width=width,
+            heads=heads,
+            layers=step * len(self.ops),
+            positions=self.context,
+            channels=self._binder.plan.kv_channels,
+        )
+        return layout, layer, step
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
+
+
+def cache_places(found: Schedule) -> dict[Step, tuple[int, int]]:
+    """For each cache its layer in memory, and the layers of a walk: caches of different phases share one."""
+    kinds: dict[Hashable, list[Step]] = {}
+    for phase in found.phases:
+        own = [step for step in phase.steps if isinstance(step.op, Cache)]
+        for index, step in enumerate(own):
+            kinds.setdefault((step.op, phase.section, index), []).append(step)
+    return {step: (layer, len(steps)) for steps in kinds.values() for layer, step in enumerate(steps)}
