@@ -56,6 +56,7 @@ from streamgen.kernels.elementwise import (
     UnaryParams,
 )
 from streamgen.kernels.embedding import EmbeddingParams
+from streamgen.kernels.fit_rows import FitRowsParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.group_codes import GroupCodesParams
 from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
@@ -116,6 +117,7 @@ def sweep() -> dict[str, list[Case]]:
         "concat": _concats(),
         "select and route": _switches(),
         "take rows": _row_takers(),
+        "fit rows": _row_fitters(),
         "segments": _segments(),
         "unzip": _unzips(),
         "group codes": _plain(
@@ -329,6 +331,17 @@ def _row_takers() -> list[Case]:
             {"rows": 1, "features": lanes, "first": 0, "count": 1},
         )
         for dtype, lanes, tokens in shapes
+    ]
+
+
+def _row_fitters() -> list[Case]:
+    shapes = (("f24", 1, 1), ("f24", 1, 100), ("i8", 2, 5000), ("f24", 4, 60000), ("i8", 16, 1 << 12))
+    return [
+        (
+            FitRowsParams(dtype=dtype, lanes=lanes, max_tokens=tokens),
+            {"rows": 1, "features": lanes, "fitted": lanes},
+        )
+        for dtype, lanes, tokens in (*shapes, ("f24", 16, 1 << 20), ("mxi8s", 32, (1 << 32) - 1))
     ]
 
 

@@ -21,6 +21,7 @@ from streamgen.kernels.attention_values import AttentionValuesParams
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.dequantise import DequantiseParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.fit_rows import FitRowsParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
 from streamgen.kernels.matmul import ColumnParams
@@ -106,6 +107,22 @@ def take_rows() -> Kernel:
     ]
     cases = [(bounds, {"i": values((bounds["rows"], bounds["features"]), 1)}) for bounds in several]
     return params, cases, [several[0] | {"rows": 6}, several[0] | {"first": 5}, several[0] | {"count": 2}]
+
+
+def fit_rows(dtype: str, lanes: int) -> Kernel:
+    """Rows cut off, filled up, of equal length, one row, rows of a token."""
+    params = FitRowsParams(dtype=dtype, lanes=lanes, max_tokens=40)
+    shapes = ((5, 8, 3), (4, 2, 7), (3, 4, 4), (1, 5, 40), (1, 1, 1), (20, 1, 2))
+    cases: list[Case] = []
+    for rows, taken, made in shapes:
+        shape = (rows, taken * lanes)
+        data = values(shape, made)
+        if dtype == "i8":
+            data = np.random.default_rng(made).integers(-128, 128, shape).astype(np.int8)
+        cases.append(({"rows": rows, "features": shape[1], "fitted": made * lanes}, {"i": data}))
+    bounds = cases[0][0]
+    refused = [bounds | {"rows": 6}, bounds | {"fitted": 9 * lanes}, bounds | {"fitted": 0}]
+    return params, cases, refused
 
 
 def segments() -> Kernel:
@@ -291,6 +308,7 @@ KERNELS = {
     "select": switch(SelectParams),
     "route": switch(RouteParams),
     "take-rows": take_rows(),
+    **{f"fit-rows-{dtype}-{n}": fit_rows(dtype, n) for dtype, n in (("f24", 1), ("i8", 4), ("f24", 16))},
     "segments": segments(),
     "unzip": unzip(),
     "quantise": quantise(4, True),
