@@ -41,6 +41,7 @@ FLOORS: list[list[set[str]]] = [
     [{"memory"}],
     [{"operations"}],
     [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
+    [{"schedule"}],
     [
         {
             "compiler",
