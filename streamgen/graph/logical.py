@@ -13,8 +13,8 @@ kernels compute it. `graph.interpret` runs a graph in either arithmetic. No oper
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -30,6 +30,8 @@ __all__ = ["LogicalGraph", "Operation", "Operator", "Repeat", "Shape", "Value"]
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Exact = Callable[..., Any]
+Form = tuple[str, tuple[tuple[str, Hashable], ...]]
+"""Name of a class, and what its fields have in common by name."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Operator(ABC):
 
     @abstractmethod
     def reference(self, run: Run, *inputs: np.ndarray) -> Any:
-        """float64 result, or a tuple of several."""
+        """The result, or a tuple of several, in the arithmetic of the run: floats of `run.dtype`."""
 
     @abstractmethod
     def exact(self) -> Exact:
@@ -74,18 +76,22 @@ class Operator(ABC):
         """The operation with its weights on the grid of the hardware; ValueError when they cannot be."""
         return self
 
-    def form(self) -> Hashable:
+    def form(self) -> Form:
         """What operations that are alike have in common: everything but the values of their constants."""
-        return type(self).__name__, tuple((f.name, _form(getattr(self, f.name))) for f in fields(self))  # type: ignore[arg-type]
+        return _fields(self)
 
 
 def _form(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):
         return "array", value.shape
-    if hasattr(value, "form"):
-        found: Hashable = value.form()
-        return found
-    return value
+    if is_dataclass(value):
+        return _fields(value)
+    found: Hashable = value
+    return found
+
+
+def _fields(value: Any) -> Form:
+    return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
 
 
 @dataclass(frozen=True)
@@ -202,6 +208,15 @@ class LogicalGraph:
         """Operations by name."""
         return {operation.name: operation for operation in self.operations}
 
+    def needed(self, names: Collection[str]) -> tuple[Operation, ...]:
+        """The operations that some of these values depend on."""
+        wanted, found = set(names), []
+        for operation in reversed(self.operations):
+            if not wanted.isdisjoint(operation.values):
+                wanted.update(operation.inputs)
+                found.append(operation)
+        return tuple(reversed(found))
+
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Operation]]:
         """Every operation that is no Repeat, with its path: `head`, `layers[3].q`."""
         for operation in self.operations:
@@ -219,29 +234,25 @@ class LogicalGraph:
         known = ", ".join(name for name, _ in self.walk())
         raise GraphError(f"there is no operation {path!r}, only {known}")
 
-    def map(self, change: Callable[[str, Operator], Operator], prefix: str = "") -> LogicalGraph:
-        """The same graph with what every operation does changed; `change` gets its path."""
-        return replace(
-            self,
-            operations=tuple(
-                replace(
-                    o,
-                    op=o.op.map(change, f"{prefix}{o.name}")
-                    if isinstance(o.op, Repeat)
-                    else change(f"{prefix}{o.name}", o.op),
-                )
-                for o in self.operations
-            ),
-        )
+    def map(self, change: Callable[[str, Operation], Operator], prefix: str = "") -> LogicalGraph:
+        """The same graph with what every operation does changed; `change` gets its path and what it was."""
+
+        def changed(operation: Operation) -> Operator:
+            path = f"{prefix}{operation.name}"
+            op = operation.op
+            return op.map(change, path) if isinstance(op, Repeat) else change(path, operation)
+
+        return replace(self, operations=tuple(replace(o, op=changed(o)) for o in self.operations))
 
     def quantised(self, numbers: Numbers) -> LogicalGraph:
         """The graph with its weights on the grids of the hardware. ValueError names one that cannot be."""
 
-        def one(path: str, op: Operator) -> Operator:
+        def one(path: str, operation: Operation) -> Operator:
             try:
-                return op.quantised(numbers, path)
+                return operation.op.quantised(numbers, path)
             except ValueError as error:
-                raise ValueError(f"weight of {path}: {error}") from error
+                where = f" ({operation.where})" if operation.where else ""
+                raise ValueError(f"weight of {path}{where}: {error}") from error
 
         return self.map(one)
 
@@ -311,7 +322,7 @@ class Repeat(Operator):
                 raise GraphError(f"layers take {value.shape} as {value.name!r}, they are given {given}")
         return inputs
 
-    def map(self, change: Callable[[str, Operator], Operator], path: str) -> Repeat:
+    def map(self, change: Callable[[str, Operation], Operator], path: str) -> Repeat:
         """Its layers, changed."""
         layers = enumerate(self.layers)
         return replace(self, layers=tuple(layer.map(change, f"{path}[{k}].") for k, layer in layers))
@@ -322,8 +333,8 @@ class Repeat(Operator):
     def exact(self) -> Exact:
         raise AssertionError("interpreters walk the layers themselves")
 
-    def form(self) -> Hashable:
-        return "Repeat", tuple(layer.form() for layer in self.layers)
+    def form(self) -> Form:
+        return "Repeat", (("layers", tuple(layer.form() for layer in self.layers)),)
 
     def __str__(self) -> str:
         return f"repeat[{self.walks} x {self.period}]"

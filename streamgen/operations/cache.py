@@ -38,7 +38,7 @@ class Cache(Operator):
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         held = run.state.get(run.path)
         if held is None:
-            held = np.zeros((0, self.heads * self.head_dim))
+            held = np.zeros((0, self.heads * self.head_dim), run.dtype)
         run.kept[run.path] = np.concatenate([held[: run.position], inputs[0]])
         return run.kept[run.path]
 

@@ -1,4 +1,4 @@
-"""Embedding: a row of a table for each id; position rows: a row for each position."""
+"""Embedding: a row of a table for each id."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Embedding(Operator):
         return (Shape(self.table.shape[1], ids.rows),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        return self.table[inputs[0]].astype(np.float64)
+        return self.table[inputs[0]].astype(run.dtype)
 
     def exact(self) -> Exact:
         return lambda run, ids: round_f24(self.table[ids])
