@@ -1,6 +1,7 @@
 """Small language models of random weights, and what they mean: one oracle, independent of the operations."""
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,15 +17,17 @@ from streamgen.frontend.assembly import (
     Rotation,
     language_model,
 )
+from streamgen.graph.interpret import reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.operations import Linear, Norm
 from streamgen.tokenizer import Tokenizer, Vocabulary
 
 __all__ = [
-    *("TINY", "WORDS", "assembled", "logits_of", "random_decoder", "random_parts"),
-    *("tiny_accelerator", "tiny_decoder"),
+    *("MATMULS", "TINY", "WORDS", "assembled", "is_tied", "logits_of", "random_decoder", "random_parts"),
+    *("stepper", "tiny_accelerator", "tiny_decoder"),
 ]
 
+MATMULS = ("q", "k", "v", "o", "gate", "up", "down")
 TINY = DecoderConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
 WORDS = Tokenizer(
     Vocabulary(
@@ -114,6 +117,24 @@ def tiny_decoder(**changes: Any) -> LogicalGraph:
 def tiny_accelerator() -> DecoderAccelerator:
     """Compiled once a process; its simulator is built once for all tests."""
     return streamgen.compile_decoder(tiny_decoder(), TINY, tokenizer=WORDS)
+
+
+def is_tied(graph: LogicalGraph) -> bool:
+    """Whether head and embedding are one array."""
+    return graph.op("logits").weight is graph.op("embedding").table
+
+
+def stepper(graph: LogicalGraph, dtype: Any = np.float64) -> Callable[[Any], np.ndarray]:
+    """The reference, pass by pass: ids to the logits behind each of them."""
+    run, position, state = reference(graph, dtype), 0, None
+
+    def step(ids: Any) -> np.ndarray:
+        nonlocal position, state
+        outputs, state = run({"ids": ids}, position=position, state=state, every_row=True)
+        position += len(ids)
+        return outputs["logits"]
+
+    return step
 
 
 def logits_of(parts: dict[str, Any], ids: np.ndarray) -> np.ndarray:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamgen.graph.logical import LogicalGraph, Operator, Repeat
+from streamgen.prompt import require_integers
 
 __all__ = ["Interpreter", "Run", "State", "exact", "reference"]
 
@@ -66,7 +68,7 @@ class Interpreter:
 
     def __call__(
         self,
-        inputs: Mapping[str, np.ndarray],
+        inputs: Mapping[str, npt.ArrayLike],
         *,
         position: int = 0,
         state: State | None = None,
@@ -76,22 +78,32 @@ class Interpreter:
         """Outputs by name, and the state behind the pass. inputs: arrays [tokens, features], ids [tokens].
 
         outputs: those that are wanted, None: all; operations that none of them depends on are left out.
-        ValueError for inputs that are missing, unknown or of another shape.
+        ValueError for inputs that are missing, unknown, of another shape or beyond the context, and for a
+        state that does not reach the position; TypeError unless ids are integers.
         """
         graph = self.graph
         wanted = graph.outputs if outputs is None else tuple(outputs)
         values = {value.name for value in graph.inputs}
         if values != set(inputs):
             raise ValueError(f"inputs are {sorted(values)}, got {sorted(inputs)}")
-        tokens = max((array.shape[0] for array in inputs.values() if array.ndim), default=0)
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        tokens = max((array.shape[0] for array in arrays.values() if array.ndim), default=0)
+        if not tokens:
+            raise ValueError("the inputs hold no tokens; at least one is needed")
+        if graph.context and position + tokens > graph.context:
+            raise ValueError(
+                f"{position} tokens and {tokens} more are {position + tokens}; the context is {graph.context}"
+            )
         given = {}
         for value in graph.inputs:
-            array = inputs[value.name]
+            array = arrays[value.name]
             shape = (tokens,) if value.kind == "ids" else (tokens, value.features)
             if array.shape != shape:
                 raise ValueError(
                     f"input {value.name!r} has shape {list(array.shape)}; {list(shape)} is needed"
                 )
+            if value.kind == "ids":
+                require_integers(array)
             given[value.name] = array if value.kind == "ids" else array.astype(self._dtype)
         run = Run(tokens, position, state or {}, every_row, self._dtype)
         results = self._evaluate(graph, wanted, run, given, "")

@@ -108,7 +108,8 @@ class Value:
         return Shape(self.features, self.rows, self.kind)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.shape}"
+        rows, ids = f" a row of {self.rows}", " ids" if self.kind == "ids" else ""
+        return f"{self.name}: {self.features}{ids}" + (rows if self.rows != "tokens" else "")
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,6 @@ class Operation:
         """How messages name it."""
         return f"{self.name!r}" + (f" ({self.where})" if self.where else "")
 
-    def __str__(self) -> str:
-        place = f"  # {self.where}" if self.where else ""
-        return f"{', '.join(self.values)} = {self.op}({', '.join(self.inputs)}){place}"
-
 
 @dataclass(frozen=True)
 class LogicalGraph:
@@ -155,7 +152,7 @@ class LogicalGraph:
     def __post_init__(self) -> None:
         if self.context < 0:
             raise GraphError(f"the context is {self.context} positions; 0 or more are needed")
-        shapes = self.shapes  # which checks every operation
+        _ = self.shapes  # which checks every operation
         used = {*self.outputs, *(name for operation in self.operations for name in operation.inputs)}
         computed = {name for operation in self.operations for name in operation.values}
         for name in (*self.outputs, *self.requested):
@@ -167,9 +164,6 @@ class LogicalGraph:
         unused = [names[0] for names in makers if used.isdisjoint(names)]
         if unused:
             raise GraphError(f"nothing uses {', '.join(map(repr, unused))}")
-        for value in self.inputs:
-            if shapes[value.name].features < 1:
-                raise GraphError(f"{value.name!r} has {value.features} features; at least 1 is needed")
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:
@@ -181,6 +175,8 @@ class LogicalGraph:
                 raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
             if name in shapes:
                 raise GraphError(f"the name {name!r} is given twice")
+            if shape.features < 1:
+                raise GraphError(f"{name!r} has {shape.features} features; at least 1 is needed")
             shapes[name] = shape
 
         for value in self.inputs:
@@ -266,7 +262,9 @@ class LogicalGraph:
     def _lines(self, indent: str = "") -> Iterator[str]:
         yield f"{indent}inputs " + ", ".join(map(str, self.inputs))
         for operation in self.operations:
-            yield indent + str(operation)
+            made = ", ".join(f"{name}: {self.features(name)}" for name in operation.values)
+            where = f"  # {operation.where}" if operation.where else ""
+            yield f"{indent}{made} = {operation.op}({', '.join(operation.inputs)}){where}"
             if isinstance(operation.op, Repeat):
                 for layer in operation.op.layers[: operation.op.period]:
                     yield from layer._lines(indent + "  ")

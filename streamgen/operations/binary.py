@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamgen.arith import GatedParams
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
+from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
 from streamgen.operations.unary import UNARY_FUNCTIONS
 
 __all__ = ["BINARY_OPERATIONS", "Binary"]
@@ -64,7 +66,7 @@ class Binary(Operator):
         return BINARY_OPERATIONS[self.operation](*inputs)
 
     def exact(self) -> Exact:
-        unit = UNITS[self.kernel]
+        unit = UNITS.get(self.kernel) or GatedParams(function=FUNCTIONS[self.gate or ""])
         return lambda run, a, b: unit.golden(a, b).astype(np.float32)
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from streamgen.errors import GraphError
 from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.prompt import require_known
 
 __all__ = ["Embedding"]
 
@@ -31,10 +32,14 @@ class Embedding(Operator):
         return (Shape(self.table.shape[1], ids.rows),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        return self.table[inputs[0]].astype(run.dtype)
+        return self._rows(inputs[0]).astype(run.dtype)
 
     def exact(self) -> Exact:
-        return lambda run, ids: round_f24(self.table[ids])
+        return lambda run, ids: round_f24(self._rows(ids))
+
+    def _rows(self, ids: np.ndarray) -> np.ndarray:
+        require_known(ids, len(self.table))
+        return self.table[ids]
 
     def __str__(self) -> str:
         return f"embedding[{self.table.shape[0]} x {self.table.shape[1]}]"
