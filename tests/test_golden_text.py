@@ -1,4 +1,4 @@
-"""The golden model of texts: near the model in float64, the same bits for any split of a text, clear errors."""
+"""The golden model of texts: near float64, the same bits for any split of a text, clear errors."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -28,8 +28,8 @@ class Cache(Operator):
                 raise GraphError(f"{name} of a cache is {getattr(self, name)}; at least 1 is needed")
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
-        (x,) = inputs
-        if x.rows != "tokens" or x.features != (needed := self.heads * self.head_dim):
+        (x,), needed = inputs, self.heads * self.head_dim
+        if x.rows != "tokens" or x.features != needed:
             raise GraphError(
                 f"a cache of {self.heads} heads of {self.head_dim} takes {needed} features a token, not {x}"
             )

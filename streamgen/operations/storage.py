@@ -43,7 +43,7 @@ def save_graph(graph: LogicalGraph, path: Path) -> None:
 def load_graph(path: Path) -> LogicalGraph:
     """What `save_graph` wrote. CheckpointError for a file that is missing, damaged or none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         found = _value(json.loads(arrays.pop(TREE).tobytes()), arrays)
         if not isinstance(found, LogicalGraph):

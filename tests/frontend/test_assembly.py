@@ -1,4 +1,4 @@
-"""streamgen.frontend.assembly: language models out of their parts, held to the one oracle; parts that do not fit."""
+"""streamgen.frontend.assembly: language models out of their parts, held to the oracle, and bad parts."""
 
 from dataclasses import replace
 from typing import Any
