@@ -5,7 +5,7 @@
 The prose is news of the Australian Broadcasting Corporation: the Lee background corpus, as the PyPI package
 gensim ships it among its test data. Windows of so many tokens follow one another; each is a text of its own,
 and every token of it but the first is predicted. The float32 model has the same file's weights, dequantised,
-and torch's float32 arithmetic. Windows are shared out among processes.
+and no rounding but that of float32. Windows are shared out among processes.
 """
 
 import argparse
@@ -22,18 +22,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from torch.nn import functional
 
 from streamgen.errors import MissingToolError
 from streamgen.frontend import default_checkpoint, load_decoder
-from streamgen.golden_decoder import GoldenDecoder
-from streamgen.graph.decoder import Attention, Decoder, Norm, Rotary
-from streamgen.graph.ops import Linear
-from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
+from streamgen.golden_text import GoldenModel
+from streamgen.graph.interpret import Interpreter, reference
+from streamgen.graph.logical import LogicalGraph
+from streamgen.quantisation import Numbers
 from streamgen.tokenizer_files import load_tokenizer
 
 PROSE_PACKAGE, PROSE_FILE = "gensim", "test/test_data/lee_background.cor"
@@ -81,63 +79,10 @@ def prose() -> str:
     raise MissingToolError(f"the prose is not installed: pip install {PROSE_PACKAGE}")
 
 
-class Reference:
-    """A decoder in torch's float32."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-
-    def logits(self, ids: np.ndarray) -> np.ndarray:
-        """float32 [tokens, vocabulary] of a whole text."""
-        x = torch.from_numpy(self._decoder.embedding)[torch.from_numpy(ids)]
-        for layer in self._decoder.layers:
-            x = x + self._attention(layer.attention, _norm(layer.attention_norm, x))
-            block, n = layer.feed_forward, _norm(layer.feed_forward_norm, x)
-            if block.function != "silu":
-                raise ValueError(f"the reference knows silu, not {block.function}")
-            x = x + _linear(block.down, functional.silu(_linear(block.gate, n)) * _linear(block.up, n))
-        return _linear(self._decoder.head, _norm(self._decoder.norm, x)).numpy()
-
-    @staticmethod
-    def _attention(a: Attention, n: torch.Tensor) -> torch.Tensor:
-        T = len(n)
-        q, k, v = (
-            _linear(part, n).reshape(T, heads, a.head_dim).transpose(0, 1)
-            for part, heads in ((a.q, a.heads), (a.k, a.kv_heads), (a.v, a.kv_heads))
-        )
-        if a.rotary is not None:
-            q, k = _rotate(a.rotary, q), _rotate(a.rotary, k)
-        k, v = (part.repeat_interleave(a.heads // a.kv_heads, dim=0) for part in (k, v))
-        o = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=a.scale)
-        return _linear(a.o, o.transpose(0, 1).reshape(T, -1))
-
-
-def _linear(linear: Linear, x: torch.Tensor) -> torch.Tensor:
-    bias = None if linear.bias is None else torch.from_numpy(linear.bias)
-    return functional.linear(x, torch.from_numpy(linear.weight), bias)
-
-
-def _norm(norm: Norm, x: torch.Tensor) -> torch.Tensor:
-    if norm.kind != "rms" or norm.bias is not None or norm.plus_one:
-        raise ValueError("the reference knows plain RMSNorm only")
-    return functional.rms_norm(x, x.shape[-1:], torch.from_numpy(norm.weight), norm.epsilon)
-
-
-def _rotate(rotary: Rotary, x: torch.Tensor) -> torch.Tensor:
-    """Heads [heads, T, d], all of whose dimensions rotate."""
-    angles = torch.from_numpy(np.outer(np.arange(x.shape[1]), rotary.frequencies))
-    c, s = angles.cos().float(), angles.sin().float()
-    if rotary.interleaved:
-        a, b = x[..., ::2], x[..., 1::2]
-        return torch.stack([a * c - b * s, b * c + a * s], dim=-1).flatten(-2)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * c - b * s, b * c + a * s], dim=-1)
-
-
-def score(reference: Reference, golden: GoldenDecoder, ids: np.ndarray) -> Score:
+def score(model: Interpreter, golden: GoldenModel, ids: np.ndarray) -> Score:
     """Of one window."""
-    with torch.inference_mode():
-        expected = reference.logits(ids)[:-1]
+    outputs, _ = model({"ids": ids}, every_row=True, outputs=("logits",))
+    expected = outputs["logits"][:-1]
     start = time.process_time()
     found = golden.logits(ids)[:-1]
     seconds = time.process_time() - start
@@ -157,10 +102,10 @@ def _surprise(logits: np.ndarray, ids: np.ndarray) -> float:
     return float((total - above[np.arange(len(ids)), ids]).sum())
 
 
-def measure(decoder: Decoder, numbers: DecoderNumbers, windows: list[np.ndarray], console: Console) -> Score:
+def measure(decoder: LogicalGraph, numbers: Numbers, windows: list[np.ndarray], console: Console) -> Score:
     """All windows, on WORKERS processes that share the weights made here."""
     global _models
-    _models = Reference(decoder), GoldenDecoder(quantise_decoder(decoder, numbers))
+    _models = reference(decoder, np.float32), GoldenModel(decoder.quantised(numbers))
     total = Score()
     with (
         Progress(console=console, transient=True) as progress,
@@ -176,12 +121,11 @@ def measure(decoder: Decoder, numbers: DecoderNumbers, windows: list[np.ndarray]
     return total
 
 
-_models: tuple[Reference, GoldenDecoder] | None = None  # inherited by the processes
+_models: tuple[Interpreter, GoldenModel] | None = None  # inherited by the processes
 
 
 def _score(ids: np.ndarray) -> Score:
     assert _models is not None
-    torch.set_num_threads(1)
     return score(*_models, ids)
 
 
@@ -203,7 +147,12 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     path = options.checkpoint or default_checkpoint()
-    numbers = DecoderNumbers(weights=options.weights, scale_bits=options.scale_bits, p_bits=options.p_bits)
+    numbers = Numbers(
+        weights=options.weights,
+        by_layer={"logits": "w8"},
+        scale_bits=options.scale_bits,
+        p_bits=options.p_bits,
+    )
     ids = np.array(load_tokenizer(path).encode(prose()))
     windows = windows_of(ids, options.tokens, options.window)
     start = time.perf_counter()

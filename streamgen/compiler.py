@@ -27,7 +27,7 @@ from streamgen.folders import new_folder
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import load_program, save_program
 from streamgen.grouping import group_graph, group_network
-from streamgen.lower import finish, quantise_weights
+from streamgen.lower import finish, quantise_network
 from streamgen.manifest import Buffer, Manifest
 from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
@@ -68,11 +68,11 @@ def compile(
     tell("exporting the module")
     network = import_module(module, example_inputs)
     tell("quantising the weights")
-    weights = quantise_weights(network, config)
+    network = quantise_network(network, config)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
     tell("choosing groups, lanes and columns")
     groups = []
-    for part, fused in group_network(network, weights, config, rate):
+    for part, fused in group_network(network, config, rate):
         tell(f"{part.config.name}: kernels, converters, FIFO depths")
         program, schedules = finish(part.build, part.plan.token_lanes, part.largest, config.sizing)
         tell(f"{part.config.name}: Verilog")

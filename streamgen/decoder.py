@@ -21,17 +21,18 @@ from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
 from streamgen.explore.bound import pass_cycles
 from streamgen.folders import new_folder
-from streamgen.golden_decoder import GoldenDecoder
+from streamgen.golden_text import GoldenModel, vocabulary_of
 from streamgen.graph import Program
-from streamgen.graph.decoder import Decoder
-from streamgen.graph.quantised_decoder import DecoderNumbers, QuantisedDecoder, quantise_decoder
+from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
 from streamgen.lower.decoder import LAYER, PHASES, VARIANTS, lower_decoder
-from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights
+from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights, layers_of
 from streamgen.manifest import Manifest
+from streamgen.operations.storage import load_graph, save_graph
 from streamgen.platform.u55c import U55C
 from streamgen.profile import Profile, instruments, profile_pass
 from streamgen.progress import Progress, terminal_progress
+from streamgen.quantisation import Numbers
 from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import BEST, DecoderDevice, Pass, Session
@@ -51,7 +52,7 @@ CONFIG, MODEL = "decoder.json", "decoder.npz"
 
 
 def compile_decoder(
-    model: "Decoder | torch.nn.Module | str | Path",
+    model: "LogicalGraph | torch.nn.Module | str | Path",
     config: DecoderConfig | None = None,
     *,
     tokenizer: Tokenizer | None = None,
@@ -75,7 +76,7 @@ def compile_decoder(
         if tokenizer is None and (Path(model).is_file() or Path(model, TOKENIZER).is_file()):
             tokenizer = load_tokenizer(model)
         decoder = load_decoder(model)
-    elif isinstance(model, Decoder):
+    elif isinstance(model, LogicalGraph):
         decoder = model
     else:
         from streamgen.frontend import import_decoder
@@ -85,15 +86,15 @@ def compile_decoder(
     context = min(config.context, decoder.context)
     config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
     tell("quantising the weights")
-    numbers = DecoderNumbers(
+    numbers = Numbers(
         weights=config.weights,
-        head=config.head,
+        by_layer={"logits": config.head},
         group=config.group,
         scale_bits=config.scale_bits,
         minimum=config.minimum,
         p_bits=config.p_bits,
     )
-    model = quantise_decoder(replace(decoder, context=context), numbers)
+    model = replace(decoder, context=context).quantised(numbers)
     tell("kernels, converters, FIFO depths")
     program = _lowered(model, config)
     tell("Verilog")
@@ -102,16 +103,16 @@ def compile_decoder(
     tell("")
     return DecoderAccelerator(
         config,
-        decoder.vocabulary,
+        vocabulary_of(model),
         tokenizer,
         program=program,
         design=design,
         model=model,
-        notes=_notes(config, len(decoder.layers), design),
+        notes=_notes(config, len(layers_of(model)), design),
     )
 
 
-def _lowered(model: QuantisedDecoder, config: DecoderConfig) -> Program:
+def _lowered(model: LogicalGraph, config: DecoderConfig) -> Program:
     plan = DecoderPlan(
         max_tokens=config.max_tokens,
         context=config.context,
@@ -120,6 +121,7 @@ def _lowered(model: QuantisedDecoder, config: DecoderConfig) -> Program:
         lanes=config.lanes,
         kv_channels=_kv_channels(config),
         prefetch=config.prefetch_beats,
+        scale_bits=config.scale_bits,
     )
     weights = arrange_weights(model, plan)
     rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
@@ -186,14 +188,14 @@ class DecoderAccelerator:
         *,
         program: Program | None = None,
         design: Design | None = None,
-        model: QuantisedDecoder | None = None,
+        model: LogicalGraph | None = None,
         folder: Path | None = None,
         notes: Notes | None = None,
     ) -> None:
         self.config, self.vocabulary, self.tokenizer = config, vocabulary, tokenizer
         self._program, self._design, self._model, self._folder = program, design, model, folder
         self._notes = notes
-        self._golden: GoldenDecoder | None = None
+        self._golden: GoldenModel | None = None
         self._device: DecoderDevice | None = None
         self._memory: MemoryModel | None = None
 
@@ -222,20 +224,20 @@ class DecoderAccelerator:
         return self._program
 
     @property
-    def golden(self) -> GoldenDecoder:
+    def golden(self) -> GoldenModel:
         """What the accelerator must compute, bit for bit: `.logits(ids)`, `.generate(ids, n)`.
 
         CheckpointError when what is written of the model is damaged.
         """
         if self._golden is None:
-            self._golden = GoldenDecoder(self._quantised)
+            self._golden = GoldenModel(self._quantised)
         return self._golden
 
     @property
-    def _quantised(self) -> QuantisedDecoder:
+    def _quantised(self) -> LogicalGraph:
         if self._model is None:
             assert self._folder is not None
-            self._model = QuantisedDecoder.load(self._folder / MODEL)
+            self._model = load_graph(self._folder / MODEL)
         return self._model
 
     def write(self, folder: str | Path) -> Path:
@@ -408,7 +410,7 @@ class DecoderAccelerator:
         assert self._model is not None
         for name, content in self._design.files().items():
             (folder / name).write_bytes(content)
-        self._model.save(folder / MODEL)
+        save_graph(self._model, folder / MODEL)
         words = None if self.tokenizer is None else asdict(self.tokenizer.vocabulary)
         notes = {"config": asdict(self.config), "vocabulary": self.vocabulary, "tokenizer": words}
         (folder / CONFIG).write_text(json.dumps(notes) + "\n")

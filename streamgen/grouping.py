@@ -1,6 +1,6 @@
 """Which accelerators a module or a graph of kernels becomes: one when its converters fit, else several."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -10,7 +10,7 @@ from streamgen.explore.estimate import WORD_LANES, converter_budget
 from streamgen.explore.fixed import fixed_factors
 from streamgen.explore.fusion import FusedGroup, Unit, fuse
 from streamgen.graph import Graph
-from streamgen.graph.ops import Constant, LogicalGraph
+from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, Plan, agree
 from streamgen.lower import (
     GraphParts,
@@ -22,8 +22,8 @@ from streamgen.lower import (
     sub_network,
     tensor_names,
 )
+from streamgen.operations import Constant
 from streamgen.platform.u55c import U55C
-from streamgen.quantisation import QuantisedWeight
 
 __all__ = ["NetworkGroup", "group_graph", "group_network"]
 
@@ -33,7 +33,6 @@ class NetworkGroup:
     """One accelerator of a module; `config` has its name."""
 
     network: LogicalGraph
-    weights: Mapping[str, QuantisedWeight]
     plan: Plan
     config: CompileConfig
     rate: float
@@ -51,15 +50,13 @@ class NetworkGroup:
 
     def build(self, tiles: int, position: int = 0) -> Graph:
         """The graph of kernels, unfinished, for a run of so many token tiles; positions do not matter."""
-        return lower_network(
-            self.network, self.weights, self.plan, self.config, self.rate, tiles, self.boundary
-        )
+        return lower_network(self.network, self.plan, self.config, self.rate, tiles, self.boundary)
 
 
 def group_network(
-    network: LogicalGraph, weights: Mapping[str, QuantisedWeight], config: CompileConfig, rate: float
+    network: LogicalGraph, config: CompileConfig, rate: float
 ) -> list[tuple[NetworkGroup, FusedGroup]]:
-    """The groups of a module, in the order in which they run, and why they are; budgets are those of each.
+    """The groups of a quantised module, in the order in which they run, and why; budgets are those of each.
 
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
     all are chosen again with that. BudgetError when an operation fits no accelerator.
@@ -70,9 +67,9 @@ def group_network(
         Unit(name=o.name, reads=tuple(n for n in o.inputs if n not in constants), writes=(o.name,))
         for o in operations
     ]
-    sizes = {value.name: config.max_tokens * value.features * 32 for value in network.inputs}
-    sizes |= {operation.name: config.max_tokens * operation.features * 32 for operation in operations}
-    fixed = fixed_factors(layer_shapes(network, weights), config)
+    names = [*(value.name for value in network.inputs), *(o.name for o in operations)]
+    sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
+    fixed = fixed_factors(layer_shapes(network), config)
     tensors = tensor_names(network, config)
 
     budget = converter_budget(config)
@@ -81,10 +78,9 @@ def group_network(
         part = sub_network(network, members)
         read = {name for o in operations if o.name not in members for name in o.inputs}
         by_rows = read.intersection(members)
-        plan = _padded(explore(layer_shapes(part, weights), choices, rate, fixed), by_rows)
+        plan = _padded(explore(layer_shapes(part), choices, rate, fixed), by_rows)
         return NetworkGroup(
             network=part,
-            weights=weights,
             plan=agree([plan, *settled])[0],
             config=config,
             rate=rate,

@@ -1,11 +1,11 @@
-"""What may be appended to a text, of the golden decoder and of an accelerator alike."""
+"""What may be appended to a text, of golden models and of accelerators alike."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["checked_ids"]
+__all__ = ["checked_ids", "require_integers", "require_known"]
 
 
 def checked_ids(
@@ -19,16 +19,26 @@ def checked_ids(
     array = np.asarray(ids)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"ids have the shape {list(array.shape)}; [tokens] with at least one is needed")
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"ids are {array.dtype}; integers are needed")
+    require_integers(array)
     if room < 0:
         raise ValueError(f"{room} new tokens are asked for; at least 0 are needed")
-    wrong = np.flatnonzero((array < 0) | (array >= vocabulary))
-    if wrong.size:
-        raise ValueError(f"ids[{wrong[0]}] is {array[wrong[0]]}; ids are 0 to {vocabulary - 1}")
+    require_known(array, vocabulary)
     total = position + len(array) + room
     if total > context:
         raise ValueError(
             f"{position} tokens, {len(array)} more and {room} to come are {total}; the context is {context}"
         )
     return array.astype(np.int64)
+
+
+def require_integers(ids: ndarray) -> None:
+    """TypeError for ids of another type."""
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids are {ids.dtype}; integers are needed")
+
+
+def require_known(ids: ndarray, vocabulary: int) -> None:
+    """ValueError names the first id outside the vocabulary."""
+    wrong = np.flatnonzero((ids < 0) | (ids >= vocabulary))
+    if wrong.size:
+        raise ValueError(f"ids[{wrong[0]}] is {ids[wrong[0]]}; ids are 0 to {vocabulary - 1}")

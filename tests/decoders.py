@@ -1,5 +1,7 @@
-"""Small decoders of random weights, and what they mean in float64."""
+"""Small language models of random weights, and what they mean: one oracle, independent of the operations."""
 
+import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -8,12 +10,24 @@ import numpy as np
 import streamgen
 from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
-from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
-from streamgen.graph.ops import UNARY_FUNCTIONS, Linear
+from streamgen.frontend.assembly import (
+    AttentionParts,
+    FeedForwardParts,
+    LayerParts,
+    Rotation,
+    language_model,
+)
+from streamgen.graph.interpret import reference
+from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Linear, Norm
 from streamgen.tokenizer import Tokenizer, Vocabulary
 
-__all__ = ["TINY", "WORDS", "random_decoder", "reference", "tiny_accelerator", "tiny_decoder"]
+__all__ = [
+    *("MATMULS", "TINY", "WORDS", "assembled", "is_tied", "logits_of", "random_decoder", "random_parts"),
+    *("stepper", "tiny_accelerator", "tiny_decoder"),
+]
 
+MATMULS = ("q", "k", "v", "o", "gate", "up", "down")
 TINY = DecoderConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
 WORDS = Tokenizer(
     Vocabulary(
@@ -25,18 +39,14 @@ WORDS = Tokenizer(
 )
 
 
-def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
-    """A decoder of 2 layers, with `changes` of what is given below."""
+def random_parts(seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """What `language_model` takes: 2 layers, with `changes` of what is given below.
+
+    windows: by layer in turn. scale: of attention.
+    """
     given = {"hidden": 96, "heads": 4, "kv_heads": 2, "head_dim": 32, "wide": 160, "function": "silu"}
-    given |= {
-        "bias": False,
-        "norm": "rms",
-        "plus_one": False,
-        "interleaved": False,
-        "rotated": 32,
-        "layers": 2,
-    }
-    given |= {"vocabulary": 70, "context": 64, **changes}
+    given |= {"bias": False, "norm": "rms", "plus_one": False, "interleaved": False, "rotated": 32}
+    given |= {"layers": 2, "vocabulary": 70, "context": 64, "windows": (None,), **changes}
     rng = np.random.default_rng(seed)
     hidden, d = given["hidden"], given["head_dim"]
 
@@ -53,12 +63,11 @@ def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
         return Norm(given["norm"], weight, 1e-5, bias=bias, plus_one=given["plus_one"])
 
     rotated = given["rotated"]
-    rotary = (
-        Rotary(1000.0 ** (-np.arange(0, rotated, 2) / rotated), given["interleaved"]) if rotated else None
-    )
+    frequencies = 1000.0 ** (-np.arange(0, rotated, 2) / max(rotated, 1))
+    rotation = Rotation(frequencies, given["interleaved"]) if rotated else None
     layers = []
-    for _ in range(given["layers"]):
-        attention = Attention(
+    for index in range(given["layers"]):
+        attention = AttentionParts(
             heads=given["heads"],
             kv_heads=given["kv_heads"],
             head_dim=d,
@@ -66,24 +75,42 @@ def random_decoder(seed: int = 0, **changes: Any) -> Decoder:
             k=linear(given["kv_heads"] * d, hidden),
             v=linear(given["kv_heads"] * d, hidden),
             o=linear(hidden, given["heads"] * d),
-            scale=d**-0.5,
-            rotary=rotary,
+            scale=given.get("scale", d**-0.5),
+            rotation=rotation,
+            window=given["windows"][index % len(given["windows"])],
         )
-        block = GatedFeedForward(
-            linear(given["wide"], hidden),
-            linear(given["wide"], hidden),
-            linear(hidden, given["wide"]),
-            given["function"],
+        block = FeedForwardParts(
+            gate=linear(given["wide"], hidden),
+            up=linear(given["wide"], hidden),
+            down=linear(hidden, given["wide"]),
+            function=given["function"],
         )
-        layers.append(DecoderLayer(norm(), attention, norm(), block))
+        layers.append(
+            LayerParts(
+                attention_norm=norm(), attention=attention, feed_forward_norm=norm(), feed_forward=block
+            )
+        )
     embedding = floats(given["vocabulary"], hidden)
     head = Linear(floats(given["vocabulary"], hidden, scale=hidden**-0.5))
-    return Decoder("random", embedding, tuple(layers), norm(), head, given["context"])
+    return {"embedding": embedding, "layers": layers, "norm": norm(), "head": head} | {
+        "context": given["context"]
+    }
 
 
-def tiny_decoder() -> Decoder:
+def assembled(parts: dict[str, Any]) -> LogicalGraph:
+    """The model of parts."""
+    return language_model("random", **parts)
+
+
+def random_decoder(seed: int = 0, **changes: Any) -> LogicalGraph:
+    """The model of `random_parts`."""
+    return assembled(random_parts(seed, **changes))
+
+
+def tiny_decoder(**changes: Any) -> LogicalGraph:
     """The least that is one: hardware of it is built in a minute."""
-    return random_decoder(hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=64, context=128)
+    sizes = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": 128}
+    return random_decoder(**sizes, **changes)
 
 
 @cache
@@ -92,15 +119,44 @@ def tiny_accelerator() -> DecoderAccelerator:
     return streamgen.compile_decoder(tiny_decoder(), TINY, tokenizer=WORDS)
 
 
-def reference(decoder: Decoder, ids: np.ndarray) -> np.ndarray:
-    """float64 logits of a whole text, nothing quantised."""
-    x = decoder.embedding[ids].astype(np.float64)
-    for layer in decoder.layers:
+def is_tied(graph: LogicalGraph) -> bool:
+    """Whether head and embedding are one array."""
+    return graph.op("logits").weight is graph.op("embedding").table
+
+
+def stepper(graph: LogicalGraph, dtype: Any = np.float64) -> Callable[[Any], np.ndarray]:
+    """The reference, pass by pass: ids to the logits behind each of them."""
+    run, position, state = reference(graph, dtype), 0, None
+
+    def step(ids: Any) -> np.ndarray:
+        nonlocal position, state
+        outputs, state = run({"ids": ids}, position=position, state=state, every_row=True)
+        position += len(ids)
+        return outputs["logits"]
+
+    return step
+
+
+def logits_of(parts: dict[str, Any], ids: np.ndarray) -> np.ndarray:
+    """float64 [tokens, vocabulary] behind each token of a text, by the equations, nothing quantised."""
+    x = parts["embedding"][ids].astype(np.float64)
+    for layer in parts["layers"]:
         x = x + _attention(layer.attention, _norm(layer.attention_norm, x))
         block, n = layer.feed_forward, _norm(layer.feed_forward_norm, x)
-        gate = UNARY_FUNCTIONS[block.function](block.gate.reference(n))
-        x = x + block.down.reference(gate * block.up.reference(n))
-    return decoder.head.reference(_norm(decoder.norm, x))
+        x = x + _linear(block.down, _FUNCTIONS[block.function](_linear(block.gate, n)) * _linear(block.up, n))
+    return _linear(parts["head"], _norm(parts["norm"], x))
+
+
+_FUNCTIONS = {
+    "relu": lambda x: np.where(x > 0, x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x * 0.5**0.5)) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
+}
+
+
+def _linear(linear: Linear, x: np.ndarray) -> np.ndarray:
+    return x @ linear.weight.T.astype(np.float64) + (0 if linear.bias is None else linear.bias)
 
 
 def _norm(norm: Norm, x: np.ndarray) -> np.ndarray:
@@ -111,27 +167,29 @@ def _norm(norm: Norm, x: np.ndarray) -> np.ndarray:
     return x if norm.bias is None else x + norm.bias
 
 
-def _attention(a: Attention, n: np.ndarray) -> np.ndarray:
+def _attention(a: AttentionParts, n: np.ndarray) -> np.ndarray:
     T = len(n)
     q, k, v = (
-        part.reference(n).reshape(T, heads, a.head_dim).swapaxes(0, 1)
+        _linear(part, n).reshape(T, heads, a.head_dim).swapaxes(0, 1)
         for part, heads in ((a.q, a.heads), (a.k, a.kv_heads), (a.v, a.kv_heads))
     )
-    if a.rotary is not None:
-        q, k = _rotate(a.rotary, q), _rotate(a.rotary, k)
+    if a.rotation is not None:
+        q, k = _rotate(a.rotation, q), _rotate(a.rotation, k)
     k, v = (np.repeat(part, a.heads // a.kv_heads, axis=0) for part in (k, v))
     scores = q @ k.swapaxes(1, 2) * a.scale
-    scores[:, ~np.tri(T, dtype=bool)] = -np.inf
+    seen = np.tri(T, dtype=bool) & ~np.tri(T, k=-(a.window or T), dtype=bool)
+    scores[:, ~seen] = -np.inf
     p = np.exp(scores - scores.max(axis=2, keepdims=True))
     o = p @ v / p.sum(axis=2, keepdims=True)
-    return a.o.reference(o.swapaxes(0, 1).reshape(T, -1))
+    return _linear(a.o, o.swapaxes(0, 1).reshape(T, -1))
 
 
-def _rotate(rotary: Rotary, x: np.ndarray) -> np.ndarray:
-    angles = np.outer(np.arange(x.shape[1]), rotary.frequencies)
-    turned, half = x.copy(), rotary.rotated // 2
-    first = np.arange(half) * 2 if rotary.interleaved else np.arange(half)
-    second = first + (1 if rotary.interleaved else half)
-    a, b, c, s = x[..., first], x[..., second], np.cos(angles), np.sin(angles)
-    turned[..., first], turned[..., second] = a * c - b * s, b * c + a * s
+def _rotate(rotation: Rotation, x: np.ndarray) -> np.ndarray:
+    """Pairs as complex numbers."""
+    turned, half = x.copy(), rotation.rotated // 2
+    first = np.arange(half) * 2 if rotation.interleaved else np.arange(half)
+    second = first + (1 if rotation.interleaved else half)
+    z = x[..., first] + 1j * x[..., second]
+    z = z * np.exp(1j * np.outer(np.arange(x.shape[1]), rotation.frequencies))
+    turned[..., first], turned[..., second] = z.real, z.imag
     return turned

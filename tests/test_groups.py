@@ -22,12 +22,11 @@ from streamgen.explore.fusion import FusedGroup
 from streamgen.formats import round_f24
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph import Graph
-from streamgen.graph.ops import LogicalGraph
+from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import NetworkGroup, group_graph, group_network
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks, quantise_weights
-from streamgen.quantisation import QuantisedWeight
+from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks, quantise_network
 from streamgen.runtime.chain import Chain
 from streamgen.runtime.memory import MemoryModel
 
@@ -69,16 +68,16 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], Compile
 
 
 @cache
-def network(name: str) -> tuple[LogicalGraph, dict[str, QuantisedWeight]]:
+def network(name: str) -> LogicalGraph:
     module, features, config = MODULES[name]
     torch.manual_seed(0)
     found = import_module(module(), [torch.zeros(2, f) for f in features])
-    return found, quantise_weights(found, config)
+    return quantise_network(found, config)
 
 
 def planned(name: str, budget: int | None) -> Groups:
     """The groups for a budget; no hardware is made."""
-    return group_network(*network(name), replace(MODULES[name][2], converter_bits=budget), 0.69)
+    return group_network(network(name), replace(MODULES[name][2], converter_bits=budget), 0.69)
 
 
 def finished(graph: Graph) -> Graph:
@@ -89,7 +88,7 @@ def computed(
     name: str, groups: list[tuple[NetworkGroup, FusedGroup]], x: list[np.ndarray]
 ) -> list[np.ndarray]:
     """What the groups compute one after the other, in numpy."""
-    found, _ = network(name)
+    found = network(name)
     tokens = len(x[0])
     known = {value.name: (array, value.features) for value, array in zip(found.inputs, x, strict=True)}
     for group, _ in groups:

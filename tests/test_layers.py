@@ -40,7 +40,7 @@ FLOORS: list[list[set[str]]] = [
     [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
     [{"memory"}],
     [{"operations"}],
-    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_decoder"}],
+    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_text"}],
     [{"schedule"}],
     [
         {

@@ -8,9 +8,10 @@
     logits = head(norm(last row of x))          best = the greatest of them and its id
 
 Frontends read the parts out of modules and checkpoints; whatever differs between families differs here.
-Paths of operations are `embedding`, `layers[3].q`, `norm`, `head`.
+Paths of operations are `embedding`, `layers[3].q`, `norm`, `logits`; messages name them.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,15 +29,32 @@ from streamgen.operations import (
     Norm,
     Rotary,
     TopK,
+    Unary,
 )
 
-__all__ = ["AttentionParts", "FeedForwardParts", "decoder_layer", "language_model"]
+__all__ = ["AttentionParts", "FeedForwardParts", "LayerParts", "Rotation", "language_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """Rotary positions. frequencies: float64 [rotated / 2], radians a position, after any scaling.
+
+    interleaved: pairs are neighbours (2j, 2j + 1), else halves (j, j + rotated / 2).
+    """
+
+    frequencies: np.ndarray
+    interleaved: bool = False
+
+    @property
+    def rotated(self) -> int:
+        """Dimensions of a head that rotate."""
+        return 2 * len(self.frequencies)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionParts:
-    """frequencies: of the rotation, radians a position; None where nothing rotates. Rows of q, k and v lie
-    head by head."""
+    """scale: what a product of q and k is multiplied with. Rows of q, k and v lie head by head. window:
+    positions that a query sees, None: all."""
 
     heads: int
     kv_heads: int
@@ -46,8 +64,7 @@ class AttentionParts:
     k: Linear
     v: Linear
     o: Linear
-    frequencies: np.ndarray | None = None
-    interleaved: bool = False
+    rotation: Rotation | None = None
     window: int | None = None
 
 
@@ -61,6 +78,16 @@ class FeedForwardParts:
     function: str
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerParts:
+    """One layer."""
+
+    attention_norm: Norm
+    attention: AttentionParts
+    feed_forward_norm: Norm
+    feed_forward: FeedForwardParts
+
+
 class _Ops:
     """Operations in the order in which they are added."""
 
@@ -72,45 +99,27 @@ class _Ops:
         return self.operations[-1].values[0]
 
 
-def decoder_layer(
-    attention_norm: Norm, attention: AttentionParts, feed_forward_norm: Norm, block: FeedForwardParts
-) -> LogicalGraph:
-    """One layer. GraphError when its parts do not fit."""
-    a, ops = attention, _Ops()
-    hidden = attention_norm.heads * len(attention_norm.weight)
-    n = ops.add("attention_norm", attention_norm, "x")
-    q, k, v = (ops.add(name, getattr(a, name), n) for name in "qkv")
-    if a.frequencies is not None:
-        f = tuple(a.frequencies)
-        q = ops.add("rotate_q", Rotary(a.heads, a.head_dim, f, a.interleaved), q)
-        k = ops.add("rotate_k", Rotary(a.kv_heads, a.head_dim, f, a.interleaved), k)
-    keys, values = (
-        ops.add(name, Cache(a.kv_heads, a.head_dim), one) for name, one in (("keys", k), ("values", v))
-    )
-    attend = Attention(a.heads, a.kv_heads, a.head_dim, a.scale, window=a.window)
-    mixed = ops.add("o", a.o, ops.add("attention", attend, q, keys, values))
-    y = ops.add("attention_sum", Binary("add"), "x", mixed)
-    m = ops.add("feed_forward_norm", feed_forward_norm, y)
-    gated = ops.add(
-        "gated",
-        Binary(f"{block.function}_mul"),
-        ops.add("gate", block.gate, m),
-        ops.add("up", block.up, m),
-    )
-    z = ops.add("feed_forward_sum", Binary("add"), y, ops.add("down", block.down, gated))
-    return LogicalGraph((Value("x", hidden),), tuple(ops.operations), (z,))
-
-
 def language_model(
-    name: str, embedding: np.ndarray, layers: Sequence[LogicalGraph], norm: Norm, head: Linear, context: int
+    name: str,
+    embedding: np.ndarray,
+    layers: Sequence[LayerParts],
+    norm: Norm,
+    head: Linear,
+    context: int,
 ) -> LogicalGraph:
-    """A model. embedding: float32 [vocabulary, hidden]. context: positions it was made for. A tied head has
-    the very array `embedding` as its weight. GraphError when the parts do not fit."""
+    """A model. embedding: float32 [vocabulary, hidden]. context: positions it was made for.
+
+    A tied head has the very array `embedding` as its weight. GraphError names parts that do not fit.
+    """
     if context < 1:
         raise GraphError(f"the context is {context} positions; at least 1 is needed")
     ops = _Ops()
     x = ops.add("embedding", Embedding(embedding), "ids")
-    x = ops.add("layers", Repeat(tuple(layers)), x)
+    vocabulary, hidden = embedding.shape
+    if head.extents[0] != vocabulary:
+        raise GraphError(f"logits has {head.extents[0]} rows; {vocabulary} are needed, as many as ids")
+    made = [_placed(f"layers[{index}]", hidden, parts) for index, parts in enumerate(layers)]
+    x = ops.add("layers", Repeat(tuple(made)), x)
     logits = ops.add("logits", head, ops.add("norm", norm, ops.add("last", LastRow(), x)))
     ops.add("best", TopK(1), logits)
     return LogicalGraph(
@@ -121,3 +130,50 @@ def language_model(
         context=context,
         requested=frozenset({logits}),
     )
+
+
+def _placed(path: str, hidden: int, parts: LayerParts) -> LogicalGraph:
+    """A layer; its errors name operations by their paths."""
+    try:
+        _require(hidden, parts)
+        return _layer(hidden, parts)
+    except GraphError as error:
+        named = re.sub(r"^'(\w+)'", rf"{path}.\1", str(error))
+        raise GraphError(named if named.startswith(path) else f"{path}: {error}") from None
+
+
+def _require(hidden: int, parts: LayerParts) -> None:
+    """What a Linear reads its own law says; here is what others expect of it."""
+    a, block = parts.attention, parts.feed_forward
+    Unary(block.function)
+    wide = block.gate.extents[0]
+    for name, linear, rows, reason in (
+        ("q", a.q, a.heads * a.head_dim, f"{a.heads} heads of {a.head_dim}"),
+        ("k", a.k, a.kv_heads * a.head_dim, f"{a.kv_heads} heads of {a.head_dim}"),
+        ("v", a.v, a.kv_heads * a.head_dim, f"{a.kv_heads} heads of {a.head_dim}"),
+        ("o", a.o, hidden, "the features of the residual"),
+        ("up", block.up, wide, "as many as gate has"),
+        ("down", block.down, hidden, "the features of the residual"),
+    ):
+        if (found := linear.extents[0]) != rows:
+            raise GraphError(f"{name!r} has {found} rows; {rows} are needed, {reason}")
+
+
+def _layer(hidden: int, parts: LayerParts) -> LogicalGraph:
+    a, block, ops = parts.attention, parts.feed_forward, _Ops()
+    attend = Attention(a.heads, a.kv_heads, a.head_dim, a.scale, window=a.window)
+    n = ops.add("attention_norm", parts.attention_norm, "x")
+    q, k, v = (ops.add(name, linear, n) for name, linear in (("q", a.q), ("k", a.k), ("v", a.v)))
+    if a.rotation is not None:
+        f, interleaved = tuple(a.rotation.frequencies), a.rotation.interleaved
+        q = ops.add("rotate_q", Rotary(a.heads, a.head_dim, f, interleaved), q)
+        k = ops.add("rotate_k", Rotary(a.kv_heads, a.head_dim, f, interleaved), k)
+    keys = ops.add("keys", Cache(a.kv_heads, a.head_dim), k)
+    values = ops.add("values", Cache(a.kv_heads, a.head_dim), v)
+    mixed = ops.add("o", a.o, ops.add("attention", attend, q, keys, values))
+    y = ops.add("attention_sum", Binary("add"), "x", mixed)
+    m = ops.add("feed_forward_norm", parts.feed_forward_norm, y)
+    gate, up = ops.add("gate", block.gate, m), ops.add("up", block.up, m)
+    gated = ops.add("gated", Binary(f"{block.function}_mul"), gate, up)
+    z = ops.add("feed_forward_sum", Binary("add"), y, ops.add("down", block.down, gated))
+    return LogicalGraph((Value("x", hidden),), tuple(ops.operations), (z,))

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.frontend.assembly import AttentionParts, Rotation
 from streamgen.frontend.origins import Origins, renamed
 from streamgen.frontend.rotation import Turn, find_rotary
 from streamgen.frontend.trace import Mismatch, aten, shape
 from streamgen.frontend.values import Values
-from streamgen.graph.decoder import Attention, Rotary
-from streamgen.graph.ops import Linear
+from streamgen.operations import Linear
 
 __all__ = ["match_attention"]
 
@@ -32,7 +32,7 @@ class _Projection:
 
     linear: Node
     rows: torch.Tensor
-    rotary: Rotary | None
+    rotation: Rotation | None
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Call:
 
 def match_attention(
     values: Values, o: Linear, inner: Node, layer: int, context: int
-) -> tuple[Attention, Node]:
+) -> tuple[AttentionParts, Node]:
     """The attention of a layer whose output projection o reads `inner`, and the rows that it reads itself."""
     return _Matcher(values, layer, context).run(o, inner)
 
@@ -64,7 +64,7 @@ class _Matcher:
         self.kv_heads, P, self.head_dim = shape(self.past[0])[1:]
         self.positions = torch.arange(P, context)
 
-    def run(self, o: Linear, inner: Node) -> tuple[Attention, Node]:
+    def run(self, o: Linear, inner: Node) -> tuple[AttentionParts, Node]:
         source = self._side_by_side(inner)
         call = self._call(source)
         T, S = len(self.positions), self.context
@@ -93,9 +93,9 @@ class _Matcher:
             "k": self._projection(stored[0][:, P:], source),
             "v": self._projection(stored[1][:, P:], source),
         }
-        if parts["v"].rotary is not None:
+        if parts["v"].rotation is not None:
             raise Mismatch(source, "values must not rotate")
-        self._same_rotation(parts["q"].rotary, parts["k"].rotary, source)
+        self._same_rotation(parts["q"].rotation, parts["k"].rotation, source)
         linears = {}
         reads = []
         for name, part in parts.items():
@@ -103,16 +103,16 @@ class _Matcher:
             reads.append(self.values.rows(x))
         if any(x is not reads[0] for x in reads):
             raise Mismatch(source, "q, k and v must be made of the same rows")
-        attention = Attention(
-            heads,
-            self.kv_heads,
-            self.head_dim,
-            linears["q"],
-            linears["k"],
-            linears["v"],
-            o,
-            call.scale,
-            parts["q"].rotary,
+        attention = AttentionParts(
+            heads=heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            scale=call.scale,
+            q=linears["q"],
+            k=linears["k"],
+            v=linears["v"],
+            o=o,
+            rotation=parts["q"].rotation,
         )
         return attention, reads[0]
 
@@ -261,10 +261,10 @@ class _Matcher:
         tokens = torch.arange(T)[None, :, None] * features
         if (main <= 0).any() or not torch.equal(main - 1, tokens + rows[:, None]):
             raise Mismatch(linear, "its features are mixed from token to token")
-        rotary = find_rotary(rows, partner, turns, self.context) if turns else None
-        return _Projection(linear, rows, rotary)
+        rotation = find_rotary(rows, partner, turns, self.context) if turns else None
+        return _Projection(linear, rows, rotation)
 
-    def _same_rotation(self, q: Rotary | None, k: Rotary | None, node: Node) -> None:
+    def _same_rotation(self, q: Rotation | None, k: Rotation | None, node: Node) -> None:
         if q is None and k is None:
             return
         if (

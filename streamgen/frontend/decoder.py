@@ -1,4 +1,5 @@
-"""A torch module becomes a Decoder: exported with its cache as inputs and outputs, cut where residuals meet.
+"""A torch module becomes the graph of a language model: exported with its cache as inputs and outputs, cut
+where residuals meet.
 
 The module is traced once, for a few tokens at the very end of its context, without decomposition. Regions
 lie between the additions to the residual; each is verified by its operations:
@@ -20,12 +21,13 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from streamgen.frontend.assembly import FeedForwardParts, LayerParts, language_model
 from streamgen.frontend.attention import match_attention
 from streamgen.frontend.origins import MOVES, RENAMES
 from streamgen.frontend.trace import GELU, UNARY, Mismatch, aten, export_program, report, shape, where
 from streamgen.frontend.values import Values
-from streamgen.graph.decoder import Decoder, DecoderLayer, GatedFeedForward, Norm
-from streamgen.graph.ops import Linear
+from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Linear, Norm
 
 __all__ = ["import_decoder"]
 
@@ -93,8 +95,8 @@ def import_decoder(
     head_dim: int | None = None,
     context: int | None = None,
     name: str | None = None,
-) -> Decoder:
-    """The decoder that a module in eval mode computes.
+) -> LogicalGraph:
+    """The graph of the decoder that a module in eval mode computes.
 
     A module of one's own is called as `module(ids, positions, keys, values) -> (logits, keys, values)`: ids
     and positions int64 [1, T], keys and values a list of a tensor [1, kv_heads, P, head_dim] a layer, which
@@ -162,7 +164,7 @@ class _Recovery:
         self.values = Values(module, program)
         self.problems: dict[Node, str] = {}
 
-    def run(self, name: str) -> Decoder:
+    def run(self, name: str) -> LogicalGraph:
         values, layers = self.values, self.sizes["layers"]
         if len(values.results) != 1 + 2 * layers:
             raise ValueError(
@@ -200,12 +202,13 @@ class _Recovery:
                 f"two for each of {layers} layers",
             )
         self._report()
-        stack = []
-        for (attention_norm, attention), (block_norm, block) in zip(made[::2], made[1::2], strict=True):
-            stack.append(DecoderLayer(attention_norm, attention, block_norm, block))
+        stack = [
+            LayerParts(attention_norm=before, attention=a, feed_forward_norm=between, feed_forward=block)
+            for (before, a), (between, block) in zip(made[::2], made[1::2], strict=True)
+        ]
         assert ending is not None
         norm, head = ending
-        return Decoder(name, embedding, tuple(stack), norm, head, self.context)
+        return language_model(name, embedding, stack, norm, head, self.context)
 
     def _try(self, before: Node, match: Any, result: Node, *args: Any) -> Any:
         """Match a region from its result down to the residual before it, or note what is in the way.
@@ -286,7 +289,7 @@ class _Recovery:
             raise Mismatch(x, "it must normalise the residual that the result is added to")
         return norm, made
 
-    def _feed_forward(self, down: Linear, inner: Node) -> tuple[GatedFeedForward, Node]:
+    def _feed_forward(self, down: Linear, inner: Node) -> tuple[FeedForwardParts, Node]:
         values = self.values
         product = values.rows(inner)
         pair = values.operands(product, aten.mul.Tensor)
@@ -303,7 +306,7 @@ class _Recovery:
         x = values.rows(x)
         if values.rows(other) is not x:
             raise Mismatch(product, "gate and up must read the same rows")
-        return GatedFeedForward(gate, up, down, function), x
+        return FeedForwardParts(gate=gate, up=up, down=down, function=function), x
 
     def _function(self, node: Node) -> str | None:
         target = self.values.target(node)

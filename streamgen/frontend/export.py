@@ -28,7 +28,8 @@ from streamgen.frontend.trace import (
     shape,
     where,
 )
-from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Op, Operation, Unary, Value
+from streamgen.graph.logical import LogicalGraph, Operation, Operator, Value
+from streamgen.operations import Binary, Constant, Linear, Unary
 
 __all__ = ["import_module"]
 
@@ -194,7 +195,7 @@ class _Importer:
         if array.ndim and array.size != array.shape[-1]:
             raise Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
         value = np.broadcast_to(array.reshape(-1), extents[-1:]).copy()
-        self.operations.append(Operation(name, Constant(value), (), len(value), where(node)))
+        self.operations.append(Operation(name, Constant(value), (), where(node)))
         return name
 
     def _rename(self, node: Node) -> None:
@@ -206,7 +207,7 @@ class _Importer:
             raise Unsupported(f"it turns {list(before)} into {list(after)}; the last dimension must stay")
         self.values[node] = self.values[source]
 
-    def _append(self, node: Node, name: str, op: Op, inputs: tuple[str, ...]) -> None:
+    def _append(self, node: Node, name: str, op: Operator, inputs: tuple[str, ...]) -> None:
         """Add the operation that computes the value of `node`."""
         name = self._name(name)
         if node.target._schema.is_mutable:
@@ -216,7 +217,7 @@ class _Importer:
             for other in [n for n, value in self.values.items() if value == changed]:
                 self.values[other] = name  # every view of the tensor sees the change
         self.values[node] = name
-        self.operations.append(Operation(name, op, inputs, shape(node)[-1], where(node)))
+        self.operations.append(Operation(name, op, inputs, where(node)))
 
     def _name(self, wanted: str) -> str:
         """`wanted`, or with a number after it when it is taken."""

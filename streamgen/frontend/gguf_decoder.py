@@ -1,8 +1,8 @@
-"""A Decoder out of a GGUF file of architecture llama.
+"""The graph of a GGUF file of architecture llama.
 
 llama.cpp rotates neighbouring pairs of features, and its converter lays the rows of q and k out for that.
-They come back in halves here: weights, biases, codes, scales and minimums alike, so `Rotary.interleaved` is
-False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
+They come back in halves here: weights, biases, codes, scales and minimums alike, so `Rotation.interleaved`
+is False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
 """
 
 import warnings
@@ -15,10 +15,11 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader, ReaderTensor
 
 from streamgen.errors import CheckpointError
+from streamgen.frontend.assembly import Rotation
 from streamgen.frontend.gguf_file import CORRUPT, open_gguf, read_tensor
 from streamgen.frontend.llama import Names, Sizes, Tensors, build_decoder, frequencies, linear_scaling
 from streamgen.frontend.metadata import Metadata
-from streamgen.graph.decoder import Decoder, Rotary
+from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_gguf_decoder"]
 
@@ -55,7 +56,7 @@ NAMES = Names(
 )
 
 
-def load_gguf_decoder(path: Path) -> Decoder:
+def load_gguf_decoder(path: Path) -> LogicalGraph:
     """The decoder of a file; a UserWarning names kinds of quantisation that are not kept."""
     reader = open_gguf(path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -122,7 +123,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
             f"{path}: llama.rope.dimension_count is {rotated}; an even number up to {head_dim} is needed"
         )
 
-    def rotary() -> Rotary:
+    def rotation() -> Rotation:
         f = linear_scaling(frequencies(base, rotated), factor)
         if DIVISORS in tensors:
             divisors, _ = read_tensor(path, tensors[DIVISORS])
@@ -132,7 +133,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
                     "above 0 are needed"
                 )
             f = f / divisors.astype(np.float64)
-        return Rotary(f)
+        return Rotation(f)
 
     return Sizes(
         hidden=hidden,
@@ -144,5 +145,5 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         context=context,
         epsilon=metadata.number("llama.attention.layer_norm_rms_epsilon"),
         function="silu",
-        rotary=rotary,
+        rotation=rotation,
     )

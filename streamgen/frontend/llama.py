@@ -1,4 +1,4 @@
-"""A Llama-type decoder out of named tensors: every name and shape checked, then the Decoder.
+"""A Llama-type decoder out of named tensors: every name and shape checked, then the graph.
 
 Both kinds of checkpoint come here, with sizes from their metadata and a reader of tensors. What is missing,
 misshapen or has no place is reported together, before a weight is read.
@@ -19,8 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from streamgen.errors import CheckpointError
-from streamgen.graph.decoder import Attention, Decoder, DecoderLayer, GatedFeedForward, Norm, Rotary
-from streamgen.graph.ops import Linear
+from streamgen.frontend.assembly import (
+    AttentionParts,
+    FeedForwardParts,
+    LayerParts,
+    Rotation,
+    language_model,
+)
+from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Linear, Norm
 from streamgen.quantisation import GroupGrid
 
 __all__ = ["Names", "Sizes", "Tensors", "build_decoder", "frequencies", "linear_scaling", "llama3_scaling"]
@@ -30,7 +37,7 @@ SHOWN = 8  # problems that a message lists
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What metadata says. rotary is called once all shapes are found right."""
+    """What metadata says. rotation is called once all shapes are found right."""
 
     hidden: int
     features: int
@@ -41,7 +48,7 @@ class Sizes:
     context: int
     epsilon: float
     function: str
-    rotary: Callable[[], Rotary]
+    rotation: Callable[[], Rotation]
     vocabulary: int | None = None  # None: what the embedding says
     tied: bool | None = None  # None: unless the file has a head
     attention_bias: bool | None = None  # None: where the file has one
@@ -90,8 +97,8 @@ def llama3_scaling(f: np.ndarray, *, factor: float, low: float, high: float, con
     return f * (weight + (1 - weight) / factor)
 
 
-def build_decoder(name: str, tensors: Tensors, names: Names, sizes: Sizes) -> Decoder:
-    """The decoder; CheckpointError names every tensor that is missing, misshapen or has no place."""
+def build_decoder(name: str, tensors: Tensors, names: Names, sizes: Sizes) -> LogicalGraph:
+    """The model; CheckpointError names every tensor that is missing, misshapen or has no place."""
     return _Builder(tensors, names, sizes).build(name)
 
 
@@ -104,14 +111,14 @@ class _Builder:
         has_head = f"{names.head}.weight" in tensors.shapes
         self.tied = not has_head if sizes.tied is None else sizes.tied
 
-    def build(self, name: str) -> Decoder:
+    def build(self, name: str) -> LogicalGraph:
         sizes, names = self.sizes, self.names
         self._check()
-        rotary = sizes.rotary()
+        rotation = sizes.rotation()
         embedding, grid = self.tensors.read(f"{names.embedding}.weight")
         head = Linear(embedding, None, grid) if self.tied else self._linear(names.head)
-        layers = tuple(self._layer(index, rotary) for index in range(sizes.layers))
-        return Decoder(name, embedding, layers, self._norm(names.norm), head, sizes.context)
+        layers = [self._layer(index, rotation) for index in range(sizes.layers)]
+        return language_model(name, embedding, layers, self._norm(names.norm), head, sizes.context)
 
     def _check(self) -> None:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
@@ -177,32 +184,33 @@ class _Builder:
                     needed[f"{linear}.bias"] = needed_shape[:1]
         return needed
 
-    def _layer(self, index: int, rotary: Rotary) -> DecoderLayer:
+    def _layer(self, index: int, rotation: Rotation) -> LayerParts:
         sizes = self.sizes
         parts = {part: f"{self.names.layer.format(index)}{name}" for part, name in self.names.parts.items()}
 
         def order(heads: int) -> np.ndarray | None:
-            return _halves(heads, sizes.head_dim, rotary.rotated) if self.names.interleaved else None
+            return _halves(heads, sizes.head_dim, rotation.rotated) if self.names.interleaved else None
 
-        attention = Attention(
-            sizes.heads,
-            sizes.kv_heads,
-            sizes.head_dim,
-            self._linear(parts["q"], order(sizes.heads)),
-            self._linear(parts["k"], order(sizes.kv_heads)),
-            self._linear(parts["v"]),
-            self._linear(parts["o"]),
-            1 / math.sqrt(sizes.head_dim),
-            rotary,
-        )
-        block = GatedFeedForward(
-            self._linear(parts["gate"]),
-            self._linear(parts["up"]),
-            self._linear(parts["down"]),
-            sizes.function,
-        )
-        return DecoderLayer(
-            self._norm(parts["attention_norm"]), attention, self._norm(parts["feed_forward_norm"]), block
+        return LayerParts(
+            attention_norm=self._norm(parts["attention_norm"]),
+            attention=AttentionParts(
+                heads=sizes.heads,
+                kv_heads=sizes.kv_heads,
+                head_dim=sizes.head_dim,
+                scale=1 / math.sqrt(sizes.head_dim),
+                q=self._linear(parts["q"], order(sizes.heads)),
+                k=self._linear(parts["k"], order(sizes.kv_heads)),
+                v=self._linear(parts["v"]),
+                o=self._linear(parts["o"]),
+                rotation=rotation,
+            ),
+            feed_forward_norm=self._norm(parts["feed_forward_norm"]),
+            feed_forward=FeedForwardParts(
+                gate=self._linear(parts["gate"]),
+                up=self._linear(parts["up"]),
+                down=self._linear(parts["down"]),
+                function=sizes.function,
+            ),
         )
 
     def _norm(self, name: str) -> Norm:

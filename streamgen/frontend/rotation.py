@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.frontend.assembly import Rotation
 from streamgen.frontend.origins import Origins, renamed
 from streamgen.frontend.trace import Mismatch, aten, shape
 from streamgen.frontend.values import Values
-from streamgen.graph.decoder import Rotary
 
 __all__ = ["Turn", "find_rotary"]
 
@@ -98,7 +98,7 @@ class Turn:
         return cos, sin
 
 
-def find_rotary(rows: torch.Tensor, partner: torch.Tensor, turns: list[Turn], context: int) -> Rotary:
+def find_rotary(rows: torch.Tensor, partner: torch.Tensor, turns: list[Turn], context: int) -> Rotation:
     """The rotation of heads [n, T, head_dim] whose features are `rows` [n, head_dim] of one Linear.
 
     partner: [n, T, head_dim] as in `Turn`, 0 where nothing rotates.
@@ -145,7 +145,7 @@ def find_rotary(rows: torch.Tensor, partner: torch.Tensor, turns: list[Turn], co
     found = _frequencies(tables, partner.shape[1], context)
     precision = max(turn.precision for turn in turns)
     _verify(found, tables, precision, partner.shape[1], context, node)
-    return Rotary(found, interleaved)
+    return Rotation(found, interleaved)
 
 
 def _frequencies(tables: Tables, T: int, context: int) -> np.ndarray:

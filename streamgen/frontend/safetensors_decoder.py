@@ -1,4 +1,4 @@
-"""A Decoder out of a folder with config.json and safetensors files, as transformers writes it.
+"""The graph of a folder with config.json and safetensors files, as transformers writes it.
 
 The config must be that of a model type whose meaning is known in full, since names and shapes of tensors do
 not tell, say, a norm with 1 + weight from one without.
@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from streamgen.errors import CheckpointError
+from streamgen.frontend.assembly import Rotation
 from streamgen.frontend.llama import (
     Names,
     Sizes,
@@ -23,7 +24,7 @@ from streamgen.frontend.llama import (
     llama3_scaling,
 )
 from streamgen.frontend.metadata import Metadata
-from streamgen.graph.decoder import Decoder, Rotary
+from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_safetensors_decoder"]
 
@@ -60,7 +61,7 @@ NAMES = Names(
 )
 
 
-def load_safetensors_decoder(folder: Path) -> Decoder:
+def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
     config = _json(folder / "config.json")
     sizes = _sizes(folder / "config.json", config)
@@ -156,7 +157,7 @@ def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
         context=context,
         epsilon=metadata.number("rms_norm_eps", 1e-6),
         function=FUNCTIONS[function],
-        rotary=lambda: Rotary(_scaled(path, config, head_dim, context)),
+        rotation=lambda: Rotation(_scaled(path, config, head_dim, context)),
         vocabulary=metadata.integer("vocab_size"),
         tied=metadata.boolean("tie_word_embeddings", False),
         attention_bias=bias[0],

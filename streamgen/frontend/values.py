@@ -17,8 +17,7 @@ from torch.fx import Node
 
 from streamgen.frontend.origins import MOVES, RENAMES, Origins, renamed
 from streamgen.frontend.trace import Constants, Mismatch, Unsupported, aten, same_tokens, shape
-from streamgen.graph.decoder import Norm
-from streamgen.graph.ops import Linear
+from streamgen.operations import Linear, Norm
 from streamgen.quantisation import GroupGrid
 
 __all__ = ["Values"]

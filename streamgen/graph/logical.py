@@ -13,7 +13,7 @@ kernels compute it. `graph.interpret` runs a graph in either arithmetic. No oper
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -30,6 +30,8 @@ __all__ = ["LogicalGraph", "Operation", "Operator", "Repeat", "Shape", "Value"]
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Exact = Callable[..., Any]
+Form = tuple[str, tuple[tuple[str, Hashable], ...]]
+"""Name of a class, and what its fields have in common by name."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Operator(ABC):
 
     @abstractmethod
     def reference(self, run: Run, *inputs: np.ndarray) -> Any:
-        """float64 result, or a tuple of several."""
+        """The result, or a tuple of several, in the arithmetic of the run: floats of `run.dtype`."""
 
     @abstractmethod
     def exact(self) -> Exact:
@@ -81,17 +83,22 @@ class Operator(ABC):
         """
         raise GraphError(f"no kernel computes {self}")
 
-    def form(self) -> Hashable:
+    def form(self) -> Form:
         """What operations that are alike have in common: everything but the values of their constants."""
-        return _form(self)
+        return _fields(self)
 
 
 def _form(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):
         return "array", value.shape
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
-    return value
+    if is_dataclass(value):
+        return _fields(value)
+    found: Hashable = value
+    return found
+
+
+def _fields(value: Any) -> Form:
+    return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,8 @@ class Value:
         return Shape(self.features, self.rows, self.kind)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.shape}"
+        rows, ids = f" a row of {self.rows}", " ids" if self.kind == "ids" else ""
+        return f"{self.name}: {self.features}{ids}" + (rows if self.rows != "tokens" else "")
 
 
 @dataclass(frozen=True)
@@ -131,10 +139,6 @@ class Operation:
         """How messages name it."""
         return f"{self.name!r}" + (f" ({self.where})" if self.where else "")
 
-    def __str__(self) -> str:
-        place = f"  # {self.where}" if self.where else ""
-        return f"{', '.join(self.values)} = {self.op}({', '.join(self.inputs)}){place}"
-
 
 @dataclass(frozen=True)
 class LogicalGraph:
@@ -155,7 +159,7 @@ class LogicalGraph:
     def __post_init__(self) -> None:
         if self.context < 0:
             raise GraphError(f"the context is {self.context} positions; 0 or more are needed")
-        shapes = self.shapes  # which checks every operation
+        _ = self.shapes  # which checks every operation
         used = {*self.outputs, *(name for operation in self.operations for name in operation.inputs)}
         computed = {name for operation in self.operations for name in operation.values}
         for name in (*self.outputs, *self.requested):
@@ -167,9 +171,6 @@ class LogicalGraph:
         unused = [names[0] for names in makers if used.isdisjoint(names)]
         if unused:
             raise GraphError(f"nothing uses {', '.join(map(repr, unused))}")
-        for value in self.inputs:
-            if shapes[value.name].features < 1:
-                raise GraphError(f"{value.name!r} has {value.features} features; at least 1 is needed")
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:
@@ -181,6 +182,8 @@ class LogicalGraph:
                 raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
             if name in shapes:
                 raise GraphError(f"the name {name!r} is given twice")
+            if shape.features < 1:
+                raise GraphError(f"{name!r} has {shape.features} features; at least 1 is needed")
             shapes[name] = shape
 
         for value in self.inputs:
@@ -208,6 +211,15 @@ class LogicalGraph:
         """Operations by name."""
         return {operation.name: operation for operation in self.operations}
 
+    def needed(self, names: Collection[str]) -> tuple[Operation, ...]:
+        """The operations that some of these values depend on."""
+        wanted, found = set(names), []
+        for operation in reversed(self.operations):
+            if not wanted.isdisjoint(operation.values):
+                wanted.update(operation.inputs)
+                found.append(operation)
+        return tuple(reversed(found))
+
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Operation]]:
         """Every operation that is no Repeat, with its path: `head`, `layers[3].q`."""
         for operation in self.operations:
@@ -225,29 +237,25 @@ class LogicalGraph:
         known = ", ".join(name for name, _ in self.walk())
         raise GraphError(f"there is no operation {path!r}, only {known}")
 
-    def map(self, change: Callable[[str, Operator], Operator], prefix: str = "") -> LogicalGraph:
-        """The same graph with what every operation does changed; `change` gets its path."""
-        return replace(
-            self,
-            operations=tuple(
-                replace(
-                    o,
-                    op=o.op.map(change, f"{prefix}{o.name}")
-                    if isinstance(o.op, Repeat)
-                    else change(f"{prefix}{o.name}", o.op),
-                )
-                for o in self.operations
-            ),
-        )
+    def map(self, change: Callable[[str, Operation], Operator], prefix: str = "") -> LogicalGraph:
+        """The same graph with what every operation does changed; `change` gets its path and what it was."""
+
+        def changed(operation: Operation) -> Operator:
+            path = f"{prefix}{operation.name}"
+            op = operation.op
+            return op.map(change, path) if isinstance(op, Repeat) else change(path, operation)
+
+        return replace(self, operations=tuple(replace(o, op=changed(o)) for o in self.operations))
 
     def quantised(self, numbers: Numbers) -> LogicalGraph:
         """The graph with its weights on the grids of the hardware. ValueError names one that cannot be."""
 
-        def one(path: str, op: Operator) -> Operator:
+        def one(path: str, operation: Operation) -> Operator:
             try:
-                return op.quantised(numbers, path)
+                return operation.op.quantised(numbers, path)
             except ValueError as error:
-                raise ValueError(f"weight of {path}: {error}") from error
+                where = f" ({operation.where})" if operation.where else ""
+                raise ValueError(f"weight of {path}{where}: {error}") from error
 
         return self.map(one)
 
@@ -261,7 +269,9 @@ class LogicalGraph:
     def _lines(self, indent: str = "") -> Iterator[str]:
         yield f"{indent}inputs " + ", ".join(map(str, self.inputs))
         for operation in self.operations:
-            yield indent + str(operation)
+            made = ", ".join(f"{name}: {self.features(name)}" for name in operation.values)
+            where = f"  # {operation.where}" if operation.where else ""
+            yield f"{indent}{made} = {operation.op}({', '.join(operation.inputs)}){where}"
             if isinstance(operation.op, Repeat):
                 for layer in operation.op.layers[: operation.op.period]:
                     yield from layer._lines(indent + "  ")
@@ -317,7 +327,7 @@ class Repeat(Operator):
                 raise GraphError(f"layers take {value.shape} as {value.name!r}, they are given {given}")
         return inputs
 
-    def map(self, change: Callable[[str, Operator], Operator], path: str) -> Repeat:
+    def map(self, change: Callable[[str, Operation], Operator], path: str) -> Repeat:
         """Its layers, changed."""
         layers = enumerate(self.layers)
         return replace(self, layers=tuple(layer.map(change, f"{path}[{k}].") for k, layer in layers))
@@ -328,8 +338,8 @@ class Repeat(Operator):
     def exact(self) -> Exact:
         raise AssertionError("interpreters walk the layers themselves")
 
-    def form(self) -> Hashable:
-        return "Repeat", tuple(layer.form() for layer in self.layers)
+    def form(self) -> Form:
+        return "Repeat", (("layers", tuple(layer.form() for layer in self.layers)),)
 
     def __str__(self) -> str:
         return f"repeat[{self.walks} x {self.period}]"

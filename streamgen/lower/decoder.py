@@ -28,7 +28,6 @@ import numpy as np
 from streamgen.contract import Bounds
 from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
-from streamgen.graph.decoder import Norm
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.attention_scores import AttentionScoresParams
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
@@ -52,6 +51,7 @@ from streamgen.kv_layout import KvLayout
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.decoder_weights import WORD_LANES, DecoderPlan, DecoderWeights
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.operations import Attention, Norm, Rotary
 
 __all__ = ["LAYER", "PHASES", "VARIANTS", "lower_decoder"]
 
@@ -73,16 +73,16 @@ class _Lowering:
         self, weights: DecoderWeights, plan: DecoderPlan, rate: float, tokens: int, position: int
     ) -> None:
         self._weights, self._plan = weights, plan
-        self._decoder, self._formats = weights.model.decoder, weights.model.numbers
         self._rate, self._tokens, self._position = rate, tokens, position
-        decoder = self._decoder
-        layer = decoder.layers[0]
-        self._attention, self._block = layer.attention, layer.feed_forward
-        self._hidden = decoder.hidden
-        self._wide = self._block.down.weight.shape[1]
+        layer, self._layers = weights.layers[0], len(weights.layers)
+        self._attention: Attention = layer.op("attention")
+        self._rotary: Rotary | None = layer.op("rotate_q") if "rotate_q" in layer.by_name else None
+        self._function: str = layer.op("gated").gate
+        self._hidden = layer.inputs[0].features
+        self._wide = layer.features("gate")
         self._heads = self._attention.heads * self._attention.head_dim
         self._kv = self._attention.kv_heads * self._attention.head_dim
-        sections = ((1, 1), (len(LAYER), len(decoder.layers)), (2, 1))
+        sections = ((1, 1), (len(LAYER), self._layers), (2, 1))
         self._b = GraphBuilder("decoder", rate=rate, sections=sections)
 
     def graph(self) -> Graph:
@@ -212,7 +212,7 @@ class _Lowering:
             n_lanes=plan.n_lanes,
             formats=tuple(name for name in ("w4", "w8") if name in formats),
             group=MX_GROUP if grouped is None or grouped.group is None else grouped.group,
-            scale_bits=0 if grouped is None else self._formats.scale_bits,
+            scale_bits=0 if grouped is None else plan.scale_bits,
             minimum=grouped is not None and grouped.minimum is not None,
             max_k=most_k,
             max_n=max(n for n, _ in extents.values()) // plan.columns,
@@ -358,7 +358,7 @@ class _Lowering:
         )["o"]
         shares = b.kernel(
             "softmax",
-            AttentionSoftmaxParams(lanes=1, max_length=plan.context, p_bits=self._formats.p_bits),
+            AttentionSoftmaxParams(lanes=1, max_length=plan.context, p_bits=a.p_bits),
             _at(
                 attend={
                     "rows": T * a.heads,
@@ -373,7 +373,7 @@ class _Lowering:
         )
         return b.kernel(
             "values",
-            AttentionValuesParams(**rows, p_bits=self._formats.p_bits, width=plan.lanes),
+            AttentionValuesParams(**rows, p_bits=a.p_bits, width=plan.lanes),
             _at(attend=where),
             i_p=shares["o_p"],
             i_sum=shares["o_sum"],
@@ -383,10 +383,10 @@ class _Lowering:
 
     def _rotated(self, *parts: Port) -> list[Port]:
         a, b, plan, T = self._attention, self._b, self._plan, self._tokens
-        if a.rotary is None:
+        if (rotary := self._rotary) is None:
             return list(parts)
-        pairs = plan.lanes // 2 if a.rotary.interleaved else plan.lanes
-        frequencies = a.rotary.frequencies
+        pairs = plan.lanes // 2 if rotary.interleaved else plan.lanes
+        frequencies = np.array(rotary.frequencies)
         rows = RowsLoadParams(
             shape=(2, len(frequencies)),
             tile=(2, pairs),
@@ -403,8 +403,8 @@ class _Lowering:
             params = RopeParams(
                 lanes=plan.lanes,
                 dims=a.head_dim,
-                rotated=a.rotary.rotated,
-                interleaved=a.rotary.interleaved,
+                rotated=rotary.rotated,
+                interleaved=rotary.interleaved,
                 max_heads=plan.max_tokens * heads,
             )
             bounds = _at(attend={"rows": T, "heads": heads})
@@ -426,7 +426,7 @@ class _Lowering:
                 dtype=dtype,
                 width=width,
                 heads=heads,
-                layers=len(self._decoder.layers),
+                layers=self._layers,
                 positions=self._plan.context,
                 channels=self._plan.kv_channels,
             )
@@ -463,13 +463,13 @@ class _Lowering:
         return rows
 
     def _norm(self, source: Port) -> Port:
-        decoder, H, T = self._decoder, self._hidden, self._tokens
+        weights, H, T = self._weights, self._hidden, self._tokens
+        one: Norm = weights.model.op("norm")
         norms: dict[str, list[Norm]] = {
-            "norm": [layer.attention_norm for layer in decoder.layers],
-            "project": [layer.feed_forward_norm for layer in decoder.layers],
-            "last": [decoder.norm],
+            "norm": [layer.op("attention_norm") for layer in weights.layers],
+            "project": [layer.op("feed_forward_norm") for layer in weights.layers],
+            "last": [one],
         }
-        one = decoder.norm
         params = NormParams(
             kind=one.kind,
             lanes=self._plan.lanes,
@@ -506,7 +506,7 @@ class _Lowering:
         parts = b.kernel("unzip", params, _at(expand={"itensor": order}), i=y)
         part = params.outputs({"itensor": order})["o_0"]
         gate = BinaryParams(
-            operation=f"{self._block.function}_multiply", lanes=C // 2, max_tokens=self._most(2 * F, C)
+            operation=f"{self._function}_multiply", lanes=C // 2, max_tokens=self._most(2 * F, C)
         )
         return b.kernel("gate", gate, _at(expand={"itensor": part}), i_a=parts["o_0"], i_b=parts["o_1"])["o"]
 
@@ -530,7 +530,7 @@ class _Lowering:
         b.connect(codes["o_e"], Port("engine_e", "i"), back=self._plan.max_tokens)
 
     def _head(self, y: Port) -> None:
-        b, C, V = self._b, self._plan.columns, self._decoder.vocabulary
+        b, C, V = self._b, self._plan.columns, len(self._weights.embedding) - 1
         params = TopKParams(lanes=C, max_length=V, max_k=1)
         best = b.kernel("argmax", params, _at(head={"rows": 1, "length": V, "k": 1}), i=y)
         logits = b.kernel(

@@ -8,17 +8,16 @@ import numpy as np
 
 from streamgen.errors import GraphError
 from streamgen.formats import MX_GROUP, round_f24
-from streamgen.graph.decoder import Decoder, DecoderLayer, Norm
-from streamgen.graph.ops import Linear
-from streamgen.graph.quantised_decoder import QuantisedDecoder
+from streamgen.graph.logical import LogicalGraph, Repeat
 from streamgen.itensor import ITensor
-from streamgen.kernels.elementwise import BINARY_OPERATIONS
+from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
 from streamgen.lower.columns import column_tensors
+from streamgen.operations import Attention, Linear, Norm, Rotary
 from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["WORD_LANES", "DecoderPlan", "DecoderWeights", "arrange_weights"]
+__all__ = ["WORD_LANES", "DecoderPlan", "DecoderWeights", "arrange_weights", "layers_of"]
 
-MATMULS = {"attention": ("q", "k", "v", "o"), "feed_forward": ("gate", "up", "down")}
+MATMULS = ("q", "k", "v", "o", "gate", "up", "down")
 WORD_LANES = 16  # 32-bit words of a beat
 
 
@@ -28,7 +27,8 @@ class DecoderPlan:
 
     max_tokens: of a run. context: positions. columns: of the engine, column c on channel c. n_lanes: rows
     that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels: over which the
-    cache is striped, a power of two. prefetch: beats of the FIFO of each column's codes.
+    cache is striped, a power of two. prefetch: beats of the FIFO of each column's codes. scale_bits: of the
+    scales of w4.
     """
 
     max_tokens: int
@@ -38,6 +38,7 @@ class DecoderPlan:
     lanes: int
     kv_channels: int = 1
     prefetch: int = 512
+    scale_bits: int = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +49,14 @@ class DecoderWeights:
     ids behind all others.
     """
 
-    model: QuantisedDecoder
+    model: LogicalGraph
     phases: Mapping[str, Sequence[QuantisedWeight]]
     embedding: np.ndarray
     _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def layers(self) -> tuple[LogicalGraph, ...]:
+        return layers_of(self.model)
 
     def column(self, phase: str, port: str, index: int, count: int, itensor: ITensor) -> np.ndarray:
         """What column `index` of `count` reads in a phase: an array shaped as `itensor` for each walk."""
@@ -68,33 +73,29 @@ class DecoderWeights:
         return self._columns[key][index]
 
 
-def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeights:
+def arrange_weights(model: LogicalGraph, plan: DecoderPlan) -> DecoderWeights:
     """Rows in the order of the engine. GraphError for sizes that do not tile, for what no kernel computes,
-    and for a decoder that is not one layer many times over."""
-    decoder = model.decoder
+    and for a model that is not one layer many times over."""
     if plan.columns % 2:
         raise GraphError(f"columns of a decoder must be even, not {plan.columns}")
-    _require_alike(decoder)
-    _require_kernels(decoder, plan)
+    _require_alike(model)
+    _require_kernels(model, plan)
     unit = plan.columns * plan.n_lanes
 
-    def one(path: str, linear: Linear) -> QuantisedWeight:
+    def one(path: str) -> QuantisedWeight:
+        linear: Linear = model.op(path)
         if linear.bias is not None:
             raise GraphError(f"{path} has a bias; matmuls of decoders have none")
-        found = model.weights[path]
+        found = linear.integers
         if (rows := len(found.codes)) % unit:
             raise GraphError(f"{path} has {rows} rows; a multiple of columns * n_lanes = {unit} is needed")
         group = MX_GROUP if found.group is None else found.group
-        if (features := linear.weight.shape[1]) % group:
+        if (features := found.codes.shape[1]) % group:
             raise GraphError(f"{path} takes {features} features; a multiple of {group}, a group, is needed")
         return found
 
-    def of_layer(number: int, layer: DecoderLayer) -> dict[str, QuantisedWeight]:
-        found = {
-            name: one(f"layers[{number}].{part}.{name}", getattr(getattr(layer, part), name))
-            for part, names in MATMULS.items()
-            for name in names
-        }
+    def of_layer(number: int) -> dict[str, QuantisedWeight]:
+        found = {name: one(f"layers[{number}].{name}") for name in MATMULS}
         return {
             "attend": _joined([found[name] for name in "qkv"]),
             "project": found["o"],
@@ -102,62 +103,66 @@ def arrange_weights(model: QuantisedDecoder, plan: DecoderPlan) -> DecoderWeight
             "reduce": found["down"],
         }
 
-    layers = [of_layer(number, layer) for number, layer in enumerate(decoder.layers)]
-    table = round_f24(decoder.embedding)
+    layers = [of_layer(number) for number in range(len(layers_of(model)))]
+    table = round_f24(model.op("embedding").table)
     return DecoderWeights(
         model=model,
         phases={
             **{phase: [layer[phase] for layer in layers] for phase in layers[0]},
-            "head": [one("head", decoder.head)],
+            "head": [one("logits")],
         },
         embedding=np.concatenate([table, np.full_like(table[:1], np.nan)]),
     )
 
 
-def _require_alike(decoder: Decoder) -> None:
+def layers_of(model: LogicalGraph) -> tuple[LogicalGraph, ...]:
+    """The layers of a model."""
+    repeat = model.by_name["layers"].op
+    assert isinstance(repeat, Repeat)
+    return repeat.layers
+
+
+def _require_alike(model: LogicalGraph) -> None:
     """GraphError unless all layers compute the same with other numbers; it names what differs where."""
-
-    def facts(layer: DecoderLayer) -> dict[str, object]:
-        attention, block, rotary = layer.attention, layer.feed_forward, layer.attention.rotary
-        return {
-            **{name: getattr(attention, name) for name in ("heads", "kv_heads", "head_dim", "scale")},
-            "rotary": None if rotary is None else (rotary.interleaved, tuple(rotary.frequencies)),
-            "function": block.function,
-            "width of feed_forward": block.gate.weight.shape[0],
-            "epsilon of attention_norm": layer.attention_norm.epsilon,
-            "epsilon of feed_forward_norm": layer.feed_forward_norm.epsilon,
-        }
-
-    def form(norm: Norm) -> tuple[object, ...]:
-        return norm.kind, norm.plus_one, norm.bias is not None
-
-    first = facts(decoder.layers[0])
-    for number, layer in enumerate(decoder.layers):
-        for name, value in facts(layer).items():
-            if value != first[name]:
+    layers, norm = layers_of(model), model.op("norm")
+    for number, layer in enumerate(layers):
+        for a, b in zip(layer.operations, layers[0].operations, strict=False):
+            (kind, mine), (other, theirs) = a.op.form(), b.op.form()
+            names = [name for (name, x), (_, y) in zip(mine, theirs, strict=False) if x != y]
+            if (a.name, a.inputs, kind) != (b.name, b.inputs, other) or names:
                 raise GraphError(
-                    f"layers[{number}] and layers[0] differ in {name}: one engine walks layers that are alike"
+                    f"layers[{number}].{a.name} and layers[0].{b.name} differ in "
+                    f"{', '.join(names) or 'kind'}: one engine walks layers that are alike"
                 )
         for name in ("attention_norm", "feed_forward_norm"):
-            if form(getattr(layer, name)) != form(decoder.norm):
+            if _kind(layer.op(name)) != _kind(norm):
                 raise GraphError(
                     f"layers[{number}].{name} and norm differ in kind, 1 + weight or bias: "
                     "one kernel computes all norms"
                 )
 
 
-def _require_kernels(decoder: Decoder, plan: DecoderPlan) -> None:
+def _kind(norm: Norm) -> tuple[object, ...]:
+    return norm.kind, norm.plus_one, norm.bias is not None
+
+
+def _require_kernels(model: LogicalGraph, plan: DecoderPlan) -> None:
     """GraphError for a function or for sizes of a layer that the kernels between the matmuls do not have."""
-    attention, function = decoder.layers[0].attention, decoder.layers[0].feed_forward.function
-    gates = [name.removesuffix("_multiply") for name in BINARY_OPERATIONS if name.endswith("_multiply")]
+    layer = layers_of(model)[0]
+    attention: Attention = layer.op("attention")
+    function = layer.op("gated").gate
+    gates = [name.removesuffix("_multiply") for name in UNITS if name.endswith("_multiply")]
     if function not in gates:
         raise GraphError(
-            f"layers[0].feed_forward.function is {function!r}; accelerators have {', '.join(gates)}"
+            f"the function of layers[0].gated is {function!r}; accelerators have {', '.join(gates)}"
         )
+    if attention.window is not None or attention.soft_cap is not None:
+        raise GraphError("layers[0].attention has a window or a soft-cap; decoders attend to all positions")
     if attention.head_dim % plan.lanes:
         raise GraphError(f"head_dim is {attention.head_dim}; a multiple of lanes = {plan.lanes} is needed")
-    if (rotary := attention.rotary) is None:
+    if "rotate_q" not in layer.by_name:
         return
+    rotary: Rotary = layer.op("rotate_q")
     if rotary.interleaved and plan.lanes == 1:
         raise GraphError("lanes is 1; rotary positions of interleaved pairs need at least 2")
     unit = max(WORD_LANES, plan.lanes if rotary.interleaved else 2 * plan.lanes)

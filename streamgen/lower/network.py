@@ -24,7 +24,7 @@ from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
 from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
-from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Operation, Unary, Value
+from streamgen.graph.logical import LogicalGraph, Operation, Value
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
 from streamgen.itensor import ITensor, broadcast, without_reuse
 from streamgen.kernels.concat import ConcatParams
@@ -34,44 +34,35 @@ from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.columns import column_tensors
 from streamgen.manifest import SCALARS
+from streamgen.operations import Binary, Constant, Linear, Unary
 from streamgen.packing import MemoryLayout
-from streamgen.quantisation import QuantisedWeight, quantise
+from streamgen.quantisation import Numbers
 
-__all__ = ["layer_shapes", "lower_network", "quantise_weights", "tensor_names"]
+__all__ = ["layer_shapes", "lower_network", "quantise_network", "tensor_names"]
 
-KERNELS = {"add": "add", "mul": "multiply"}
 INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
 THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
 WORD_LANES = 16  # 32-bit words of a beat: tokens of values that lie row after row
 
 
-def quantise_weights(network: LogicalGraph, config: CompileConfig) -> dict[str, QuantisedWeight]:
-    """Weights of every linear on the grid that the hardware computes with, by operation name.
+def quantise_network(network: LogicalGraph, config: CompileConfig) -> LogicalGraph:
+    """The network with the weights of every linear on the grid that the hardware computes with.
 
     A weight that brings its own 4-bit grid keeps it. ValueError names an operation whose weight is not
     finite, or whose grid has minimums that the configuration leaves out.
     """
-    weights = {}
-    for operation in network.operations:
-        op = operation.op
-        if not isinstance(op, Linear):
-            continue
-        try:
-            weights[operation.name] = quantise(
-                op.weight,
-                op.grid,
-                form=config.weights,
-                group=config.group,
-                scale_bits=config.scale_bits,
-                minimum=config.minimum,
-            )
-        except ValueError as error:
-            raise ValueError(f"weight of {operation.name!r} ({operation.where}): {error}") from error
-    return weights
+    return network.quantised(
+        Numbers(
+            weights=config.weights,
+            group=config.group,
+            scale_bits=config.scale_bits,
+            minimum=config.minimum,
+        )
+    )
 
 
-def layer_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) -> list[Shape]:
-    """What the explorer needs of each linear and each elementwise operation, in order."""
+def layer_shapes(network: LogicalGraph) -> list[Shape]:
+    """What the explorer needs of each linear, quantised, and each elementwise operation, in order."""
     level: dict[str, int] = {value.name: 0 for value in network.inputs}
     by_rows = {value.name for value in network.inputs}  # what comes in the order of memory
     shapes: list[Shape] = []
@@ -82,14 +73,14 @@ def layer_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) 
             continue  # constants, known before anything runs
         at = max(level[value] for value in operands)
         if isinstance(op, Linear):
-            n, k = op.weight.shape
+            n, k = op.extents
             shapes.append(
                 LinearShape(
                     name=name,
                     k=k,
                     n=n,
                     level=at,
-                    group=weights[name].group,
+                    group=op.integers.group,
                     reads=operands[0],
                     path=path,
                     bias=op.bias is not None,
@@ -97,11 +88,11 @@ def layer_shapes(network: LogicalGraph, weights: Mapping[str, QuantisedWeight]) 
             )
             at += 1
         elif isinstance(op, Unary | Binary):
-            function = op.function if isinstance(op, Unary) else KERNELS[op.operation]
+            function = op.function if isinstance(op, Unary) else op.kernel
             shapes.append(
                 VectorShape(
                     name=name,
-                    features=operation.features,
+                    features=network.features(name),
                     level=at,
                     operands=tuple(operands),
                     function=function,
@@ -122,7 +113,6 @@ def leading(operands: Sequence[str], by_rows: Collection[str]) -> list[str]:
 
 def lower_network(
     network: LogicalGraph,
-    weights: Mapping[str, QuantisedWeight],
     plan: Plan,
     config: CompileConfig,
     rate: float,
@@ -134,7 +124,7 @@ def lower_network(
     boundary: given when the network is a part of a larger one and meets the others in memory.
     """
     boundary = boundary or Boundary(tensors=tensor_names(network, config))
-    return _Lowering(network, weights, plan, config, rate, tiles, boundary).graph()
+    return _Lowering(network, plan, config, rate, tiles, boundary).graph()
 
 
 def tensor_names(network: LogicalGraph, config: CompileConfig) -> dict[str, str]:
@@ -161,14 +151,13 @@ class _Lowering:
     def __init__(
         self,
         network: LogicalGraph,
-        weights: Mapping[str, QuantisedWeight],
         plan: Plan,
         config: CompileConfig,
         rate: float,
         tiles: int,
         boundary: Boundary,
     ) -> None:
-        self._network, self._weights, self._plan, self._config = network, weights, plan, config
+        self._network, self._plan, self._config = network, plan, config
         self._boundary = boundary
         self._tokens = tiles * plan.token_lanes
         self._largest = -(-config.max_tokens // plan.token_lanes) * plan.token_lanes
@@ -219,12 +208,13 @@ class _Lowering:
 
     def _lower(self, operation: Operation) -> _Value:
         op, name = operation.op, operation.name
+        features = self._network.features(name)
         if isinstance(op, Constant):
-            return _Value(name, operation.features, constant=round_f24(op.value)[None])
+            return _Value(name, features, constant=round_f24(op.value)[None])
         if isinstance(op, Linear):
-            return _Value(name, operation.features, self._linear(operation, op, self._nodes[name]))
-        if not isinstance(op, Unary | Binary):
-            raise GraphError(f"operation {name!r} is a {type(op).__name__}; no kernel computes it")
+            return _Value(name, features, self._linear(operation, op, self._nodes[name]))
+        if not isinstance(op, Unary | Binary) or (isinstance(op, Binary) and op.gate):
+            raise GraphError(f"operation {name!r} is {op}; no kernel of networks computes it")
         operands = [self._values[value] for value in operation.inputs]
         if all(operand.constant is not None for operand in operands):
             self._port(operands[0], name)
@@ -237,8 +227,8 @@ class _Lowering:
             # both operations commute
             operands.sort(key=lambda operand: operand.constant is not None or operand.name != order[0])
             a, b = operands
-            port = self._binary(self._nodes[name], KERNELS[op.operation], a, b, self._plan.widths[name])
-        return _Value(name, operation.features, port)
+            port = self._binary(self._nodes[name], op.kernel, a, b, self._plan.widths[name])
+        return _Value(name, features, port)
 
     def _unary(self, operation: str, function: str, operand: _Value) -> Port:
         node = self._nodes[operation]
@@ -266,8 +256,7 @@ class _Lowering:
 
     def _linear(self, operation: Operation, op: Linear, node: str) -> Port:
         b, plan = self._builder, self._plan.linears[operation.name]
-        weight = self._weights[operation.name]
-        n, k = op.weight.shape
+        weight, (n, k) = op.integers, op.extents
         rows, width = self._extent(operation.name, n), self._extent(operation.inputs[0], k)
         quantised = self._quantise(operation.inputs[0], node)
         grouped = weight.scale is not None

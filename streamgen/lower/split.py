@@ -13,9 +13,10 @@ from itertools import chain, count
 from streamgen import formats
 from streamgen.contract import Bounds, KernelParams
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
-from streamgen.graph.ops import Constant, LogicalGraph, Value
+from streamgen.graph.logical import LogicalGraph, Value
 from streamgen.itensor import ITensor, same_stream
 from streamgen.manifest import SCALARS
+from streamgen.operations import Constant
 from streamgen.packing import BEAT_BITS, MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 
@@ -32,7 +33,8 @@ def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph
     read = {name for operation in operations for name in operation.inputs}
     constants = {o.name for o in network.operations if isinstance(o.op, Constant) and o.name in read}
     elsewhere = {name for o in network.operations if o.name not in members for name in o.inputs}
-    outside = [Value(o.name, o.features) for o in network.operations if o.name in read - constants]
+    computed = [o.name for o in network.operations if o.name in read - constants]
+    outside = [Value(name, network.features(name)) for name in computed]
     made = [operation.name for operation in operations]
     results = [name for name in network.outputs if name in made]
     return LogicalGraph(

@@ -56,6 +56,9 @@ class Attention(Operator):
             raise GraphError(f"a window of {self.window} positions needs causal attention, and at least 1")
         if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
             raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
+        if not np.isfinite(self.scale):
+            raise GraphError(f"the scale of an attention is {self.scale}; it must be finite")
+        object.__setattr__(self, "scale", float(self.scale))  # a numpy scalar would widen float32
 
     @property
     def group(self) -> int:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamgen.arith import GatedParams
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
+from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.operations.site import Bound, Site, Source, Stream, of_stream
 from streamgen.operations.unary import UNARY_FUNCTIONS
@@ -67,7 +69,7 @@ class Binary(Operator):
         return BINARY_OPERATIONS[self.operation](*inputs)
 
     def exact(self) -> Exact:
-        unit = UNITS[self.kernel]
+        unit = UNITS.get(self.kernel) or GatedParams(function=FUNCTIONS[self.gate or ""])
         return lambda run, a, b: unit.golden(a, b).astype(np.float32)
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:

@@ -32,17 +32,22 @@ class Cache(Operator):
                 raise GraphError(f"{name} of a cache is {getattr(self, name)}; at least 1 is needed")
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
-        (x,) = inputs
-        if x.rows != "tokens" or x.features != (needed := self.heads * self.head_dim):
+        (x,), needed = inputs, self.heads * self.head_dim
+        if x.rows != "tokens" or x.features != needed:
             raise GraphError(
                 f"a cache of {self.heads} heads of {self.head_dim} takes {needed} features a token, not {x}"
             )
         return (replace(x, rows="positions"),)
 
+    def _require(self, run: Run, held: int) -> None:
+        if held < run.position:
+            raise ValueError(f"the state of {run.path} holds {held} positions; {run.position} are needed")
+
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         held = run.state.get(run.path)
         if held is None:
-            held = np.zeros((0, self.heads * self.head_dim))
+            held = np.zeros((0, self.heads * self.head_dim), run.dtype)
+        self._require(run, len(held))
         run.kept[run.path] = np.concatenate([held[: run.position], inputs[0]])
         return run.kept[run.path]
 
@@ -51,6 +56,7 @@ class Cache(Operator):
 
         def compute(run: Run, x: np.ndarray) -> Heads:
             held = run.state.get(run.path) or Heads.empty(self.heads, self.head_dim)
+            self._require(run, held.codes.shape[1])
             run.kept[run.path] = joined(held, run.position, quantise_heads(x, self.heads))
             return run.kept[run.path]
 

@@ -28,8 +28,8 @@ class Constant(Operator):
         return (Shape(len(self.value), "every"),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        """float64 [1, features]."""
-        return self.value.astype(np.float64)[None]
+        """[1, features]."""
+        return self.value.astype(run.dtype)[None]
 
     def exact(self) -> Exact:
         rounded = round_f24(self.value)[None]

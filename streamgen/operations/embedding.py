@@ -1,4 +1,4 @@
-"""Embedding: a row of a table for each id; position rows: a row for each position."""
+"""Embedding: a row of a table for each id."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +11,7 @@ from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.memory import RowsLoadParams
 from streamgen.operations.site import Site, Stream
+from streamgen.prompt import require_known
 
 __all__ = ["Embedding"]
 
@@ -34,10 +35,14 @@ class Embedding(Operator):
         return (Shape(self.table.shape[1], ids.rows),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        return self.table[inputs[0]].astype(np.float64)
+        return self._rows(inputs[0]).astype(run.dtype)
 
     def exact(self) -> Exact:
-        return lambda run, ids: round_f24(self.table[ids])
+        return lambda run, ids: round_f24(self._rows(ids))
+
+    def _rows(self, ids: np.ndarray) -> np.ndarray:
+        require_known(ids, len(self.table))
+        return self.table[ids]
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         """Rows come from a table in memory, with a row of NaN for unknown ids behind all others."""
@@ -48,11 +53,11 @@ class Embedding(Operator):
             max_ids=site.tokens,
             rate=site.rate,
         )
-        table = site.table("table", params.table, self._rows(site.extent))
+        table = site.table("table", params.table, self._table(site.extent))
         bounds = {"ids": site.tokens, "offset": 0}
         return (site.kernel(site.name, params, bounds, behind=[table], i=inputs[0])["o"],)
 
-    def _rows(self, extent: int) -> np.ndarray:
+    def _table(self, extent: int) -> np.ndarray:
         """The table in memory, made once."""
         if extent not in self._tables:
             vocabulary, features = self.table.shape

@@ -73,8 +73,8 @@ class Linear(Operator):
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         (x,) = inputs
-        y = x @ self.floats.astype(np.float64).T
-        return y if self.bias is None else y + self.bias.astype(np.float64)
+        y = x @ self.floats.astype(x.dtype, copy=False).T
+        return y if self.bias is None else y + self.bias.astype(x.dtype)
 
     @property
     def floats(self) -> np.ndarray:

@@ -50,6 +50,7 @@ class Norm(Operator):
             )
         if not 0 <= self.epsilon < np.inf:
             raise GraphError(f"the epsilon of a norm is {self.epsilon}; it must be finite, 0 or more")
+        object.__setattr__(self, "epsilon", float(self.epsilon))  # a numpy scalar would widen float32
         if self.heads < 1:
             raise GraphError(f"heads of a norm is {self.heads}; at least 1 is needed")
 
@@ -64,8 +65,8 @@ class Norm(Operator):
         if self.kind == "layer":
             x = x - x.mean(axis=-1, keepdims=True)
         y = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.epsilon)
-        y = y * (self.weight.astype(np.float64) + (1.0 if self.plus_one else 0.0))
-        y = y if self.bias is None else y + self.bias.astype(np.float64)
+        y = y * (self.weight.astype(x.dtype) + (1.0 if self.plus_one else 0.0))
+        y = y if self.bias is None else y + self.bias.astype(x.dtype)
         return y.reshape(inputs[0].shape)
 
     def params(self, **sizes: int) -> NormParams:

@@ -60,7 +60,7 @@ class Rotary(Operator):
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0].reshape(run.tokens, self.heads, self.head_dim)
         angles = run.positions[:, None, None] * np.array(self.frequencies)
-        cos, sin = np.cos(angles), np.sin(angles)
+        cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
         r = self.rotated
         first = slice(0, r, 2) if self.interleaved else slice(0, r // 2)
         second = slice(1, r, 2) if self.interleaved else slice(r // 2, r)

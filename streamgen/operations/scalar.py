@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from streamgen.errors import GraphError
+from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import ScalarParams
@@ -26,11 +27,12 @@ class Scalar(Operator):
             raise GraphError(
                 f"there is no scalar function {self.function!r}; 'scale' and 'soft_cap' are known"
             )
-        if not np.isfinite(self.constant) or (self.function == "soft_cap" and self.constant <= 0):
-            raise GraphError(
-                f"the constant of {self.function} is {self.constant}; it must be finite"
-                + (" and above 0" if self.function == "soft_cap" else "")
-            )
+        rounded = float(round_f24(np.array(self.constant)))
+        if not np.isfinite(rounded):
+            raise GraphError(f"the constant of {self.function} is {self.constant}; a finite f24 is needed")
+        if self.function == "soft_cap" and not 2.0**-126 <= rounded <= 2.0**126:
+            raise GraphError(f"the constant of soft_cap is {self.constant}; 2^-126 to 2^126 are allowed")
+        object.__setattr__(self, "constant", float(self.constant))  # a numpy scalar would widen float32
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs

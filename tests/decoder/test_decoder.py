@@ -1,6 +1,7 @@
 """A language model of two layers on its emitted Verilog: texts, sessions, files, errors, interruptions."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -425,8 +426,8 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
         ("decoder.json", None, ValueError, "holds no written decoder: no decoder.json"),
         ("decoder.json", b"{", ValueError, "decoder.json cannot be read"),
         ("decoder.json", b'{"config": {"no": 1}}', ValueError, "decoder.json cannot be read"),
-        ("decoder.npz", None, CheckpointError, "decoder.npz is no stored decoder"),
-        ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored decoder"),
+        ("decoder.npz", None, CheckpointError, "decoder.npz is no stored model"),
+        ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored model"),
         ("manifest.json", None, ValueError, "no manifest.json"),
         ("notes.json", None, ValueError, "notes.json cannot be read"),
         ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
@@ -455,17 +456,17 @@ def test_what_is_stored_is_what_was_compiled(model: DecoderAccelerator, written:
 
 
 def test_layers_must_be_alike() -> None:
+    for changes, message in (
+        ({"windows": (None, 5)}, "layers[1].attention and layers[0].attention differ in window: one engine "),
+        ({"windows": (5,)}, "layers[0].attention has a window or a soft-cap; decoders attend to all "),
+    ):
+        with pytest.raises(GraphError, match=f"^{re.escape(message)}"):
+            streamgen.compile_decoder(tiny_decoder(**changes), TINY)
     decoder = tiny_decoder()
-    first, second = decoder.layers
-    changed = replace(second, attention=replace(second.attention, scale=0.5))
-    with pytest.raises(GraphError) as raised:
-        streamgen.compile_decoder(replace(decoder, layers=(first, changed)), TINY)
-    assert str(raised.value) == (
-        "layers[1] and layers[0] differ in scale: one engine walks layers that are alike"
-    )
-    norm = replace(decoder.norm, plus_one=True)
+    norm = replace(decoder.op("norm"), plus_one=True)
+    changed = decoder.map(lambda path, o: norm if path == "norm" else o.op)
     with pytest.raises(GraphError, match=r"^layers\[0\].attention_norm and norm differ in kind"):
-        streamgen.compile_decoder(replace(decoder, norm=norm), TINY)
+        streamgen.compile_decoder(changed, TINY)
 
 
 SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64}
@@ -477,9 +478,9 @@ SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 
         (
             {"function": "relu"},
             {},
-            "layers[0].feed_forward.function is 'relu'; accelerators have silu, gelu, gelu_tanh",
+            "the function of layers[0].gated is 'relu'; accelerators have silu, gelu, gelu_tanh",
         ),
-        ({"bias": True}, {}, "layers[0].attention.q has a bias; matmuls of decoders have none"),
+        ({"bias": True}, {}, "layers[0].q has a bias; matmuls of decoders have none"),
         ({"head_dim": 20, "rotated": 16}, {"lanes": 8}, "head_dim is 20; a multiple of lanes = 8 is needed"),
         (
             {"rotated": 8},
@@ -495,18 +496,18 @@ SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 
         (
             {"wide": 100},
             {},
-            "layers[0].feed_forward.down takes 100 features; a multiple of 32, a group, is needed",
+            "layers[0].down takes 100 features; a multiple of 32, a group, is needed",
         ),
         (
             {},
             {"group": 64},
-            "layers[0].feed_forward.down takes 96 features; a multiple of 64, a group, is needed",
+            "layers[0].down takes 96 features; a multiple of 64, a group, is needed",
         ),
-        ({"vocabulary": 70}, {}, "head has 70 rows; a multiple of columns * n_lanes = 4 is needed"),
+        ({"vocabulary": 70}, {}, "logits has 70 rows; a multiple of columns * n_lanes = 4 is needed"),
         (
             {},
             {"channels": 32},
-            "layers[0].attention.k has 32 rows; a multiple of columns * n_lanes = 64 is needed",
+            "layers[0].k has 32 rows; a multiple of columns * n_lanes = 64 is needed",
         ),
     ],
 )

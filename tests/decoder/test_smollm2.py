@@ -11,8 +11,8 @@ from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator
 from streamgen.explore.bound import pass_cycles
 from streamgen.frontend import default_checkpoint, load_decoder
-from streamgen.graph.decoder import Decoder
-from streamgen.graph.ops import Linear
+from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.operations import Embedding, Linear
 
 PROMPT = np.array([504, 3426, 314, 253, 1507, 1248, 282, 5420, 913, 338, 7725, 768, 282, 260])
 
@@ -26,12 +26,17 @@ def same_as_golden(model: DecoderAccelerator, prompt: np.ndarray, count: int) ->
         ids = np.array([expected.argmax()])
 
 
-def two_layers() -> Decoder:
+def two_layers() -> LogicalGraph:
     """The first two layers; of the vocabulary the ids below 8,192."""
     decoder = load_decoder(default_checkpoint())
-    head = replace(decoder.head, weight=decoder.head.weight[:8192].copy(), grid=None)
-    assert isinstance(head, Linear)
-    return replace(decoder, layers=decoder.layers[:2], embedding=decoder.embedding[:8192].copy(), head=head)
+    few = decoder.op("embedding").table[:8192].copy()
+    ops = {
+        "embedding": Embedding(few),
+        "layers": Repeat(decoder.by_name["layers"].op.layers[:2]),
+        "logits": Linear(few),
+    }
+    operations = tuple(replace(o, op=ops.get(o.name, o.op)) for o in decoder.operations)
+    return replace(decoder, operations=operations)
 
 
 @pytest.mark.timeout(900)

@@ -12,8 +12,9 @@ from streamgen.emit.descriptors import Encoding, encode
 from streamgen.errors import GraphError
 from streamgen.explore import explore
 from streamgen.graph import Graph, Node, Program, Variant
-from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Value
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
+from streamgen.graph.logical import LogicalGraph, Operation, Value
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
+from streamgen.operations import Binary, Linear
 
 Describe = Callable[[int], int]
 
@@ -164,18 +165,16 @@ def _accelerator(config: CompileConfig) -> Program:
     network = LogicalGraph(
         (Value("x", 40),),
         (
-            Operation("up", up, ("x",), 72),
-            Operation("down", down, ("up",), 40),
-            Operation("y", Binary("add"), ("x", "down"), 40),
+            Operation("up", up, ("x",)),
+            Operation("down", down, ("up",)),
+            Operation("y", Binary("add"), ("x", "down")),
         ),
         ("y", "up"),
     )
-    weights = quantise_weights(network, config)
-    plan = explore(layer_shapes(network, weights), config, 0.6927)
+    network = quantise_network(network, config)
+    plan = explore(layer_shapes(network), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
-    program, _ = finish(
-        lambda t, _: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
-    )
+    program, _ = finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)
     return program
 
 

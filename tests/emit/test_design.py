@@ -13,10 +13,11 @@ from streamgen.cost import Resources
 from streamgen.emit import Design, design, emit
 from streamgen.explore import explore
 from streamgen.graph import Program
-from streamgen.graph.ops import Binary, Linear, LogicalGraph, Operation, Unary, Value
+from streamgen.graph.logical import LogicalGraph, Operation, Value
 from streamgen.itensor import ITensor
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
 from streamgen.manifest import Manifest
+from streamgen.operations import Binary, Linear, Unary
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 from streamgen.rtl import Library
 
@@ -35,19 +36,17 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
     network = LogicalGraph(
         (Value("x", 40),),
         (
-            Operation("up", up, ("x",), hidden),
-            Operation("hidden", Unary("relu"), ("up",), hidden),
-            Operation("down", down, ("hidden",), 40),
-            Operation("y", Binary("add"), ("x", "down"), 40),
+            Operation("up", up, ("x",)),
+            Operation("hidden", Unary("relu"), ("up",)),
+            Operation("down", down, ("hidden",)),
+            Operation("y", Binary("add"), ("x", "down")),
         ),
         ("y", "hidden"),
     )
-    weights = quantise_weights(network, config)
-    plan = explore(layer_shapes(network, weights), config, 0.6927)
+    network = quantise_network(network, config)
+    plan = explore(layer_shapes(network), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
-    return finish(
-        lambda t, _: lower_network(network, weights, plan, config, 0.6927, t), plan.token_lanes, tiles
-    )[0]
+    return finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)[0]
 
 
 def emit_rest(made: Program, config: CompileConfig) -> Design:

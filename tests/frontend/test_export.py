@@ -11,7 +11,9 @@ from torch.nn import functional
 
 from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module
-from streamgen.graph.ops import Constant, Linear, LogicalGraph, Unary
+from streamgen.graph.interpret import reference
+from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Constant, Linear, Unary
 from streamgen.quantisation import GroupGrid
 
 HERE = Path(__file__)
@@ -50,7 +52,8 @@ def _same(graph: LogicalGraph, module: nn.Module, *inputs: torch.Tensor) -> None
         outputs = module.double()(*(x.double().clone() for x in inputs))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     arrays = [x.double().numpy().reshape(-1, x.shape[-1]) for x in inputs]
-    for actual, expected in zip(graph.reference(*arrays), outputs, strict=True):
+    found, _ = reference(graph)(dict(zip((value.name for value in graph.inputs), arrays, strict=True)))
+    for actual, expected in zip(found.values(), outputs, strict=True):
         assert np.allclose(actual, expected.numpy().reshape(actual.shape), rtol=1e-6, atol=1e-6)
 
 

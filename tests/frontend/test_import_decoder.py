@@ -16,8 +16,10 @@ from torch.nn import functional
 
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend import import_decoder
-from streamgen.graph.decoder import Decoder
+from streamgen.golden_text import vocabulary_of
+from streamgen.graph.logical import LogicalGraph
 from streamgen.quantisation import GroupGrid
+from tests.decoders import is_tied, stepper
 from tests.frontend import plain_decoder
 from tests.frontend.plain_decoder import CONTEXT, SIZES, Explicit, Plain
 
@@ -32,13 +34,13 @@ BOUND = 5e-6
 PLAIN = Path(plain_decoder.__file__)
 
 
-def _same(decoder: Decoder, step: Step, split: tuple[int, ...] = SPLIT) -> None:
+def _same(decoder: LogicalGraph, step: Step, split: tuple[int, ...] = SPLIT) -> None:
     """Every pass of a text, the decoder in float64 against eager, relative to the largest logit."""
     rng = np.random.default_rng(1)
-    cache = None
+    run = stepper(decoder)
     for count in split:
-        ids = rng.integers(0, decoder.vocabulary, count)
-        logits, cache = decoder.reference(ids, cache)
+        ids = rng.integers(0, vocabulary_of(decoder), count)
+        logits = run(ids)
         expected = step(ids)
         assert np.abs(logits - expected).max() <= BOUND * np.abs(expected).max()
 
@@ -120,15 +122,16 @@ def _llama(kind: str = "Llama", **changes: Any) -> Any:
 def test_transformers(kind: str, changes: dict[str, Any]) -> None:
     model = _llama(kind, **changes)
     decoder = import_decoder(model)
-    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
+    assert is_tied(decoder) == bool(changes.get("tie_word_embeddings"))
     assert (decoder.name, decoder.context) == (f"{kind}ForCausalLM", 96)
-    assert len(decoder.layers) == changes.get("num_hidden_layers", 2)
-    attention = decoder.layers[-1].attention
+    layers = decoder.by_name["layers"].op.layers
+    assert len(layers) == changes.get("num_hidden_layers", 2)
+    attention, rotary = layers[-1].op("attention"), layers[-1].op("rotate_q")
     assert (attention.heads, attention.kv_heads) == (6, changes.get("num_key_value_heads", 2))
-    assert not attention.rotary.interleaved and attention.rotary.rotated == 8
-    assert np.array_equal(attention.q.weight, model.model.layers[-1].self_attn.q_proj.weight.detach())
+    assert not rotary.interleaved and rotary.rotated == 8
+    assert np.array_equal(layers[-1].op("q").weight, model.model.layers[-1].self_attn.q_proj.weight.detach())
     frequencies = model.model.rotary_emb.inv_freq.double().numpy()
-    np.testing.assert_allclose(attention.rotary.frequencies, frequencies, rtol=1e-6)
+    np.testing.assert_allclose(rotary.frequencies, frequencies, rtol=1e-6)
     _same(decoder, _eager_transformers(model))
 
 
@@ -137,7 +140,7 @@ def test_narrow_floats() -> None:
     model = _llama(num_hidden_layers=1).to(torch.bfloat16)
     decoder = import_decoder(model, name="tiny", context=64)
     weight = model.model.layers[0].mlp.up_proj.weight.detach().float().numpy()
-    assert np.array_equal(decoder.layers[0].feed_forward.up.weight, weight)
+    assert np.array_equal(decoder.op("layers[0].up").weight, weight)
     assert (decoder.name, decoder.context) == ("tiny", 64)
 
 
@@ -145,8 +148,8 @@ def test_plain() -> None:
     torch.manual_seed(2)
     module = Plain()
     decoder = import_decoder(module, **SIZES)
-    assert decoder.tied and decoder.name == "Plain"
-    assert decoder.layers[0].attention.q.bias is not None and decoder.layers[0].attention.k.bias is None
+    assert is_tied(decoder) and decoder.name == "Plain"
+    assert decoder.op("layers[0].q").bias is not None and decoder.op("layers[0].k").bias is None
     _same(decoder, _eager_plain(module))
 
 
@@ -154,12 +157,12 @@ def test_plain_in_other_words() -> None:
     torch.manual_seed(3)
     module = Explicit()
     decoder = import_decoder(module, **SIZES)
-    attention = decoder.layers[0].attention
-    assert attention.rotary.interleaved and attention.rotary.rotated == 4
-    np.testing.assert_allclose(attention.rotary.frequencies, [0.7, 0.02], rtol=1e-5)
-    assert attention.scale == pytest.approx(0.75 / 8**0.5)
-    assert decoder.layers[0].feed_forward.function == "gelu_tanh"
-    assert not decoder.tied and decoder.head.bias is not None
+    rotary = decoder.op("layers[0].rotate_k")
+    assert rotary.interleaved and rotary.rotated == 4
+    np.testing.assert_allclose(rotary.frequencies, [0.7, 0.02], rtol=1e-5)
+    assert decoder.op("layers[0].attention").scale == pytest.approx(0.75 / 8**0.5)
+    assert decoder.op("layers[0].gated").gate == "gelu_tanh"
+    assert not is_tied(decoder) and decoder.op("logits").bias is not None
     _same(decoder, _eager_plain(module))
 
 
@@ -173,10 +176,10 @@ def test_grids_go_with_their_rows() -> None:
     grid = GroupGrid(rng.integers(0, 16, (N, 24)).astype(np.uint8), scale, -7 * scale)
     linear.weight = nn.Parameter(torch.from_numpy(grid.dequantise().astype(np.float32)))
     linear.weight_grid = grid
-    attention = import_decoder(module, **SIZES).layers[0].attention
-    for part in (attention.q, attention.k, attention.v):
+    decoder = import_decoder(module, **SIZES)
+    for part in (decoder.op(f"layers[0].{name}") for name in "qkv"):
         assert np.array_equal(part.grid.dequantise().astype(np.float32), part.weight)
-    assert attention.q.weight.shape == (32, 24)
+    assert decoder.op("layers[0].q").weight.shape == (32, 24)
 
 
 class InPlace(Plain):

@@ -17,7 +17,9 @@ from gguf.quants import dequantize, quantize
 from sim.smollm2 import PARTS
 from streamgen.errors import CheckpointError
 from streamgen.frontend import load_decoder
-from streamgen.graph.decoder import Decoder
+from streamgen.golden_text import vocabulary_of
+from streamgen.graph.logical import LogicalGraph
+from tests.decoders import MATMULS, is_tied, stepper
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -57,15 +59,12 @@ def _model(**changes: Any) -> Any:
     return model
 
 
-def _same(decoder: Decoder, model: Any) -> None:
+def _same(decoder: LogicalGraph, model: Any) -> None:
     ids = np.random.default_rng(1).integers(0, VOCABULARY, 12)
     with torch.no_grad():
         expected = model.double()(torch.from_numpy(ids)[None]).logits[0].numpy()
-    logits, cache = decoder.reference(ids[:9])
-    parts = [logits]
-    for token in ids[9:]:
-        logits, cache = decoder.reference([token], cache)
-        parts.append(logits)
+    step = stepper(decoder)
+    parts = [step(ids[:9]), *(step([token]) for token in ids[9:])]
     assert np.abs(np.concatenate(parts) - expected).max() <= BOUND * np.abs(expected).max()
 
 
@@ -146,19 +145,19 @@ def test_gguf(tmp_path: Path, changes: dict[str, Any], kinds: dict[str, Kind]) -
     model = _model(**changes)
     _gguf(tmp_path / "tiny.gguf", model, kinds)
     decoder = load_decoder(tmp_path / "tiny.gguf")
-    assert (decoder.name, decoder.context, decoder.vocabulary) == ("tiny", 96, VOCABULARY)
-    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
-    assert not decoder.layers[0].attention.rotary.interleaved
-    for layer, theirs in zip(decoder.layers, model.model.layers, strict=True):
-        attention, block = layer.attention, layer.feed_forward
-        ours = (attention.q, attention.k, attention.v, attention.o, block.gate, block.up, block.down)
-        for linear in ours:
+    assert (decoder.name, decoder.context, vocabulary_of(decoder)) == ("tiny", 96, VOCABULARY)
+    assert is_tied(decoder) == bool(changes.get("tie_word_embeddings"))
+    assert not decoder.op("layers[0].rotate_q").interleaved
+    for index, theirs in enumerate(model.model.layers):
+        ours = {name: decoder.op(f"layers[{index}].{name}") for name in MATMULS}
+        for linear in ours.values():
             assert (linear.grid is not None) == (kinds["attn"] == Kind.Q4_1)
             if linear.grid is not None:  # rows of the grid move with those of the weight
                 assert np.array_equal(linear.grid.dequantise().astype(np.float32), linear.weight)
         # gguf rounds d * q + m twice, the grid once.
-        difference = np.abs(attention.q.weight - theirs.self_attn.q_proj.weight.detach().numpy()).max()
-        assert difference <= 2.0**-23 * np.abs(attention.q.weight).max()
+        q = ours["q"].weight
+        difference = np.abs(q - theirs.self_attn.q_proj.weight.detach().numpy()).max()
+        assert difference <= 2.0**-23 * np.abs(q).max()
     _same(decoder, model)
 
 
@@ -321,7 +320,7 @@ def test_safetensors(tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype
     assert (tmp_path / "model.safetensors.index.json").exists() == (shard != "1GB")
     decoder = load_decoder(tmp_path)
     assert decoder.name == tmp_path.name
-    assert decoder.tied == bool(changes.get("tie_word_embeddings"))
+    assert is_tied(decoder) == bool(changes.get("tie_word_embeddings"))
     _same(decoder, _copy(model, changes))
 
 

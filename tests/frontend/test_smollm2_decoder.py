@@ -10,7 +10,9 @@ import torch
 
 from sim.smollm2 import eager_smollm2
 from streamgen.frontend import default_checkpoint, import_decoder, load_decoder
-from streamgen.graph.decoder import Decoder
+from streamgen.golden_text import vocabulary_of
+from streamgen.graph.logical import LogicalGraph
+from tests.decoders import is_tied, stepper
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -27,13 +29,13 @@ def model() -> Any:
     return eager_smollm2()
 
 
-def _greedy(decoder: Decoder, model: Any) -> float:
+def _greedy(decoder: LogicalGraph, model: Any) -> float:
     """Prefill and decode steps of both; the greatest difference, relative to the largest logit."""
     eager = transformers.DynamicCache()
-    cache = None
+    step = stepper(decoder)
     ids, worst, texts = list(PROMPT), 0.0, []
     for _ in range(1 + STEPS):
-        logits, cache = decoder.reference(ids, cache)
+        logits = step(ids)
         with torch.no_grad():
             expected = model(torch.tensor([ids]), past_key_values=eager, use_cache=True).logits[0].numpy()
         worst = max(worst, np.abs(logits - expected).max() / np.abs(expected).max())
@@ -49,10 +51,10 @@ def test_file_and_module(model: Any, capsys: pytest.CaptureFixture[str]) -> None
     start = time.monotonic()
     loaded = load_decoder(default_checkpoint())
     load_seconds = time.monotonic() - start
-    attention = loaded.layers[29].attention
-    assert (len(loaded.layers), loaded.vocabulary, loaded.context, loaded.tied) == (30, 49152, 8192, True)
+    attention, layers = loaded.op("layers[29].attention"), loaded.by_name["layers"].op.layers
+    assert (len(layers), vocabulary_of(loaded), loaded.context, is_tied(loaded)) == (30, 49152, 8192, True)
     assert (attention.heads, attention.kv_heads, attention.head_dim, attention.scale) == (9, 3, 64, 0.125)
-    assert loaded.head.grid is None and attention.q.grid is not None
+    assert loaded.op("logits").grid is None and loaded.op("layers[29].q").grid is not None
     start = time.monotonic()
     imported = import_decoder(model)
     import_seconds = time.monotonic() - start

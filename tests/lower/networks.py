@@ -20,8 +20,9 @@ from streamgen.explore import explore
 from streamgen.fifo.sizing import Schedule
 from streamgen.formats import encode, round_f24
 from streamgen.graph import Graph, Program
-from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Op, Operation, Unary, Value
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_weights
+from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
+from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
+from streamgen.operations import Binary, Constant, Linear, Unary
 from streamgen.quantisation import QuantisedWeight
 
 __all__ = [
@@ -54,22 +55,18 @@ def linear(rng: np.random.Generator, n: int, k: int, bias: bool = False) -> Line
 
 
 def network(
-    inputs: Mapping[str, int], operations: Mapping[str, tuple[Op, *tuple[str, ...]]], *outputs: str
+    inputs: Mapping[str, int], operations: Mapping[str, tuple[Operator, *tuple[str, ...]]], *outputs: str
 ) -> LogicalGraph:
     """network({"x": 7}, {"y": (Unary("relu"), "x")}, "y")"""
-    features = dict(inputs)
-    listed = []
-    for name, (op, *operands) in operations.items():
-        features[name] = op.features(*(features[operand] for operand in operands))
-        listed.append(Operation(name, op, tuple(operands), features[name]))
-    return LogicalGraph(tuple(Value(*item) for item in inputs.items()), tuple(listed), outputs)
+    listed = tuple(Operation(name, op, tuple(operands)) for name, (op, *operands) in operations.items())
+    return LogicalGraph(tuple(Value(*item) for item in inputs.items()), listed, outputs)
 
 
 def random_network(rng: np.random.Generator) -> LogicalGraph:
     """One or two inputs and two to seven operations of any kind; all that nothing reads are outputs."""
     inputs = {f"x{i}": int(rng.choice(SIZES)) for i in range(rng.integers(1, 3))}
     features = dict(inputs)
-    operations: dict[str, tuple[Op, *tuple[str, ...]]] = {}
+    operations: dict[str, tuple[Operator, *tuple[str, ...]]] = {}
     wanted = int(rng.integers(2, 8))
     while len(operations) < wanted:
         name = f"v{len(operations)}"
@@ -91,7 +88,7 @@ def random_network(rng: np.random.Generator) -> LogicalGraph:
                 name = f"v{len(operations)}"
             operations[name] = (operation, *((a, b) if rng.integers(2) else (b, a)))
         op, *operands = operations[name]
-        features[name] = op.features(*(features[o] for o in operands))
+        features[name] = op.shapes(*(Shape(features[o]) for o in operands))[0].features
     read = {operand for _, *operands in operations.values() for operand in operands}
     outputs = [n for n in operations if n not in read or (not n.startswith("c") and rng.random() < 0.2)]
     return network({n: f for n, f in inputs.items() if n in read}, operations, *outputs)
@@ -124,8 +121,9 @@ class Compiled:
             fixed = {name: {"columns": c, "n_lanes": n} for name, (c, n) in factors.items()}
             config = replace(config, fixed=fixed, multipliers=1 << 20)
         self.graph, self.config = graph, config
-        self.weights = quantise_weights(graph, config)
-        self.plan = explore(layer_shapes(graph, self.weights), config, RATE)
+        self.network = quantise_network(graph, config)
+        self.weights = {o.name: o.op.integers for o in self.network.operations if isinstance(o.op, Linear)}
+        self.plan = explore(layer_shapes(self.network), config, RATE)
         self.lanes = self.plan.token_lanes
         self.program: Program
         self.schedules: list[Schedule]
@@ -137,7 +135,7 @@ class Compiled:
 
     def build(self, tiles: int) -> Graph:
         """The unfinished graph of a run."""
-        return lower_network(self.graph, self.weights, self.plan, self.config, RATE, tiles)
+        return lower_network(self.network, self.plan, self.config, RATE, tiles)
 
 
 def run(compiled: Compiled, arrays: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
@@ -150,8 +148,7 @@ def run(compiled: Compiled, arrays: Mapping[str, np.ndarray], tokens: int) -> di
             inputs[tensor.name] = np.zeros(graph.tensor_itensor(tensor).shape, np.float32)
             inputs[tensor.name][:tokens, : part.shape[1]] = part
     outputs, _ = golden.run(graph, inputs)
-    features = {operation.name: operation.features for operation in compiled.graph.operations}
-    return {name: array[:tokens, : features[name]] for name, array in outputs.items()}
+    return {name: array[:tokens, : compiled.graph.features(name)] for name, array in outputs.items()}
 
 
 def bits(array: np.ndarray) -> bytes:

@@ -12,11 +12,12 @@ from streamgen.converters import LayoutParams, choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy
 from streamgen.graph import Edge, Graph, Node, Port
-from streamgen.graph.ops import Binary, LogicalGraph, Unary
+from streamgen.graph.logical import LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.lower import GraphBuilder, finish, insert_converters, insert_forks, place_constants, size_fifos
+from streamgen.operations import Binary, Unary
 from streamgen.packing import MemoryLayout
 
 ROWS = ITensor((1, 2), "f24", (4, 3), (1, 2), ((0,), (1,)))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from streamgen import formats
-from streamgen.golden_decoder.linear import EXACT, LARGEST_ACTIVATION, Activations, ExactLinear
-from streamgen.golden_decoder.linear import quantise_activations as activations_of
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import golden as quantise
+from streamgen.operations.exact_linear import EXACT, LARGEST_ACTIVATION, Activations, ExactLinear
+from streamgen.operations.exact_linear import quantise_activations as activations_of
 from streamgen.quantisation import QuantisedWeight
 
 EXTREMES = ("random", "greatest", "least", "zeros")

@@ -8,24 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks import quality
 from streamgen.errors import MissingToolError
-from streamgen.golden_decoder import GoldenDecoder
-from streamgen.graph.quantised_decoder import quantise_decoder
-from tests.decoders import random_decoder, reference
-
-
-def test_float_reference_is_the_model() -> None:
-    """torch's float32 against numpy's float64: 1e-5 of the greatest logit."""
-    ids = np.random.default_rng(1).integers(0, 70, 30)
-    for interleaved in (False, True):
-        decoder = random_decoder(interleaved=interleaved)
-        with torch.inference_mode():
-            found = quality.Reference(decoder).logits(ids)
-        expected = reference(decoder, ids)
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+from streamgen.golden_text import GoldenModel
+from streamgen.graph.interpret import reference
+from streamgen.quantisation import Numbers
+from tests.decoders import assembled, logits_of, random_parts
 
 
 def test_windows_and_scores() -> None:
@@ -34,10 +23,11 @@ def test_windows_and_scores() -> None:
     with pytest.raises(ValueError) as error:
         quality.windows_of(np.arange(100), 120, 32)
     assert str(error.value) == "2 <= window = 32 <= tokens = 120 <= 100 does not hold"
-    decoder = random_decoder()
+    parts = random_parts()
+    decoder = assembled(parts)
     ids = np.random.default_rng(2).integers(0, 70, 30)
-    score = quality.score(quality.Reference(decoder), GoldenDecoder(quantise_decoder(decoder)), ids)
-    logits = reference(decoder, ids)[:-1]
+    score = quality.score(reference(decoder, np.float32), GoldenModel(decoder.quantised(Numbers())), ids)
+    logits = logits_of(parts, ids)[:-1]
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert score.predicted == 29
     assert score.reference_perplexity == pytest.approx(

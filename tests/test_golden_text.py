@@ -1,4 +1,4 @@
-"""The golden decoder: near the model in float64, the same bits however a text is split, and clear errors."""
+"""The golden model of texts: near float64, the same bits for any split of a text, clear errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.golden_decoder import GoldenDecoder, Session
-from streamgen.golden_decoder import decoder as module
-from streamgen.graph.decoder import Decoder
-from streamgen.graph.ops import Linear
-from streamgen.graph.quantised_decoder import DecoderNumbers, quantise_decoder
+from streamgen.golden_text import GoldenModel, Session, vocabulary_of
+from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import exact_linear
+from streamgen.quantisation import Numbers
 from streamgen.sampling import Sampler
-from tests.decoders import random_decoder, reference
+from tests.decoders import assembled, logits_of, random_decoder, random_parts
 
 IDS = np.random.default_rng(11).integers(0, 70, 40)
+W8_HEAD = {"logits": "w8"}
 
 
 @pytest.fixture(scope="module")
-def decoder() -> Decoder:
+def decoder() -> LogicalGraph:
     return random_decoder()
 
 
 @pytest.fixture(scope="module")
-def golden(decoder: Decoder) -> GoldenDecoder:
-    return GoldenDecoder(quantise_decoder(decoder))
+def golden(decoder: LogicalGraph) -> GoldenModel:
+    return GoldenModel(decoder.quantised(Numbers(by_layer=W8_HEAD)))
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def golden(decoder: Decoder) -> GoldenDecoder:
     [
         {},
         {"interleaved": True, "kv_heads": 1},
+        {"windows": (5, None)},
         {"rotated": 16, "kv_heads": 4},
         {"rotated": 0, "bias": True, "norm": "layer", "function": "gelu_tanh"},
         {"plus_one": True, "function": "gelu", "head_dim": 16, "rotated": 16},
@@ -51,16 +52,16 @@ def test_near_float64(changes: dict[str, Any]) -> None:
     on the way; errors of single elements are independent, so 5 % of the rms of the logits is ample, and a
     wrong sign, pair, head or mask changes logits by as much as they are.
     """
-    model = random_decoder(**changes)
-    found = GoldenDecoder(quantise_decoder(model, DecoderNumbers(weights="w8", p_bits=16))).logits(IDS)
-    expected = reference(model, IDS)
+    parts = random_parts(**changes)
+    found = GoldenModel(assembled(parts).quantised(Numbers(weights="w8", p_bits=16))).logits(IDS)
+    expected = logits_of(parts, IDS)
     assert found.dtype == np.float32
     assert found.shape == expected.shape
     error = np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean())
     assert error < 0.05
 
 
-def test_any_split_gives_the_same_bits(golden: GoldenDecoder) -> None:
+def test_any_split_gives_the_same_bits(golden: GoldenModel) -> None:
     whole = golden.logits(IDS)
     for pass_tokens in (1, 2, 7, 39):
         assert np.array_equal(golden.logits(IDS, pass_tokens), whole)
@@ -73,20 +74,18 @@ def test_any_split_gives_the_same_bits(golden: GoldenDecoder) -> None:
     assert np.array_equal(session.logits(IDS[5:9]), golden.logits(IDS[5:9]))
 
 
-def test_an_interrupted_pass_leaves_the_session(
-    golden: GoldenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_pass_leaves_the_session(golden: GoldenModel, monkeypatch: pytest.MonkeyPatch) -> None:
     session = golden.session()
     first = session.logits(IDS[:10])
-    add, calls = module._add, iter(range(100))
+    once, calls = exact_linear.ExactLinear.__call__, iter(range(100))
 
-    def interrupted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        if next(calls) == 2:
+    def interrupted(self: Any, x: Any) -> np.ndarray:
+        if next(calls) == 9:
             raise KeyboardInterrupt
-        return add(a, b)
+        return once(self, x)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_add", interrupted)
+        patch.setattr(exact_linear.ExactLinear, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.logits(IDS[20:30])
     assert session.position == 10
@@ -94,7 +93,7 @@ def test_an_interrupted_pass_leaves_the_session(
     assert np.array_equal(np.concatenate([first, rest]), golden.logits(IDS))
 
 
-def test_generate(golden: GoldenDecoder) -> None:
+def test_generate(golden: GoldenModel) -> None:
     """Greedy is the argmax of each step; a sampler draws from the same logits; a stop id ends it."""
     ids = list(IDS[:5])
     for _ in range(6):
@@ -114,13 +113,14 @@ def test_generate(golden: GoldenDecoder) -> None:
     assert drawn == [sampler(golden.logits([*IDS[:5], *drawn[:n]])[-1]) for n in range(6)]
 
 
-def test_grids_and_configurations_are_used(decoder: Decoder) -> None:
+def test_grids_and_configurations_are_used(decoder: LogicalGraph) -> None:
     results = [
-        GoldenDecoder(quantise_decoder(decoder, DecoderNumbers(**options))).logits(IDS[:8])
+        GoldenModel(decoder.quantised(Numbers(**{"by_layer": W8_HEAD, **options}))).logits(IDS[:8])
         for options in (
             {},
             {"weights": "w8"},
-            {"head": "w4"},
+            {"by_layer": {}},
+            {"by_layer": {**W8_HEAD, "layers[[]0].*": "w8"}},
             {"group": 64},
             {"scale_bits": 12},
             {"minimum": False},
@@ -131,7 +131,7 @@ def test_grids_and_configurations_are_used(decoder: Decoder) -> None:
         assert all(not np.array_equal(one, other) for other in results[:index])
 
 
-def test_bad_ids(golden: GoldenDecoder) -> None:
+def test_bad_ids(golden: GoldenModel) -> None:
     session = golden.session()
     session.logits(IDS[:30])
     for ids, kind, message in (
@@ -160,26 +160,27 @@ def test_bad_ids(golden: GoldenDecoder) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "w2"}, "DecoderNumbers.weights is 'w2'; allowed is 'w4' or 'w8'"),
-        ({"head": "f24"}, "DecoderNumbers.head is 'f24'; allowed is 'w4' or 'w8'"),
-        ({"group": 16}, "DecoderNumbers.group is 16; allowed is 32, 64 or 128"),
-        ({"scale_bits": 4}, "DecoderNumbers.scale_bits is 4; allowed is 8 to 16"),
-        ({"p_bits": 17}, "DecoderNumbers.p_bits is 17; allowed is 8 to 16"),
+        ({"weights": "w2"}, "Numbers.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        (
+            {"by_layer": {"head": "f24"}},
+            "Numbers.by_layer is {'head': 'f24'}; allowed is 'w4' or 'w8' for each",
+        ),
+        ({"group": 16}, "Numbers.group is 16; allowed is 32, 64 or 128"),
+        ({"scale_bits": 4}, "Numbers.scale_bits is 4; allowed is 8 to 16"),
+        ({"p_bits": 17}, "Numbers.p_bits is 17; allowed is 8 to 16"),
     ],
 )
 def test_bad_configurations(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        DecoderNumbers(**options)
+        Numbers(**options)
     assert str(error.value) == message
 
 
 def test_a_bad_weight_is_named() -> None:
     model = random_decoder()
-    weight = model.layers[1].feed_forward.down.weight
+    weight = model.op("layers[1].down").weight
     weight[3, 4] = np.nan
     with pytest.raises(ValueError) as error:
-        GoldenDecoder(quantise_decoder(model))
-    assert str(error.value) == (
-        "weight of layers[1].feed_forward.down: weight[3, 4] is nan; all must be finite"
-    )
-    assert isinstance(model.head, Linear)
+        model.quantised(Numbers())
+    assert str(error.value) == "weight of layers[1].down: weight[3, 4] is nan; all must be finite"
+    assert vocabulary_of(model) == 70

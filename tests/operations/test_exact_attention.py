@@ -1,4 +1,4 @@
-"""Attention of the golden decoder against the equation in rational numbers, and its pieces and specials."""
+"""Attention of the exact interpreter against the equation in rational numbers, its pieces and specials."""
 
 from fractions import Fraction
 
@@ -7,9 +7,9 @@ import pytest
 
 from streamgen.arith import F24
 from streamgen.formats import E_NOT_FINITE, round_f24
-from streamgen.golden_decoder import attention
-from streamgen.golden_decoder.attention import Heads, KeyValues, attend, quantise_heads
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.operations import exact_attention
+from streamgen.operations.exact_attention import Heads, attend, joined, quantise_heads
 from tests.arith.arith_unit import round_exactly
 
 SOFTMAX = AttentionSoftmaxParams(lanes=1, max_length=1 << 20)
@@ -72,10 +72,11 @@ def test_equation(spread: int) -> None:
     v = random_heads(rng, kv_heads, before + T, d, spread)
     v[1] = 0
     keys, values = quantise_heads(k, kv_heads), quantise_heads(v, kv_heads)
-    cache = KeyValues(kv_heads, d)
-    for part, position in ((slice(0, before), 0), (slice(before, None), before)):
-        cache.store(position, quantise_heads(k[part], kv_heads), quantise_heads(v[part], kv_heads))
-    found = attend(q, cache, before, 0.3, SOFTMAX)
+    kept = []
+    for rows in (k, v):
+        first, more = (quantise_heads(part, kv_heads) for part in (rows[:before], rows[before:]))
+        kept.append(joined(joined(Heads.empty(kv_heads, d), 0, first), before, more))
+    found = attend(q, *kept, position=before, scale=0.3, softmax=SOFTMAX)
     assert np.array_equal(found, by_the_equation(q, keys, values, before, 0.3))
 
 
@@ -87,11 +88,16 @@ def test_long_contexts_are_exact(p_bits: int) -> None:
     codes[0, ::3, 1] = -126
     m, e = np.full((1, length), 255, np.int32), np.zeros((1, length), np.int32)
     e[0, ::7] = -15
-    cache = KeyValues(1, 2)
-    cache.store(0, Heads(np.zeros_like(codes), m, e), Heads(codes, m, e))
     q = Heads(np.zeros((1, 1, 2), np.int8), m[:, :1], e[:, 1:2])
     softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=p_bits)
-    found = attend(q, cache, length - 1, 1.0, softmax)
+    found = attend(
+        q,
+        Heads(np.zeros_like(codes), m, e),
+        Heads(codes, m, e),
+        position=length - 1,
+        scale=1.0,
+        softmax=softmax,
+    )
     p = (1 << p_bits) - 1
     total = exact(Fraction(p * length))
     for j in range(2):
@@ -102,12 +108,13 @@ def test_long_contexts_are_exact(p_bits: int) -> None:
 def test_blocks_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     x = random_heads(rng, 3, 20, 4, 2)
-    cache = KeyValues(3, 4)
-    cache.store(0, quantise_heads(x, 3), quantise_heads(x[::-1], 3))
-    q = quantise_heads(x, 3)
-    whole = attend(q, cache, 0, 0.5, SOFTMAX)
-    monkeypatch.setattr(attention, "TOKENS_AT_ONCE", 3)
-    assert np.array_equal(whole, attend(q, cache, 0, 0.5, SOFTMAX))
+    q, k, v = (quantise_heads(rows, 3) for rows in (x, x, x[::-1]))
+    for choice in ({}, {"window": 5}, {"causal": False}, {"soft_cap": 2.0}):
+        given = {"position": 0, "scale": 0.5, "softmax": SOFTMAX, **choice}
+        whole = attend(q, k, v, **given)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact_attention, "TOKENS_AT_ONCE", 3)
+            assert np.array_equal(whole, attend(q, k, v, **given))
 
 
 def test_specials() -> None:
@@ -120,10 +127,8 @@ def test_specials() -> None:
         bad = x.copy()
         bad[3, 5] = np.inf
         q, k, v = (quantise_heads(bad if name == place else x, 2) for name in "qkv")
-        cache = KeyValues(2, 4)
-        cache.store(0, k, v)
         assert (max(part.e.max() for part in (q, k, v)) == E_NOT_FINITE) == (place in "qkv")
-        nan = np.isnan(attend(q, cache, 0, 0.5, SOFTMAX)).reshape(6, 2, 4)
+        nan = np.isnan(attend(q, k, v, position=0, scale=0.5, softmax=SOFTMAX)).reshape(6, 2, 4)
         assert (nan.all(axis=2) == nan.any(axis=2)).all()
         return nan.all(axis=2)
 
@@ -131,21 +136,14 @@ def test_specials() -> None:
     assert np.argwhere(attended("k")).tolist() == [[3, 1], [4, 1], [5, 1]]
     assert np.argwhere(attended("v")).tolist() == [[token, 1] for token in range(6)]
     assert not attended("x").any()
-    zeros = KeyValues(1, 4)
-    zeros.store(
-        0, quantise_heads(np.zeros((2, 4), np.float32), 1), quantise_heads(np.zeros((2, 4), np.float32), 1)
-    )
-    assert not attend(quantise_heads(np.ones((2, 4), np.float32), 1), zeros, 0, 1.0, SOFTMAX).any()
+    ones, zeros = (quantise_heads(np.full((2, 4), value, np.float32), 1) for value in (1, 0))
+    assert not attend(ones, zeros, zeros, position=0, scale=1.0, softmax=SOFTMAX).any()
 
 
-def test_the_cache_forgets_what_lies_behind() -> None:
+def test_what_lies_behind_is_forgotten() -> None:
     x = random_heads(np.random.default_rng(7), 1, 8, 4, 1)
-    cache, fresh = KeyValues(1, 4), KeyValues(1, 4)
-    heads = [quantise_heads(x[part], 1) for part in (slice(0, 5), slice(5, 8))]
-    cache.store(0, heads[0], heads[0])
-    cache.store(3, heads[1], heads[0])
-    cache.store(3, heads[1], heads[1])
-    fresh.store(0, *(quantise_heads(np.concatenate([x[:3], x[5:]]), 1) for _ in range(2)))
-    for held, wanted in ((cache.keys, fresh.keys), (cache.values, fresh.values)):
-        for name in ("codes", "m", "e"):
-            assert np.array_equal(getattr(held, name), getattr(wanted, name))
+    first, more = (quantise_heads(x[part], 1) for part in (slice(0, 5), slice(5, 8)))
+    held = joined(joined(joined(Heads.empty(1, 4), 0, first), 3, first), 3, more)
+    wanted = quantise_heads(np.concatenate([x[:3], x[5:]]), 1)
+    for name in ("codes", "m", "e"):
+        assert np.array_equal(getattr(held, name), getattr(wanted, name))
