@@ -25,8 +25,6 @@ from streamgen.golden_text import GoldenModel, vocabulary_of
 from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
-from streamgen.lower.decoder import LAYER, PHASES, VARIANTS, lower_decoder
-from streamgen.lower.decoder_weights import DecoderPlan, arrange_weights, layers_of
 from streamgen.manifest import Manifest
 from streamgen.operations.storage import load_graph, save_graph
 from streamgen.platform.u55c import U55C
@@ -39,6 +37,7 @@ from streamgen.runtime.generation import BEST, DecoderDevice, Pass, Session
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
+from streamgen.schedule import Derivation, EnginePlan
 from streamgen.summary import group_report, intermediate_memory, notes_of
 from streamgen.tokenizer import Tokenizer, Vocabulary
 from streamgen.tokenizer_files import TOKENIZER, load_tokenizer
@@ -96,7 +95,8 @@ def compile_decoder(
     )
     model = replace(decoder, context=context).quantised(numbers)
     tell("kernels, converters, FIFO depths")
-    program = _lowered(model, config)
+    derived = _derived(model, config)
+    program = _finished(derived, config)
     tell("Verilog")
     emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=config.max_tokens)
     design = emit(program, emitted, max_tokens=config.max_tokens)
@@ -108,12 +108,12 @@ def compile_decoder(
         program=program,
         design=design,
         model=model,
-        notes=_notes(config, len(layers_of(model)), design),
+        notes=_notes(config, derived, design),
     )
 
 
-def _lowered(model: LogicalGraph, config: DecoderConfig) -> Program:
-    plan = DecoderPlan(
+def _derived(model: LogicalGraph, config: DecoderConfig) -> Derivation:
+    plan = EnginePlan(
         max_tokens=config.max_tokens,
         context=config.context,
         columns=config.channels,
@@ -121,18 +121,14 @@ def _lowered(model: LogicalGraph, config: DecoderConfig) -> Program:
         lanes=config.lanes,
         kv_channels=_kv_channels(config),
         prefetch=config.prefetch_beats,
-        scale_bits=config.scale_bits,
     )
-    weights = arrange_weights(model, plan)
-    rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
-    program, _ = finish(
-        lambda tokens, position: lower_decoder(weights, plan, rate, tokens, position),
-        1,
-        plan.max_tokens,
-        config.sizing,
-        config.context,
-        VARIANTS,
-    )
+    return Derivation(model, plan, float(U55C.hbm.beats_per_cycle(config.clock_mhz)))
+
+
+def _finished(derived: Derivation, config: DecoderConfig) -> Program:
+    variants = {BEST: derived.requested}
+    size = config.max_tokens
+    program, _ = finish(derived.graph, 1, size, config.sizing, config.context, variants)
     return program
 
 
@@ -140,15 +136,19 @@ def _kv_channels(config: DecoderConfig) -> int:
     return 1 << (config.channels.bit_length() - 1)
 
 
-def _notes(config: DecoderConfig, layers: int, design: Design) -> Notes:
+def _notes(config: DecoderConfig, derived: Derivation, design: Design) -> Notes:
+    walked = [section for section in derived.schedule.sections if section.walks > 1]
     return notes_of(
         design,
-        units=PHASES,
+        units=derived.phases,
         ended="a decoder is one group",
         converter_budget=None,
         choices=(
             f"one engine of {config.channels} columns, {config.n_lanes} rows side by side in each",
-            f"{len(LAYER)} of {len(PHASES)} phases are walked {layers} times, for a layer each time",
+            *(
+                f"{len(section.phases)} of {len(derived.phases)} phases are walked {section.walks} times"
+                for section in walked
+            ),
             f"keys and values lie on {_kv_channels(config)} channels",
         ),
         scheduled_cycles={},
@@ -214,7 +214,7 @@ class DecoderAccelerator:
         by a version of streamgen that builds other FIFOs.
         """
         if self._program is None:
-            program = _lowered(self._quantised, self.config)
+            program = _finished(_derived(self._quantised, self.config), self.config)
             built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
             if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
                 raise ValueError(
@@ -294,7 +294,8 @@ class DecoderAccelerator:
             found.progress = progress or terminal_progress()
             return found
 
-        program = self.program
+        assert self._notes is not None
+        program, names = self.program, self._notes.units
         with Execution(self._written, open_device) as execution:
             device = DecoderDevice(execution, self.vocabulary, self.config.context, timeout)
             session = device.session()
@@ -311,7 +312,7 @@ class DecoderAccelerator:
                 simulator = execution.device
                 assert isinstance(simulator, SimulatedDevice)
                 graph = program.at(len(part), first, variant)
-                passes.append(profile_pass(graph, PHASES, simulator, run))
+                passes.append(profile_pass(graph, names, simulator, run))
             manifest = execution.manifest
         return Profile(name=manifest.top, clock_mhz=manifest.clock_mhz, passes=tuple(passes))
 

@@ -12,7 +12,7 @@ from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
-from streamgen.kernels.elementwise import BinaryParams
+from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.operations.site import Bound, Site, Source, Stream, of_stream
 from streamgen.operations.unary import UNARY_FUNCTIONS
 
@@ -91,7 +91,12 @@ class Binary(Operator):
 
         if not isinstance(a, Stream):
             raise GraphError(f"operation {site.name!r}: no kernel puts a constant through {self.gate}")
-        params = BinaryParams(operation=self.kernel, **of_stream(lead))
+        operation = self.kernel
+        if operation not in UNITS:  # of a gate that no kernel has whole
+            own = UnaryParams(function=self.gate or "", **of_stream(a))
+            gated = site.kernel(f"{site.name}_gate", own, {"itensor": a.itensor}, i=a)["o"]
+            a, operation = replace(gated, shape=a.shape, by_rows=a.by_rows), "multiply"
+        params = BinaryParams(operation=operation, **of_stream(lead))
         o = site.kernel(site.name, params, bounds, i_a=source(a, "a"), i_b=source(b, "b"))["o"]
         return (replace(o, by_rows=lead.by_rows),)
 
