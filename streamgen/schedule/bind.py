@@ -16,6 +16,7 @@ import numpy as np
 
 from streamgen.contract import Bounds, KernelParams
 from streamgen.errors import GraphError
+from streamgen.formats import round_f24
 from streamgen.graph import Port
 from streamgen.graph.logical import Shape
 from streamgen.itensor import ITensor, broadcast, without_reuse
@@ -360,7 +361,7 @@ class Binder:
             y = self._biased(site, "bias", y, bias)
         for step, stream in zip(matmul.steps, self._parted(site, matmul, y), strict=True):
             if bias is None and step.op.bias is not None:  # type: ignore[attr-defined]
-                own = np.stack([op.bias[None] for op in step.ops])  # type: ignore[attr-defined]
+                own = np.stack([round_f24(op.bias)[None] for op in step.ops])  # type: ignore[attr-defined]
                 stream = self._biased(site, f"{step.name}_bias", stream, own)
             value = step.outputs[0]
             stream = replace(stream, shape=value.shape)

@@ -175,6 +175,13 @@ class _Scheduler:
                 Value(f"{operation.name}_{value.name}", value.shape, first=first)
                 for value, first in zip(body, values, strict=True)
             ]
+            for first in values:
+                if first.section is None:
+                    kind = "input" if first.again is None else "repetition"
+                    raise GraphError(
+                        f"{operation.place} begins with the {kind} {first.name!r}; what is walked again "
+                        "begins with what an operation has made"
+                    )
             self._carried += own
             values = own
         for index in range(repeat.period):

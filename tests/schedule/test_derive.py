@@ -1,0 +1,278 @@
+"""Graphs of kernels that are derived: they compute what the logical graph says, bit for bit."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamgen import golden
+from streamgen.errors import GraphError
+from streamgen.formats import round_f24
+from streamgen.graph import Graph
+from streamgen.graph.interpret import exact
+from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.lower import finish, insert_converters, insert_forks, place_constants
+from streamgen.operations import Attention, Binary, Cache, Constant, Linear, Norm, Scalar, Unary
+from streamgen.quantisation import Numbers
+from streamgen.schedule import Derivation, EnginePlan
+from tests.decoders import random_decoder
+from tests.schedule.features import FEATURES, post_norms, query_norms, windows
+
+CONTEXT = 16
+PASSES = ((3, 4, 1, 1, 2, 1, 4), (1, 1, 4, 4, 4, 2))
+SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": CONTEXT}
+
+
+def _plan(**changes: int) -> EnginePlan:
+    given = {"max_tokens": 4, "context": CONTEXT, "columns": 2, "n_lanes": 2, "lanes": 2}
+    return EnginePlan(**{**given, **changes})
+
+
+def _model(head: str = "w8", numbers: dict[str, Any] | None = None, **changes: Any) -> LogicalGraph:
+    numbers = {"by_layer": {"logits": head}, **(numbers or {})}
+    return random_decoder(**{**SMALL, **changes}).quantised(Numbers(**numbers))
+
+
+def _finished(graph: Graph) -> Graph:
+    return place_constants(insert_converters(insert_forks(graph)))
+
+
+def _check(model: LogicalGraph, plan: EnginePlan, passes: tuple[int, ...] = (3, 4, 1, 2)) -> None:
+    """Logits behind every pass of a text, and the greatest of them."""
+    vocabulary = model.shapes["logits"].features
+    ids = np.random.default_rng(1).integers(0, vocabulary, sum(passes))
+    expected = exact(model)({"ids": ids}, every_row=True)[0]["logits"]
+    derived = Derivation(model, plan, 0.6927)
+    state: dict[str, np.ndarray] = {}
+    position = 0
+    for tokens in passes:
+        graph = _finished(derived.graph(tokens, position))
+        places = np.arange(position, position + tokens, dtype=np.uint32)
+        given = {"ids": ids[places].astype(np.uint32), "positions": places}
+        inputs = {t.name: given[t.name] for t in graph.tensors if t.role == "input"}
+        outputs, _ = golden.run(graph, inputs, state)
+        position += tokens
+        np.testing.assert_array_equal(outputs["logits"][0, :vocabulary], expected[position - 1])
+        assert outputs["best_indices"] == expected[position - 1].argmax()
+
+
+@pytest.mark.parametrize(
+    ("plan", "choices"),
+    [
+        (_plan(), {}),
+        (_plan(columns=4, lanes=4, kv_channels=4), {"numbers": {"weights": "w8"}}),
+        (_plan(n_lanes=1, lanes=8, kv_channels=2), {"head": "w4", "numbers": {"p_bits": 8}}),
+        (_plan(), {"numbers": {"group": 64, "scale_bits": 12, "minimum": False}}),
+    ],
+    ids=["w4", "w8", "w4 head", "groups of 64"],
+)
+@pytest.mark.parametrize("passes", PASSES)
+def test_any_passes_give_the_same_logits(
+    plan: EnginePlan, choices: dict[str, Any], passes: tuple[int, ...]
+) -> None:
+    _check(_model(**choices), plan, passes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "plan"),
+    [
+        ({"vocabulary": 103, "hidden": 80, "wide": 200}, {"columns": 4, "n_lanes": 4, "lanes": 4}),
+        ({"heads": 3, "kv_heads": 1}, {"columns": 4, "n_lanes": 4, "lanes": 4}),
+        ({"heads": 3, "kv_heads": 3, "head_dim": 24}, {"columns": 4, "lanes": 8}),
+        ({"heads": 3, "kv_heads": 3, "head_dim": 12, "rotated": 0}, {"lanes": 16}),
+        ({"vocabulary": 103, "wide": 72, "bias": True}, {"columns": 32, "n_lanes": 2, "lanes": 16}),
+        ({"interleaved": True, "norm": "layer"}, {"lanes": 8}),
+        ({"bias": True, "function": "relu", "plus_one": True}, {}),
+        ({"layers": 1}, {}),
+    ],
+    ids=str,
+)
+def test_any_sizes(changes: dict[str, Any], plan: dict[str, int]) -> None:
+    _check(_model(**changes), _plan(**plan))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features(name: str) -> None:
+    _check(FEATURES[name](_model(layers=4)), _plan())
+
+
+def test_all_features_of_two_layers_in_turn() -> None:
+    model = windows(post_norms(query_norms(_model(layers=4, bias=True, wide=100))))
+    _check(model, _plan(columns=4, n_lanes=4, lanes=4))
+    derived = Derivation(model, _plan(), 0.6927)
+    assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (9, 2), (2, 1)]
+
+
+def test_phases_of_a_decoder() -> None:
+    derived = Derivation(_model(), _plan(), 0.6927)
+    names = ("embedding", "attention_norm", "q+k+v", "o", "gate+up", "down", "last", "logits")
+    assert derived.phases == names
+    assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (5, 2), (2, 1)]
+    assert str(derived.schedule).splitlines()[:6] == [
+        "section",
+        "  phase 0, embedding",
+        "    embedding = embedding[64 x 64](ids)",
+        "section, walked 2 times",
+        "  phase 1, attention_norm",
+        "    attention_norm = norm[rms, 64](layers_x)",
+    ]
+
+
+def test_what_phases_share() -> None:
+    """Norms, sums and the quantiser are one instance each, matmuls columns; holds are back edges."""
+    graph = Derivation(_model(), _plan(), 0.6927).graph(4, 12)
+    kinds = [type(node.params).__name__.removesuffix("Params") for node in graph.nodes]
+    counts = {kind: kinds.count(kind) for kind in ("Norm", "Quantise", "Column", "QuantiseRows", "Binary")}
+    assert counts == {"Norm": 1, "Quantise": 1, "Column": 2, "QuantiseRows": 3, "Binary": 2}
+    assert (kinds.count("Select"), kinds.count("Route"), kinds.count("TakeRows")) == (4, 3, 2)
+    held = {edge.target.node: edge.depth for edge in graph.edges if edge.back}
+    # a pass of 4 tokens: 64 features in tokens of 2 lanes; 96 in groups of 32, and an exponent a row
+    assert held == {
+        "attention_sum": 128,
+        "route_layers_x": 128,
+        "fork_operand": 12,
+        "fork_exponents": 4,
+    }
+
+
+def test_runs_have_the_hardware_of_the_largest() -> None:
+    derived = Derivation(_model(), _plan(), 0.6927)
+    program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
+    small = program.at(1, 0)
+    assert [node.params for node in small.nodes] == [node.params for node in program.graph.nodes]
+    rests = program.at(2, 3, "best").node("store_logits")
+    assert all(bounds is None for bounds in rests.bounds)
+
+
+# Modules: rows of numbers in and out, all tokens of a sequence in one run.
+
+RNG = np.random.default_rng(0)
+
+
+def _linear(n: int, k: int, bias: bool = True) -> Linear:
+    weight = (RNG.normal(size=(n, k)) / np.sqrt(k)).astype(np.float32)
+    return Linear(weight, RNG.normal(size=n).astype(np.float32) if bias else None)
+
+
+def _layer_norm(k: int) -> Norm:
+    weight, bias = RNG.normal(size=(2, k)).astype(np.float32)
+    return Norm("layer", weight, 1e-5, bias)
+
+
+def _module(*operations: tuple[Any, ...], outputs: tuple[str, ...], features: int = 48) -> LogicalGraph:
+    found = tuple(Operation(name, op, inputs) for name, op, *inputs in ((*o[:2], *o[2:]) for o in operations))
+    return LogicalGraph((Value("x", features),), found, outputs)
+
+
+def _block(causal: bool = False) -> LogicalGraph:
+    H = 48
+    return _module(
+        ("n", _layer_norm(H), "x"),
+        ("q", _linear(H, H), "n"),
+        ("k", _linear(H, H), "n"),
+        ("v", _linear(H, H, bias=False), "n"),
+        ("a", Attention(3, 3, 16, 0.25, causal=causal), "q", "k", "v"),
+        ("o", _linear(H, H), "a"),
+        ("s", Binary("add"), "x", "o"),
+        ("m", _layer_norm(H), "s"),
+        ("f", _linear(100, H), "m"),
+        ("g", Unary("gelu"), "f"),
+        ("d", _linear(H, 100), "g"),
+        ("y", Binary("add"), "s", "d"),
+        outputs=("y",),
+    )
+
+
+MODULES = {
+    "block": _block(),
+    "causal block": _block(causal=True),
+    "two outputs": _module(
+        ("a", _linear(40, 48), "x"),
+        ("b", Scalar("scale", 0.5), "a"),
+        ("c", _linear(24, 40), "a"),
+        outputs=("b", "c"),
+    ),
+    "constants": _module(
+        ("w", Constant(RNG.normal(size=48).astype(np.float32))),
+        ("p", Binary("mul"), "x", "w"),
+        ("a", _linear(33, 48), "p"),
+        ("t", Scalar("soft_cap", 2.0), "a"),
+        outputs=("t",),
+    ),
+    "matmuls in a row": _module(
+        ("a", _linear(64, 48), "x"), ("b", _linear(64, 64), "a"), ("c", _linear(7, 64), "b"), outputs=("c",)
+    ),
+}
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 8])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name: str, tokens: int) -> None:
+    model = MODULES[name].quantised(Numbers())
+    plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
+    graph = _finished(Derivation(model, plan, 0.6927).graph(tokens, 0))
+    x = round_f24(np.random.default_rng(tokens).normal(size=(tokens, 48)).astype(np.float32))
+    expected, _ = exact(model)({"x": x})
+    (tensor,) = (t for t in graph.tensors if t.role == "input")
+    streams = (it for p in range(graph.phases) for it in graph.node(tensor.node).outputs(p).values())
+    given = np.zeros(next(streams).shape, np.float32)
+    given[:, :48] = x
+    outputs, _ = golden.run(graph, {"x": given})
+    for output, value in expected.items():
+        np.testing.assert_array_equal(outputs[output][:, : value.shape[1]], value)
+
+
+# What is refused.
+
+
+def test_an_odd_number_of_columns() -> None:
+    with pytest.raises(GraphError) as raised:
+        Derivation(_model(), _plan(columns=3), 0.6927)
+    assert str(raised.value) == "columns of an engine must be even, not 3"
+
+
+def test_formats_that_differ_side_by_side() -> None:
+    model = _model(numbers={"by_layer": {"layers[[]*[]].k": "w8", "logits": "w8"}})
+    with pytest.raises(GraphError) as raised:
+        Derivation(model, _plan(), 0.6927)
+    assert str(raised.value) == (
+        "layers[0].q, layers[0].k, layers[0].v read one value and have weights of several formats"
+    )
+
+
+def test_a_value_that_walks_do_not_pass_on() -> None:
+    """What is made once and read in every walk would have to be kept over all of them."""
+    body = LogicalGraph((Value("x", 64),), (Operation("y", Unary("relu"), ("x",)),), ("y",))
+    model = LogicalGraph((Value("x", 64),), (Operation("r", Repeat((body, body)), ("x",)),), ("r",))
+    with pytest.raises(GraphError) as raised:
+        Derivation(model, _plan(context=0), 0.6927)
+    assert str(raised.value) == (
+        "'r' begins with the input 'x'; what is walked again begins with what an operation has made"
+    )
+
+
+def test_nested_repetitions() -> None:
+    inner = LogicalGraph((Value("x", 64),), (Operation("y", Unary("relu"), ("x",)),), ("y",))
+    outer = LogicalGraph((Value("x", 64),), (Operation("r", Repeat((inner, inner)), ("x",)),), ("r",))
+    model = LogicalGraph(
+        (Value("x", 64),),
+        (Operation("a", Unary("relu"), ("x",)), Operation("r", Repeat((outer, outer)), ("a",))),
+        ("r",),
+    )
+    with pytest.raises(GraphError) as raised:
+        Derivation(model, _plan(context=0), 0.6927)
+    assert str(raised.value) == "'r': a repetition inside of one is not scheduled"
+
+
+def test_a_cache_that_another_phase_reads() -> None:
+    model = _module(
+        ("a", _linear(48, 48), "x"),
+        ("c", Cache(3, 16), "a"),
+        ("b", _linear(48, 48), "a"),
+        ("y", Attention(3, 3, 16, 0.25), "b", "c", "c"),
+        outputs=("y",),
+    )
+    with pytest.raises(GraphError) as raised:
+        Derivation(replace(model, context=8).quantised(Numbers()), _plan(context=8), 0.6927).graph(4, 0)
+    assert str(raised.value) == "what 'c' is read for must be in the phase in which it is made"
