@@ -1,11 +1,13 @@
-"""Weights as the columns of a matmul read them."""
+"""Weights as the columns of a matmul read them, and the same order of tiles in other tokens."""
+
+from math import prod
 
 import numpy as np
 
 from streamgen.itensor import ITensor
 from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["column_tensors", "without_reuse"]
+__all__ = ["broadcast", "column_tensors", "in_tokens_of", "without_reuse"]
 
 
 def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
@@ -31,3 +33,27 @@ def without_reuse(itensor: ITensor) -> ITensor:
     mapped = {loop for loops in itensor.iter_map for loop in loops}
     trips = tuple(trip if i in mapped else 1 for i, trip in enumerate(itensor.tripcounts))
     return ITensor(itensor.element_shape, itensor.dtype, trips, itensor.steps, itensor.iter_map, itensor.base)
+
+
+def in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
+    """The same order in tokens of `lanes` elements of a row: each cut in parts, or neighbours joined."""
+    present = prod(itensor.element_shape)
+    trips, steps, (rows, inner) = list(itensor.tripcounts), list(itensor.steps), itensor.iter_map
+    if lanes < present:
+        trips, steps, inner = [*trips, present // lanes], [*steps, lanes], (*inner, len(trips))
+    elif lanes > present:
+        trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
+    assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
+    return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)
+
+
+def broadcast(itensor: ITensor) -> ITensor:
+    """The stream of one row that meets every row of `itensor`: loops over dimension 0 re-send it."""
+    return ITensor(
+        (1, *itensor.element_shape[1:]),
+        itensor.dtype,
+        itensor.tripcounts,
+        itensor.steps,
+        ((), *itensor.iter_map[1:]),
+        itensor.base,
+    )
