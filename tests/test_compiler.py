@@ -53,6 +53,24 @@ def test_same_bytes_in_this_process(written: dict[str, bytes], tmp_path: Path) -
     assert contents(again.write(tmp_path / "again")) == written
 
 
+def test_arithmetic_runs() -> None:
+    """Differences, quotients, squares, an input that is returned: the hardware gives the bits of golden."""
+
+    class Arithmetic(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (x - y) / 3 + (1 - x) ** 2, -y, x
+
+    config = CompileConfig(name="arithmetic", max_tokens=2, multipliers=64, channels=1)
+    accelerator = streamgen.compile(Arithmetic(), (torch.zeros(2, 8), torch.zeros(2, 8)), config)
+    x, y = values(2, 8), values(2, 8)[::-1] * np.float32(3)
+    found, expected = accelerator.run(x, y), accelerator.golden(x, y)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(found[1], round_f24(-y))
+    np.testing.assert_array_equal(found[2], round_f24(x))
+    np.testing.assert_allclose(found[0], (x - y) / 3 + (1 - x) ** 2, rtol=1e-3, atol=1e-3)
+
+
 def test_same_bytes_in_another_process(written: dict[str, bytes], tmp_path: Path) -> None:
     script = "import sys, accelerators; accelerators.tiny().write(sys.argv[1])"
     environment = os.environ | {"PYTHONHASHSEED": "4711", "PYTHONPATH": str(Path(__file__).parent)}

@@ -17,7 +17,7 @@ from streamgen.cost import Resources
 from streamgen.explore.estimate import WORD_LANES, Estimate
 from streamgen.explore.fixed import VECTOR_LANES, Fixed
 from streamgen.graph.plan import LinearPlan, LinearShape
-from streamgen.kernels.elementwise import BINARY_OPERATIONS, UNARY_FUNCTIONS
+from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, UNARY_FUNCTIONS
 
 __all__ = ["Widths", "choose_widths"]
 
@@ -96,7 +96,7 @@ def _behind(
 
 
 def _luts(function: str) -> float:
-    unit = UNARY_FUNCTIONS.get(function) or BINARY_OPERATIONS[function]
+    unit = (UNARY_FUNCTIONS | SCALAR_FUNCTIONS | BINARY_OPERATIONS)[function]
     resources: Resources = unit.resources
     return resources.lut + _LUTS_OF_A_DSP * resources.dsp
 

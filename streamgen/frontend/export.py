@@ -1,13 +1,17 @@
 """A torch module becomes a LogicalGraph: export without decomposition, then one operation at a time.
 
 Calls on parameters alone are folded; calls that only rename a value (dropout in eval mode, views that keep
-the last dimension) disappear; the rest must be in the table below. What is not is collected, and reported
-together (see `trace`).
+the last dimension, copies, casts to floats) disappear, and so do calls whose results nothing uses; the rest
+must be in the table below. What is not is collected, and reported together (see `trace`).
+
+    a - b    a + (-1 · b)        a / c    a · (1 / c), c a constant       x ** 2    x · x
+
+Each product and sum is rounded to f24: a quotient is off by the roundings of 1 / c and of the product.
 """
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +33,15 @@ from streamgen.frontend.trace import (
     where,
 )
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Value
-from streamgen.operations import Binary, Constant, Linear, Unary
+from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 
 __all__ = ["import_module"]
 
-BINARY = {
-    aten.add.Tensor: "add",
-    aten.add_.Tensor: "add",
-    aten.mul.Tensor: "mul",
-    aten.mul_.Tensor: "mul",
-}
+SUMS = {aten.add.Tensor: 1, aten.add_.Tensor: 1, aten.sub.Tensor: -1, aten.sub_.Tensor: -1}
+BINARY = {*SUMS, aten.mul.Tensor, aten.mul_.Tensor, aten.div.Tensor, aten.div_.Tensor, aten.rsub.Scalar}
+POWERS = {aten.pow.Tensor_Scalar, aten.pow_.Scalar, aten.square.default, aten.square_.default}
+NEGATIONS = {aten.neg.default, aten.neg_.default}
+COPIES = {aten.clone.default, aten.to.dtype, aten.to.dtype_layout, aten._to_copy.default}
 RENAMES = {
     aten.alias.default,
     aten.contiguous.default,
@@ -50,11 +53,14 @@ RENAMES = {
     aten.squeeze.dim,
     aten.unsqueeze.default,
     aten.view.default,
+    *COPIES,
 }
-KNOWN = {aten.linear.default, aten.gelu.default, operator.getitem, *UNARY, *BINARY, *RENAMES}
+KNOWN = {aten.linear.default, aten.gelu.default, operator.getitem}
+KNOWN |= UNARY.keys() | BINARY | POWERS | NEGATIONS | RENAMES
 SUPPORTED = (
-    "Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; + and * of two tensors of one shape, or of a tensor with a "
-    "scalar or a parameter of shape [features]; Dropout in eval mode; views that keep the last dimension"
+    "Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of a tensor with a "
+    "scalar or a parameter of shape [features], / by these; negation and squares; Dropout in eval mode; "
+    "copies, casts to floats; views that keep the last dimension"
 )
 
 
@@ -102,6 +108,8 @@ class _Importer:
         self.program = program
         self.constants = Constants(module, program)
         self.values: dict[Node, str] = {}  # computed at run time -> name of the value
+        self.memory: dict[Node, Node] = {}  # of a view or an in-place result, whose memory it is
+        self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or following one that is
         self.inputs: list[Value] = []
         self.operations: list[Operation] = []
@@ -113,7 +121,7 @@ class _Importer:
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node)
-            elif node.op == "call_function":
+            elif node.op == "call_function" and node in self.live:
                 self._call(node)
             elif node.op == "output":
                 outputs = self._outputs(node)
@@ -129,7 +137,10 @@ class _Importer:
         names = []
         for position, result in enumerate(node.args[0]):
             if result in self.values:
-                names.append(self.values[result])
+                name = self.values[result]
+                if name in {value.name for value in self.inputs}:  # comes out as it went in
+                    name = self._add(node, f"{name}_returned", Scalar("scale", 1.0), name)
+                names.append(name)
             elif result not in self.failed:
                 raise GraphError(f"output {position} of the module does not depend on its inputs")
         return names
@@ -155,6 +166,12 @@ class _Importer:
                 self._append(node, node.name, Unary(function), (self.values[node.args[0]],))
             elif target in BINARY:
                 self._binary(node)
+            elif target in NEGATIONS:
+                self._append(node, node.name, Scalar("scale", -1.0), (self.values[node.args[0]],))
+            elif target in POWERS:
+                if (power := (*node.args, 2)[1]) != 2:
+                    raise Unsupported(f"its power is {power}, only 2 can be compiled")
+                self._append(node, node.name, Binary("mul"), (self.values[node.args[0]],) * 2)
             elif target in RENAMES:
                 self._rename(node)
             else:
@@ -174,50 +191,90 @@ class _Importer:
         self._append(node, name, Linear(weight, bias, self.constants.grid(weight_node)), (self.values[x],))
 
     def _binary(self, node: Node) -> None:
-        if node.kwargs.get("alpha", 1) != 1:
-            raise Unsupported(f"alpha is {node.kwargs['alpha']}, only 1 can be compiled")
-        names = tuple(self._operand(node, operand) for operand in node.args)
-        self._append(node, node.name, Binary(BINARY[node.target]), names)
+        a, b = node.args[:2]
+        target: Any = node.target
+        alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+        if target == aten.rsub.Scalar:
+            a, b, sign = b, a, -1
+        else:
+            sign = SUMS.get(target, 1)
+        if target in (aten.div.Tensor, aten.div_.Tensor):
+            names = self._operand(node, a), self._operand(node, b, lambda c: self._inverse(node, c))
+        else:
+            names = self._operand(node, a), self._scaled(node, b, sign * alpha)
+        operation = "add" if target in SUMS or target == aten.rsub.Scalar else "mul"
+        self._append(node, node.name, Binary(operation), names)
 
-    def _operand(self, node: Node, operand: Any) -> str:
-        """Name of a value of the shape of the result; scalars and parameters become constants."""
+    def _scaled(self, node: Node, operand: Any, factor: float) -> str:
+        """Name of an operand times a number."""
+        if factor == 1:
+            return self._operand(node, operand)
+        if operand not in self.values:
+            return self._operand(node, operand, lambda c: c * np.float32(factor))
+        return self._add(
+            node, f"{node.name}_scaled", Scalar("scale", float(factor)), self._operand(node, operand)
+        )
+
+    def _inverse(self, node: Node, constant: np.ndarray) -> np.ndarray:
+        if not constant.all():
+            raise Unsupported("it divides by 0")
+        return (1 / constant.astype(np.float64)).astype(np.float32)
+
+    def _operand(
+        self, node: Node, operand: Any, change: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> str:
+        """Name of a value of the shape of the result; scalars and parameters become constants, changed."""
         extents = shape(node)
         if operand in self.values:
+            if change is not None:
+                raise Unsupported("it divides by what is computed at run time")
             if not same_tokens(shape(operand), extents):
                 raise Unsupported(f"it broadcasts {list(shape(operand))} to {list(extents)}")
             return self.values[operand]
         if isinstance(operand, Node):
             array = self.constants.array(node, operand)
-            name = self._name(_identifier(self.constants.paths.get(operand, operand.name)))
+            name = _identifier(self.constants.paths.get(operand, operand.name))
         else:
             array = np.asarray(operand, np.float32)
-            name = self._name(f"{node.name}_constant")
+            name = f"{node.name}_constant"
         if array.ndim and array.size != array.shape[-1]:
             raise Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
-        value = np.broadcast_to(array.reshape(-1), extents[-1:]).copy()
-        self.operations.append(Operation(name, Constant(value), (), where(node)))
-        return name
+        array = array if change is None else change(array)
+        return self._add(node, name, Constant(np.broadcast_to(array.reshape(-1), extents[-1:]).copy()))
 
     def _rename(self, node: Node) -> None:
-        source = node.args[0]
+        source: Any = node.args[0]
         if node.target == aten.dropout.default and node.args[2]:
             raise Unsupported("it is in training mode; call module.eval() first")
+        if not (dtype := node.meta["val"].dtype).is_floating_point:
+            raise Unsupported(f"it makes {dtype} of floats")
         before, after = shape(source), shape(node)
         if not same_tokens(before, after):
             raise Unsupported(f"it turns {list(before)} into {list(after)}; the last dimension must stay")
         self.values[node] = self.values[source]
+        copied = node.target == aten.clone.default or dtype != source.meta["val"].dtype
+        self.memory[node] = node if copied else self.memory.get(source, source)
 
     def _append(self, node: Node, name: str, op: Operator, inputs: tuple[str, ...]) -> None:
         """Add the operation that computes the value of `node`."""
+        target: Any = node.target
+        changed: Any = node.args[0]
+        memory = self.memory.get(changed, changed)
+        in_place = target._schema.is_mutable
+        if in_place and (memory not in self.values or memory.op == "placeholder"):
+            raise Unsupported("it changes an input or a parameter in place")
+        self.values[node] = self._add(node, name, op, *inputs)
+        if in_place:  # every view of the tensor sees the change
+            self.memory[node] = memory
+            for other in [n for n in self.values if self.memory.get(n, n) is memory]:
+                self.values[other] = self.values[node]
+
+    def _add(self, node: Node, name: str, op: Operator, *inputs: str) -> str:
+        """Add an operation; its name, which is another when this one is taken."""
         name = self._name(name)
-        if node.target._schema.is_mutable:
-            changed = self.values.get(node.args[0])
-            if changed is None or changed in {value.name for value in self.inputs}:
-                raise Unsupported("it changes an input or a parameter in place")
-            for other in [n for n, value in self.values.items() if value == changed]:
-                self.values[other] = name  # every view of the tensor sees the change
-        self.values[node] = name
-        self.operations.append(Operation(name, op, inputs, where(node)))
+        place = "" if node.op == "output" else where(node)
+        self.operations.append(Operation(name, op, inputs, place))
+        return name
 
     def _name(self, wanted: str) -> str:
         """`wanted`, or with a number after it when it is taken."""
@@ -227,6 +284,16 @@ class _Importer:
             name = f"{wanted}_{number}"
         self.names.add(name)
         return name
+
+
+def _live(nodes: Sequence[Node]) -> set[Node]:
+    """Nodes whose value an output or a change in place is made of."""
+    found: set[Node] = set()
+    for node in reversed(nodes):
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "output" or node in found or (schema is not None and schema.is_mutable):
+            found.update((node, *node.all_input_nodes))
+    return found
 
 
 def _alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Operation, ...]:

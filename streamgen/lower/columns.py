@@ -1,10 +1,13 @@
-"""Weights as the columns of a matmul read them."""
+"""Weights as the columns of a matmul read them, and the same order of tiles in other tokens."""
+
+from math import prod
 
 import numpy as np
 
+from streamgen.itensor import ITensor
 from streamgen.quantisation import QuantisedWeight
 
-__all__ = ["column_tensors"]
+__all__ = ["column_tensors", "in_tokens_of"]
 
 
 def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
@@ -23,3 +26,15 @@ def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, 
             groups[:n, : part.shape[1], i] = part
         tensors["i_s"] = groups
     return tensors
+
+
+def in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
+    """The same order in tokens of `lanes` elements of a row: each cut in parts, or neighbours joined."""
+    present = prod(itensor.element_shape)
+    trips, steps, (rows, inner) = list(itensor.tripcounts), list(itensor.steps), itensor.iter_map
+    if lanes < present:
+        trips, steps, inner = [*trips, present // lanes], [*steps, lanes], (*inner, len(trips))
+    elif lanes > present:
+        trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
+    assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
+    return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +29,13 @@ from streamgen.graph.logical import LogicalGraph, Operation, Value
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
 from streamgen.itensor import ITensor, broadcast, without_reuse
 from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.columns import column_tensors
+from streamgen.lower.columns import column_tensors, in_tokens_of
 from streamgen.manifest import SCALARS
-from streamgen.operations import Binary, Constant, Linear, Unary
+from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.packing import MemoryLayout
 from streamgen.quantisation import Numbers
 
@@ -87,8 +88,8 @@ def layer_shapes(network: LogicalGraph) -> list[Shape]:
                 )
             )
             at += 1
-        elif isinstance(op, Unary | Binary):
-            function = op.function if isinstance(op, Unary) else op.kernel
+        elif isinstance(op, Unary | Scalar | Binary):
+            function = op.kernel if isinstance(op, Binary) else op.function
             shapes.append(
                 VectorShape(
                     name=name,
@@ -213,7 +214,7 @@ class _Lowering:
             return _Value(name, features, constant=round_f24(op.value)[None])
         if isinstance(op, Linear):
             return _Value(name, features, self._linear(operation, op, self._nodes[name]))
-        if not isinstance(op, Unary | Binary) or (isinstance(op, Binary) and op.gate):
+        if not isinstance(op, Unary | Scalar | Binary) or (isinstance(op, Binary) and op.gate):
             raise GraphError(f"operation {name!r} is {op}; no kernel of networks computes it")
         operands = [self._values[value] for value in operation.inputs]
         if all(operand.constant is not None for operand in operands):
@@ -221,8 +222,8 @@ class _Lowering:
         order = leading([o.name for o in operands if o.constant is None], self._by_rows)
         if order[0] in self._by_rows:
             self._by_rows.add(name)
-        if isinstance(op, Unary):
-            port = self._unary(name, op.function, operands[0])
+        if not isinstance(op, Binary):
+            port = self._unary(name, op, operands[0])
         else:
             # both operations commute
             operands.sort(key=lambda operand: operand.constant is not None or operand.name != order[0])
@@ -230,19 +231,23 @@ class _Lowering:
             port = self._binary(self._nodes[name], op.kernel, a, b, self._plan.widths[name])
         return _Value(name, features, port)
 
-    def _unary(self, operation: str, function: str, operand: _Value) -> Port:
+    def _unary(self, operation: str, op: Unary | Scalar, operand: _Value) -> Port:
         node = self._nodes[operation]
         port = self._port(operand, operation)
-        itensor = _in_tokens_of(self._builder.itensor(port), self._plan.widths[operation])
-        params = UnaryParams(
-            function=function, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
-        )
-        return self._builder.kernel(node, params, {"itensor": itensor}, i=port)["o"]
+        itensor = in_tokens_of(self._builder.itensor(port), self._plan.widths[operation])
+        lanes, tokens = prod(itensor.element_shape), self._scaled(itensor).token_count
+        bounds: dict[str, Any] = {"itensor": itensor}
+        if isinstance(op, Scalar):
+            params: Any = ScalarParams(function=op.function, lanes=lanes, max_tokens=tokens)
+            bounds["constant"] = op.constant
+        else:
+            params = UnaryParams(function=op.function, lanes=lanes, max_tokens=tokens)
+        return self._builder.kernel(node, params, bounds, i=port)["o"]
 
     def _binary(self, node: str, operation: str, a: _Value, b: _Value, lanes: int) -> Port:
         """Tiles in the order of a, which is no constant."""
         first = self._port(a, node)
-        itensor = _in_tokens_of(self._builder.itensor(first), lanes)
+        itensor = in_tokens_of(self._builder.itensor(first), lanes)
         bounds: dict[str, ITensor] = {"itensor": itensor}
         if b.constant is not None:
             bounds["b"] = broadcast(itensor)
@@ -250,7 +255,9 @@ class _Lowering:
         else:
             second = self._port(b, node)
         params = BinaryParams(
-            operation=operation, lanes=_elements(itensor), max_tokens=self._scaled(itensor).token_count
+            operation=operation,
+            lanes=prod(itensor.element_shape),
+            max_tokens=self._scaled(itensor).token_count,
         )
         return self._builder.kernel(node, params, bounds, i_a=first, i_b=second)["o"]
 
@@ -375,19 +382,3 @@ class _Lowering:
 def _numbered(name: str) -> Iterator[str]:
     """The name, then the name with numbers behind it."""
     return chain([name], (f"{name}_{i}" for i in count(1)))
-
-
-def _elements(itensor: ITensor) -> int:
-    return int(np.prod(itensor.element_shape))
-
-
-def _in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
-    """The same order in tokens of `lanes` elements of a row: each cut in parts, or neighbours joined."""
-    present = _elements(itensor)
-    trips, steps, (rows, inner) = list(itensor.tripcounts), list(itensor.steps), itensor.iter_map
-    if lanes < present:
-        trips, steps, inner = [*trips, present // lanes], [*steps, lanes], (*inner, len(trips))
-    elif lanes > present:
-        trips[-1], steps[-1] = trips[-1] * present // lanes, lanes
-    assert prod(trips) * lanes == itensor.token_count * present, (itensor, lanes)
-    return ITensor((1, lanes), itensor.dtype, tuple(trips), tuple(steps), (rows, inner), itensor.base)

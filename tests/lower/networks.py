@@ -22,7 +22,7 @@ from streamgen.formats import encode, round_f24
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
 from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
-from streamgen.operations import Binary, Constant, Linear, Unary
+from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.quantisation import QuantisedWeight
 
 __all__ = [
@@ -169,6 +169,8 @@ def exact(
             result = _matmul(weights[operation.name], operands[0])
             if op.bias is not None:
                 result = _rounded(np.add, result, round_f24(op.bias)[None])
+        elif isinstance(op, Scalar):
+            result = _rounded(np.multiply, operands[0], round_f24(np.array(op.constant)))
         elif isinstance(op, Binary):
             result = _rounded({"add": np.add, "mul": np.multiply}[op.operation], *operands)
         elif op.function == "relu":

@@ -21,7 +21,7 @@ from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.graph import verify
 from streamgen.graph.interpret import Run, reference
 from streamgen.graph.logical import LogicalGraph
-from streamgen.operations import Binary, Constant, Linear, Unary
+from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.quantisation import QuantisedWeight
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative
@@ -161,7 +161,20 @@ def _functions(rng: np.random.Generator) -> LogicalGraph:
     return network({"x": 17}, operations, "y")
 
 
+def _scalars(rng: np.random.Generator) -> LogicalGraph:
+    """A difference, of values in both orders of tiles."""
+    operations = {
+        "l": (linear(rng, 40, 40), "x"),
+        "minus": (Scalar("scale", -1.0), "l"),
+        "d": (Binary("add"), "x", "minus"),
+        "s": (Scalar("scale", 0.3), "x"),
+        "y": (Binary("mul"), "d", "s"),
+    }
+    return network({"x": 40}, operations, "y", "s")
+
+
 NETWORKS = {
+    "scalars": _scalars,
     "odd sizes": lambda rng: _mlp(rng, 7, 13, 5, bias=True),
     "one feature": lambda rng: _mlp(rng, 1, 1, 1, bias=True),
     "long rows": lambda rng: _mlp(rng, 161, 3, bias=False),
@@ -355,6 +368,9 @@ def _bounds(
             if op.bias is not None:
                 bias = op.bias.astype(np.float64)[None]
                 result = _binary("add", result, _Bounds(bias, np.zeros(bias.shape)).rounded())
+        elif isinstance(op, Scalar):
+            constant = np.full((1, 1), op.constant)
+            result = _binary("mul", operands[0], _Bounds(constant, np.zeros((1, 1))).rounded())
         elif isinstance(op, Binary):
             result = _binary(op.operation, *operands)
         else:
