@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from sim.bench import Stalls
-from sim.kernel import descriptor_word
 from sim.network_models import ModelRun, NetworkModels
 from sim.random_graphs import boundary, boundary_tokens, golden_tokens, random_graph, streams
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
 from streamgen.graph import Graph
 from streamgen.lower.passes import run_nodes
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import descriptor_word
 
 __all__ = ["EXHAUSTIVE_EDGES", "Case", "Trial", "random_cases"]
 

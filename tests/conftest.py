@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.bench import Stalls
+from streamgen.testing.bench import Stalls
 
 STALLS = {
     "free": None,

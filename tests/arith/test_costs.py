@@ -1,8 +1,8 @@
 """The limits of the f24 units. `tests/sim/test_blocks.py` holds every unit to its promise,
 in each format and with each function of the sweep, but not at every width."""
 
-from sim.synthesis import check_all
 from streamgen.arith import F24, AddParams, MultiplyParams
+from streamgen.testing.synthesis import check_all
 
 
 def test_f24_units_are_small() -> None:

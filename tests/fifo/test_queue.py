@@ -4,9 +4,9 @@ from itertools import accumulate
 
 import pytest
 
-from sim.bench import Stalls, random_tokens, run
-from sim.synthesis import synthesise
 from streamgen.fifo.queue import QueueParams
+from streamgen.testing.bench import Stalls, random_tokens, run
+from streamgen.testing.synthesis import synthesise
 
 SHAPES = [
     QueueParams(bits=1, depth=1),

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands
 
-from sim.conformance import ASPECTS, check
-from sim.kernel import Case
 from streamgen import formats
 from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
@@ -36,6 +34,8 @@ from streamgen.kernels.take_rows import TakeRowsParams
 from streamgen.kernels.top_k import TopKParams
 from streamgen.kernels.unzip import UnzipParams
 from streamgen.kv_layout import KvLayout
+from streamgen.testing.conformance import ASPECTS, check
+from streamgen.testing.kernel import Case
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 

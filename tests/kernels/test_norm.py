@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from sim.bench import Stalls, run
-from sim.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
-from sim.stream_simulator import StreamSimulator
 from streamgen.formats import round_f24
 from streamgen.kernels.norm import NormParams
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
+from streamgen.testing.stream_simulator import StreamSimulator
 
 LARGEST = float(round_f24(np.array(3.4e38)))
 NORMAL = 2.0**-126  # the least value of f24

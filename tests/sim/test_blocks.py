@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sim.blocks import Case, sweep
-from sim.synthesis import check_all
 from streamgen.arith import Float
+from streamgen.testing.synthesis import check_all
 
 SWEEP = sweep()
 EVERY = {

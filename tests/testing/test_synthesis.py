@@ -1,4 +1,4 @@
-"""sim.synthesis: counts and levels of circuits whose answer is known."""
+"""streamgen.testing.synthesis: counts and levels of circuits whose answer is known."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from sim.synthesis import check_resources, synthesise
 from streamgen.cost import Cost, Resources
 from streamgen.rtl import Shared
 from streamgen.stream import RegisterSliceParams
+from streamgen.testing.synthesis import check_resources, synthesise
 
 
 class Circuit(wiring.Component):
