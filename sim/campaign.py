@@ -40,14 +40,14 @@ class Case:
     widths: tuple[int, ...]
 
 
-def random_cases(count: int, most_nodes: int = 40) -> list[Case]:
-    """As many cases, always the same."""
+def random_cases(count: int, most_nodes: int = 40, seed: int = 0) -> list[Case]:
+    """As many cases, always the same for a seed."""
     cases = []
-    for seed in range(count):
-        random = Random(seed)
-        nodes = random.randint(2, 4) if seed % 3 == 0 else random.randint(5, most_nodes)
-        graph = random_graph(random, nodes, phases=1 + seed % 2, widths=(32,))
-        cases.append(Case(graph, seed, tuple(random.choice(_WIDTHS) for _ in graph.edges)))
+    for number in range(1000 * seed, 1000 * seed + count):
+        random = Random(number)
+        nodes = random.randint(2, 4) if number % 3 == 0 else random.randint(5, most_nodes)
+        graph = random_graph(random, nodes, phases=1 + number % 2, widths=(32,))
+        cases.append(Case(graph, number, tuple(random.choice(_WIDTHS) for _ in graph.edges)))
     return cases
 
 

@@ -279,7 +279,14 @@ def test_bad_tables(make: Any, message: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aspect", [aspect for aspect in ASPECTS if aspect != "resources"])
-@pytest.mark.parametrize("shape", [(4, 64, 64, False), (4, 32, 16, False), (8, 32, 16, True)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param((4, 64, 64, False), marks=pytest.mark.campaign),
+        (4, 32, 16, False),
+        (8, 32, 16, True),
+    ],
+)
 def test_conforms(shape: tuple[int, int, int, bool], aspect: str) -> None:
     """Resources are in the sweep of all blocks."""
     params = rope(*shape)

@@ -21,6 +21,7 @@ from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.graph import verify
 from streamgen.graph.ops import Binary, Constant, Linear, LogicalGraph, Unary
 from streamgen.quantisation import QuantisedWeight
+from tests.campaigns import sampled
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative
 TINY = 2.0**-126  # what is smaller becomes zero
@@ -75,7 +76,7 @@ def test_random_networks_are_exact(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", sampled(range(100, 300), range(100, 140)))
 def test_many_random_networks_are_exact(seed: int) -> None:
     test_random_networks_are_exact(seed)
 

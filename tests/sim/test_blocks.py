@@ -1,8 +1,8 @@
 """Every kind of block over its sweep: resources as promised, no path over 8 LUT levels.
 
-The first case, which is the smallest, of all that differ in more than sizes is always among them; of the
-others every n-th where synthesis takes long. Norms that differ in nothing but a bias or in 1 + weight count
-as alike here. `benchmarks/resources.py` goes over all of them.
+The first case, which is the smallest, of all that differ in more than sizes belongs to `make check`; other
+sizes to the campaign, every n-th where synthesis takes long. Norms that differ in nothing but a bias or in
+1 + weight count as alike here. `benchmarks/resources.py` goes over all of them.
 """
 
 from dataclasses import fields
@@ -45,16 +45,29 @@ def variant(params: Any) -> tuple[Any, ...]:
     )
 
 
-def choose(cases: list[Case], every: int) -> list[Case]:
-    """The first case of each variant, then every n-th of the others."""
-    firsts: dict[tuple[Any, ...], Case] = {}
-    others = [case for case in cases if firsts.setdefault(variant(case[0]), case) is not case]
-    return [*firsts.values(), *others[every - 1 :: every]]
+def firsts(cases: list[Case]) -> list[Case]:
+    """The first case of each variant."""
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        found.setdefault(variant(case[0]), case)
+    return list(found.values())
 
 
-CHOSEN = {kind: choose(cases, EVERY.get(kind, 1)) for kind, cases in SWEEP.items()}
+def sizes(cases: list[Case], every: int) -> list[Case]:
+    """Every n-th of the other cases."""
+    found = firsts(cases)
+    return [case for case in cases if not any(case is first for first in found)][every - 1 :: every]
+
+
+FIRSTS = {kind: firsts(cases) for kind, cases in SWEEP.items()}
+SIZES = {kind: sizes(cases, EVERY.get(kind, 1)) for kind, cases in SWEEP.items()}
 AT_A_TIME = 9  # cases in one run of Yosys
-PARTS = [(kind, first) for kind, cases in CHOSEN.items() for first in range(0, len(cases), AT_A_TIME)]
+
+
+def parts(cases: dict[str, list[Case]]) -> list[tuple[str, int]]:
+    return [(kind, first) for kind in cases for first in range(0, len(cases[kind]), AT_A_TIME)]
+
+
 # A few of each kind that every design has, for the quick tests.
 SAMPLE = {"queue": 14, "client": 7, "concat": 1}
 
@@ -64,16 +77,22 @@ def test_a_sample_keeps_its_promises() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "first"), PARTS)
+@pytest.mark.parametrize(("kind", "first"), parts(FIRSTS))
 def test_promises_within_a_fifth(kind: str, first: int) -> None:
-    check_all(CHOSEN[kind][first : first + AT_A_TIME])
+    check_all(FIRSTS[kind][first : first + AT_A_TIME])
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("kind", "first"), parts(SIZES))
+def test_promises_of_sizes(kind: str, first: int) -> None:
+    check_all(SIZES[kind][first : first + AT_A_TIME])
 
 
 def test_every_variant_is_chosen() -> None:
     for kind, cases in SWEEP.items():
-        assert {variant(params) for params, _ in CHOSEN[kind]} == {variant(params) for params, _ in cases}
-        assert len(CHOSEN[kind]) < len(cases) or EVERY.get(kind, 1) == 1
-    names = {variant(params)[1:] for params, _ in CHOSEN["elementwise"]}
+        assert {variant(params) for params, _ in FIRSTS[kind]} == {variant(params) for params, _ in cases}
+        assert len(FIRSTS[kind]) + len(SIZES[kind]) == len(cases) or EVERY.get(kind, 1) > 1
+    names = {variant(params)[1:] for params, _ in FIRSTS["elementwise"]}
     assert {("gelu",), ("sigmoid",), ("gelu_tanh_multiply",), ("soft_cap",)} < names
 
 
