@@ -109,6 +109,7 @@ MAPPED = [
 LUTRAM_CELLS = {"RAM32M", "RAM32M16", "RAM64M", "RAM64M8"}
 
 
+@pytest.mark.slow
 def test_maps_to_its_memory():
     found = synthesise(*(params.build() for params, *_ in MAPPED))
     for (params, bram, uram, levels), result in zip(MAPPED, found, strict=True):

@@ -127,6 +127,7 @@ class AdderParams:
         return Circuit(64, lambda m, a, b: a + b)
 
 
+@pytest.mark.slow
 def test_a_promise_within_a_fifth_holds():
     found = check_resources(AdderParams(lut=70, ff=200))
     assert (found.resources.ff, found.levels) == (193, 2)
