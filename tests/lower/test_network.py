@@ -417,7 +417,8 @@ def feed_forward() -> LogicalGraph:
     return network({"x": 576}, operations, "down")
 
 
-@pytest.mark.parametrize("weights", ["w4", pytest.param("w8", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["w4", "w8"])
 def test_feed_forward_of_a_real_model(feed_forward: LogicalGraph, weights: str) -> None:
     """One token and sixteen: exact, and within the bounds of the reference."""
     config = CompileConfig(max_tokens=16, multipliers=1536, channels=8, weights=weights)

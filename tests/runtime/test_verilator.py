@@ -34,6 +34,7 @@ def build(folder: Path) -> tuple[Path, list[str]]:
     return verilator.build([folder / "design.v"], "top", MASTERS, told.append), told
 
 
+@pytest.mark.slow
 def test_builds_once_in_two_processes(kernel, cache):
     code = (
         "import sys; from pathlib import Path; from streamgen.runtime import verilator; told = [];"

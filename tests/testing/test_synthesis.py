@@ -134,6 +134,7 @@ def test_a_promise_within_a_fifth_holds():
     assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == found
 
 
+@pytest.mark.slow
 def test_what_is_promised_and_is_not_so():
     liar = AdderParams(lut=200, ff=100)
     with pytest.raises(AssertionError) as error:
