@@ -288,6 +288,7 @@ def test_probes_reach_all_groups(gated: Accelerator, tmp_path: Path) -> None:
     assert same(gated.run(*x), whole("gated").golden(*x))
 
 
+@pytest.mark.slow
 def test_failed_group_is_named(gated: Accelerator) -> None:
     x = inputs("gated", 1)
     gated.run(*x)
