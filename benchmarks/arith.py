@@ -16,7 +16,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim.synthesis import MAX_LEVELS, Synthesis, synthesise
 from streamgen.arith import (
     BFLOAT16,
     F24,
@@ -41,6 +40,7 @@ from streamgen.arith import (
     SigmoidParams,
     SquareRootParams,
 )
+from streamgen.testing.synthesis import MAX_LEVELS, Synthesis, synthesise
 
 FORMS = {"f24": F24, "float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
 AT_A_TIME = 12  # units in one run of Yosys

@@ -19,11 +19,11 @@ from random import Random
 
 import numpy as np
 
-from sim.bench import run
-from sim.kernel import descriptor_word
 from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
 from streamgen.formats import MX_GROUP
 from streamgen.itensor import ITensor, infer_converter
+from streamgen.testing.bench import run
+from streamgen.testing.kernel import descriptor_word
 
 T, K, N = 16, 576, 1536
 CORPUS, SHARE, SAMPLE = 500, 0.6, 20

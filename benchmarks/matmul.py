@@ -12,10 +12,10 @@ import numpy as np
 from amaranth import Module
 from amaranth.lib import wiring
 
-from sim.lint import lint
 from streamgen import formats
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.rtl import Shared, to_verilog
+from streamgen.testing.lint import lint
 
 COLUMNS = 16
 COLUMN = ColumnParams(

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sim.blocks import Case, sweep
-from sim.synthesis import SLACK, Synthesis, promised, synthesise
 from streamgen.cost import Resources
+from streamgen.testing.synthesis import SLACK, Synthesis, promised, synthesise
 
 NAMES = [field.name for field in fields(Resources)]
 AT_A_TIME = 12  # blocks in one run of Yosys

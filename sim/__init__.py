@@ -1,4 +1,5 @@
-"""The verification kit: benches, stalls, stream-law monitors, synthesis counts, memory models.
+"""The project's own benches: memory models, networks of kernels, the cocotb device, proofs, campaigns.
 
-It may import anything of streamgen; streamgen never imports it.
+They are not installed; what users need is `streamgen.testing`. They may import anything of streamgen;
+streamgen never imports them.
 """

@@ -18,9 +18,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from sim.bench import BenchError, StuckError
 from sim.memory import Channel, MasterPins
-from sim.monitor import StreamMonitor
+from streamgen.testing.bench import BenchError, StuckError
+from streamgen.testing.monitor import StreamMonitor
 
 __all__ = ["Agent", "AxiBench", "Host", "Memory", "Sink", "Source"]
 

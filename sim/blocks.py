@@ -2,7 +2,7 @@
 
     sweep()     kind -> [(params, bounds)]; bounds are None for blocks that promise by `resources`
 
-What is checked over it: resources against synthesis, and the depth of paths (`sim.synthesis`).
+What is checked over it: resources against synthesis, and the depth of paths (`streamgen.testing.synthesis`).
 """
 
 from itertools import product

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from sim.bench import Stalls
-from sim.kernel import descriptor_word
 from sim.network_models import ModelRun, NetworkModels
 from sim.random_graphs import boundary, boundary_tokens, golden_tokens, random_graph, streams
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
 from streamgen.graph import Graph
 from streamgen.lower.passes import run_nodes
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import descriptor_word
 
 __all__ = ["EXHAUSTIVE_EDGES", "Case", "Trial", "random_cases"]
 
@@ -40,14 +40,14 @@ class Case:
     widths: tuple[int, ...]
 
 
-def random_cases(count: int, most_nodes: int = 40) -> list[Case]:
-    """As many cases, always the same."""
+def random_cases(count: int, most_nodes: int = 40, seed: int = 0) -> list[Case]:
+    """As many cases, always the same for a seed."""
     cases = []
-    for seed in range(count):
-        random = Random(seed)
-        nodes = random.randint(2, 4) if seed % 3 == 0 else random.randint(5, most_nodes)
-        graph = random_graph(random, nodes, phases=1 + seed % 2, widths=(32,))
-        cases.append(Case(graph, seed, tuple(random.choice(_WIDTHS) for _ in graph.edges)))
+    for number in range(1000 * seed, 1000 * seed + count):
+        random = Random(number)
+        nodes = random.randint(2, 4) if number % 3 == 0 else random.randint(5, most_nodes)
+        graph = random_graph(random, nodes, phases=1 + number % 2, widths=(32,))
+        cases.append(Case(graph, number, tuple(random.choice(_WIDTHS) for _ in graph.edges)))
     return cases
 
 

@@ -1,6 +1,6 @@
-// The edges of a network in a run: when tokens enter and leave each FIFO. Included by stream_bench.cpp.
+// The edges of a network in a run: when tokens enter and leave each FIFO. Included by streams.h of stream_bench.cpp.
 //
-// streams.h defines LINKS, the number of edges, and ADJUSTABLE where the design has the input `limits`.
+// That defines LINKS, the number of edges, and ADJUSTABLE where the design has the input `limits`.
 #pragma once
 
 // As `_Links` of network_simulator.py. first: LINKS + 1, where the times of an edge begin in `sent`, `taken`.

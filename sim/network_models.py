@@ -21,13 +21,13 @@ import numpy as np
 from amaranth import Value
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import BenchError, Stalls, stream_ports
-from sim.kernel import descriptor_word
 from sim.network_simulator import LinkTimes
-from sim.stream_simulator import compile_models
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
 from streamgen.rtl import Buildable, Library, rtlil_to_verilog
+from streamgen.testing.bench import BenchError, Stalls, stream_ports
+from streamgen.testing.kernel import descriptor_word
+from streamgen.testing.stream_simulator import compile_models
 
 __all__ = ["ModelRun", "NetworkModels"]
 

@@ -4,25 +4,26 @@
     result = simulator.run({"a_i_descriptor": words, "a_i": given}, {"b_o": 64}, tokens={"a.o -> b.i": 64})
     result.links["a.o -> b.i"].taken  # the cycle in which each token left the FIFO
 
-Like `sim.stream_simulator`, whose results, stalls and errors these are: of a `sim.network.Network`. A run in
-which nothing moves any more raises StuckError with the cycle of nodes that wait for one another. With
-`adjustable` a run may give each FIFO less than its depth, so that one build serves a search. A run with
-tokens left in cycle `deadline` ends there with LateError.
+Like `streamgen.testing.StreamSimulator`, whose results, stalls and errors these are: of a
+`sim.network.Network`. A run in which nothing moves any more raises StuckError with the cycle of nodes that
+wait for one another. With `adjustable` a run may give each FIFO less than its depth, so that one build serves
+a search. A run with tokens left in cycle `deadline` ends there with LateError.
 """
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 
-from sim.bench import BenchError, Result, Stalls, StuckError
 from sim.network import LIMIT_BITS, Link, Network
-from sim.stream_simulator import StreamSimulator
 from streamgen.fifo.waits import Wait, cycle_of_waits
 from streamgen.graph import Graph
 from streamgen.runtime.sharing import sharing
+from streamgen.testing.bench import BenchError, Result, Stalls, StuckError
+from streamgen.testing.stream_simulator import StreamSimulator
 
 __all__ = ["LateError", "LinkTimes", "NetworkResult", "NetworkSimulator", "waiting"]
 
@@ -60,6 +61,7 @@ class NetworkSimulator(StreamSimulator):
         self._adjustable = adjustable and bool(network.links)
         header = f"#define LINKS {len(network.links)}\n" if network.links else ""
         header += "#define ADJUSTABLE\n" if self._adjustable else ""
+        header += f'#include "{Path(__file__).with_name("network_links.h")}"\n' if network.links else ""
         # kernels of one kind stay one piece of code
         sources = {**network.sources, "sharing.vlt": sharing(network.verilog, "top")}
         self._build(f"graph {graph.name!r}", network.ports, network.verilog, sources, header)
@@ -75,7 +77,7 @@ class NetworkSimulator(StreamSimulator):
         stalls: Stalls | None = None,
         watchdog: int = 2000,
     ) -> NetworkResult:
-        """Send `inputs`, collect `outputs`, as `sim.bench.run` does. tokens: how many pass each edge.
+        """Send `inputs`, collect `outputs`, as `streamgen.testing.run` does. tokens: how many pass each edge.
 
         limits: of edges that shall hold less than their depth.
         """

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Value
 
-from sim.stream_simulator import compile_design
 from streamgen.rtl import Library, to_verilog
+from streamgen.testing.stream_simulator import compile_design
 
 __all__ = ["UnitSimulator"]
 

@@ -11,6 +11,8 @@ Names are imported when they are first used, so that `import streamgen.runtime` 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamgen.extras import needed
+
 if TYPE_CHECKING:
     from streamgen.compiler import Accelerator, assemble, compile, load
     from streamgen.config import CompileConfig, DecoderConfig
@@ -47,4 +49,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'streamgen' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with needed(f"streamgen.{name}"):
+        return getattr(import_module(_HOMES[name]), name)

@@ -20,6 +20,7 @@ import numpy as np
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
 from streamgen.explore.bound import pass_cycles
+from streamgen.extras import needed
 from streamgen.folders import new_folder
 from streamgen.golden_text import GoldenModel, vocabulary_of
 from streamgen.graph import Program
@@ -69,7 +70,8 @@ def compile_decoder(
     config = config or DecoderConfig()
     tell = progress or terminal_progress()
     if isinstance(model, (str, Path)):
-        from streamgen.frontend import load_decoder  # torch takes seconds to load
+        with needed("a checkpoint"):
+            from streamgen.frontend import load_decoder  # torch takes seconds to load
 
         tell("reading the checkpoint")
         if tokenizer is None and (Path(model).is_file() or Path(model, TOKENIZER).is_file()):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.bench import Stalls
+from streamgen.testing.bench import Stalls
 
 STALLS = {
     "free": None,
@@ -27,12 +27,12 @@ def stalls(request: pytest.FixtureRequest, seed: int) -> Stalls | None:
 
 
 @pytest.fixture(autouse=True)
-def _other_numbers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mixes --seed into the seeds that tests and the kit give to numpy."""
-    if seed:
+def _other_numbers(seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mixes --seed, and a test's own parameter `seed`, into the seeds that tests and the kit give numpy."""
+    if several := sorted({seed, int(request.config.getoption("--seed"))} - {0}):
         plain = np.random.default_rng
 
         def mixed(given: Any) -> np.random.Generator:
-            return plain([seed, *np.atleast_1d(given)])
+            return plain([*several, *np.atleast_1d(given)])
 
         monkeypatch.setattr(np.random, "default_rng", mixed)

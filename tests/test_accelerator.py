@@ -212,6 +212,7 @@ def _golden_with(accelerator: Accelerator, changed: Tensor, data: np.ndarray, x:
     return result[: len(x), : x.shape[1]]
 
 
+@pytest.mark.slow
 def test_changed_operator_in_the_verilog(execution: Execution, tmp_path: Path) -> None:
     accelerator = streamgen.load(tiny().write(tmp_path / "written"))
     design = tmp_path / "written" / "design.v"

@@ -237,6 +237,7 @@ def checkpoint(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) -> None:
     """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]

@@ -47,6 +47,7 @@ def folder(written: dict[str, bytes], tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_same_bytes_in_this_process(written: dict[str, bytes], tmp_path: Path) -> None:
     assert set(written) == set(FILES)
     again = streamgen.compile(tiny_module(), torch.ones(1, 40), TINY)
@@ -271,6 +272,7 @@ def test_example_inputs_that_do_not_fit(example) -> None:
         streamgen.compile(tiny_module(), example, TINY)
 
 
+@pytest.mark.slow
 def test_more_multipliers_than_the_budget() -> None:
     """Two matmuls follow one another where one fits; a matmul that does not fit is refused."""
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
@@ -290,6 +292,7 @@ def test_more_than_the_card_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "What would help: prefetch_beats=64 frees 1,821 URAM; split the module" in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_constant_with_two_readers() -> None:
     """y = norm(x * c) * c: what the last product awaits of c must not hold back what the first one needs."""
     rows = ITensor((1, 4), "f24", (3, 16), (1, 4), ((0,), (1,)))

@@ -201,8 +201,7 @@ def test_the_least_budget_runs_as_one(name: str) -> None:
     all_tokens_agree(accelerator, name)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.campaign
 def test_demo_block_in_groups() -> None:
     """The real block with its real weights, 16 tokens, in half the bits that it takes as one group."""
     module = load_feed_forward(default_checkpoint(), layer=0)
@@ -288,6 +287,7 @@ def test_probes_reach_all_groups(gated: Accelerator, tmp_path: Path) -> None:
     assert same(gated.run(*x), whole("gated").golden(*x))
 
 
+@pytest.mark.slow
 def test_failed_group_is_named(gated: Accelerator) -> None:
     x = inputs("gated", 1)
     gated.run(*x)

@@ -14,8 +14,6 @@ from amaranth.back import rtlil
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import random_tokens, run
-from sim.lint import lint
 from streamgen.errors import StreamgenError
 from streamgen.fifo.queue import QueueParams
 from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
@@ -27,6 +25,8 @@ from streamgen.stream import (
     ScatterParams,
     SelectParams,
 )
+from streamgen.testing.bench import random_tokens, run
+from streamgen.testing.lint import lint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from streamgen.cli.arrays import random_inputs, read_inputs, write_outputs
 from streamgen.cli.options import config_options
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.errors import StreamgenError
+from streamgen.extras import needed
 from streamgen.progress import Progress
 
 __all__ = ["main"]
@@ -317,7 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
+        with needed("this command"):
+            result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()

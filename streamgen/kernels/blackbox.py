@@ -19,7 +19,7 @@ The module has these pins and no others, which is checked with Yosys, parameters
 
 The payload of `i_descriptor` is the fields of the descriptor, the first in the lowest bits. Files are read
 in order, as SystemVerilog; all modules and macros that one uses are in the files before it or in itself.
-Amaranth's simulator cannot run Verilog: `sim.stream_simulator` runs the kernel in Verilator.
+Amaranth's simulator cannot run Verilog: `streamgen.testing.StreamSimulator` runs the kernel in Verilator.
 """
 
 import json
@@ -147,7 +147,7 @@ class BlackBox(wiring.Component):
         if not isinstance(platform, Library):
             raise StreamgenError(
                 f"{p.module!r} is Verilog, which Amaranth's simulator cannot run; "
-                "sim.stream_simulator runs it in Verilator"
+                "streamgen.testing.StreamSimulator runs it in Verilator"
             )
         for source in self.sources:
             platform.add_source(*source)

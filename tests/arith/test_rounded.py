@@ -6,7 +6,7 @@ In the slow sweeps the RTL is the emitted Verilog in Verilator, and golden meets
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from math import isqrt
 from typing import Any
 
@@ -43,6 +43,7 @@ from streamgen.arith import (
     Order,
     SquareRootParams,
 )
+from tests.campaigns import sampled
 
 SMALL = [Float(4, 3), Float(5, 2)]
 FORMS = [F24, FLOAT16, BFLOAT16, FLOAT32]
@@ -274,7 +275,7 @@ def test_every_value_of_small_formats_as_others_have_it(form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", SMALL)
+@pytest.mark.parametrize("form", sampled(SMALL, SMALL[:1]))
 @pytest.mark.parametrize("kind", PAIRS)
 def test_every_pair_of_small_formats(kind: Any, form: Float) -> None:
     params, patterns = kind(form=form), np.arange(1 << form.bits)
@@ -283,7 +284,7 @@ def test_every_pair_of_small_formats(kind: Any, form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", SMALL)
+@pytest.mark.parametrize("form", sampled(SMALL, SMALL[:1]))
 def test_every_value_of_small_formats(form: Float) -> None:
     patterns = np.arange(1 << form.bits)
     singles: list[Any] = [SquareRootParams(form=form)]
@@ -297,8 +298,10 @@ COUNT = 350_000  # three times as many operands, and the special ones
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    sampled(product(PAIRS, FORMS), [*product(PAIRS, [F24]), *zip(PAIRS, cycle(FORMS[1:]), strict=False)]),
+)
 def test_sweep(kind: Any, form: Float) -> None:
     """A million operands; sums, products and quotients as in the arithmetic of the type, too."""
     params = kind(form=form)
@@ -309,7 +312,7 @@ def test_sweep(kind: Any, form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled(FORMS, [F24]))
 def test_sweep_of_multiply_add(form: Float) -> None:
     """A million operands, as SoftFloat has them."""
     params = MultiplyAddParams(form=form)
@@ -319,7 +322,7 @@ def test_sweep_of_multiply_add(form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled(FORMS, [F24]))
 def test_sweep_of_one_operand(form: Float) -> None:
     """A million operands; roots and conversions as in the arithmetic of the type, too."""
     bits = operands(form, COUNT, 9)[0]
@@ -344,7 +347,14 @@ def test_sweep_of_one_operand(form: Float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "form"), [*product((8, 33, 64), FORMS), *product((8, 17), SMALL)], ids=str)
+@pytest.mark.parametrize(
+    ("width", "form"),
+    sampled(
+        [*product((8, 33, 64), FORMS), *product((8, 17), SMALL)],
+        [*product((8, 33, 64), [F24]), (33, FLOAT32), (64, BFLOAT16), (17, SMALL[0])],
+    ),
+    ids=str,
+)
 def test_sweep_of_integers(width: int, form: Float) -> None:
     """A million integers of all sizes, or all there are."""
     if width <= 17:

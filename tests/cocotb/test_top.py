@@ -15,8 +15,7 @@ from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.runtime import Execution
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.campaign  # `test_compiled` holds small designs to the same
 def test_feed_forward(tmp_path: Path) -> None:
     """Real weights, one token."""
     module = load_feed_forward(default_checkpoint(), layer=0)

@@ -8,15 +8,15 @@ import pytest
 from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
 from benchmarks.converters import random_pair as random_pair_of_corpus
-from sim.bench import Stalls, run
-from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
-from sim.lint import lint
-from sim.synthesis import check_all
 from streamgen.converters import InPlaceParams, PingPongParams, choose_converter, timing
 from streamgen.converters.trace import rows_touched, steady_level, trace
 from streamgen.graph.storage import decode_value, encode_value
 from streamgen.itensor import ITensor
 from streamgen.rtl import to_verilog
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
+from streamgen.testing.lint import lint
+from streamgen.testing.synthesis import check_all
 
 
 def bounds_of(source: ITensor, target: ITensor) -> dict[str, ITensor]:

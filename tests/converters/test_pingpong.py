@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
-from sim.bench import Stalls, run
-from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
-from sim.lint import lint
-from sim.synthesis import check_all
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor, same_stream
 from streamgen.rtl import to_verilog
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
+from streamgen.testing.lint import lint
+from streamgen.testing.synthesis import check_all
 
 A = ITensor.parse("itensor<2x2xf32, iter_space: [4,4]*[2,2], iter_map: (d0,d1)->(d0,d1)>")
 B = ITensor.parse("itensor<4x2xf32, iter_space: [4,2]*[2,4], iter_map: (d0,d1)->(d1,d0)>")

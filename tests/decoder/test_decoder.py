@@ -21,6 +21,7 @@ from streamgen.runtime.generation import BEST, DecoderDevice, Pass
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
+from tests.campaigns import sampled
 from tests.decoders import TINY, WORDS, random_decoder, tiny_accelerator
 
 CONTEXT, VOCABULARY = TINY.context, WORDS.size
@@ -74,9 +75,13 @@ def test_texts_are_those_of_golden(model: DecoderAccelerator) -> None:
     assert found != list(model.generate(prompt, 12))
 
 
+LENGTHS = [range(1, 14), range(14, 30), range(30, 46), range(46, 60), range(60, 65)]
+
+
 @pytest.mark.slow
-def test_prompts_of_every_length(model: DecoderAccelerator) -> None:
-    for length in range(1, 65):
+@pytest.mark.parametrize("lengths", sampled(LENGTHS, [LENGTHS[0], LENGTHS[-1]]), ids=str)
+def test_prompts_of_every_length(model: DecoderAccelerator, lengths: range) -> None:
+    for length in lengths:
         prompt = [int(i) for i in IDS[:length]]
         assert list(model.generate(prompt, 4)) == list(model.generate(prompt, 4, golden=True)), length
 

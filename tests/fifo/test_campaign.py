@@ -1,6 +1,7 @@
 """FIFO sizing on random graphs in emitted Verilog: promises are kept, and little storage could be saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
+GRAPHS, SAMPLE = 300, 40  # of the campaign, and those of `make check`
 PARTS = 4  # of the campaign, which two cores run side by side
 
 
@@ -85,15 +87,33 @@ def test_models_run_as_the_whole_network(few):
         )
 
 
+def test_the_sample_has_every_kind() -> None:
+    sample = random_cases(SAMPLE)
+    kinds = {type(node.params) for case in random_cases(GRAPHS) for node in case.graph.nodes}
+    assert kinds == {type(node.params) for case in sample for node in case.graph.nodes}
+    assert {case.graph.phases for case in sample} == {1, 2}
+    assert {(_forks(case), _converts(case)) for case in sample} == set(product((False, True), repeat=2))
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(2))
+def test_sample(part: int, seed: int) -> None:
+    _try(random_cases(SAMPLE, seed=seed)[part::2])
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", range(PARTS))
-def test_campaign(part: int) -> None:
-    """300 graphs of 2 to 40 nodes. What could be saved is searched in all small ones and some others.
+def test_campaign(part: int, seed: int, record_property: Callable[[str, object], None]) -> None:
+    cases = random_cases(GRAPHS, seed=seed)[SAMPLE + part :: PARTS]
+    record_property("graphs", len(cases))
+    _try(cases)
+
+
+def _try(cases: Sequence[Case]) -> None:
+    """Graphs of 2 to 40 nodes. What could be saved is searched in all small ones and some others.
 
     Graphs without forks run as sizing computes, converters of all kinds included.
     """
-    cases = random_cases(300)[part::PARTS]
     models = NetworkModels(case.graph for case in cases)
     problems = []
     ratios: dict[tuple[Strategy, bool], list[float]] = {}

@@ -4,9 +4,9 @@ from itertools import accumulate
 
 import pytest
 
-from sim.bench import Stalls, random_tokens, run
-from sim.synthesis import synthesise
 from streamgen.fifo.queue import QueueParams
+from streamgen.testing.bench import Stalls, random_tokens, run
+from streamgen.testing.synthesis import synthesise
 
 SHAPES = [
     QueueParams(bits=1, depth=1),
@@ -109,6 +109,7 @@ MAPPED = [
 LUTRAM_CELLS = {"RAM32M", "RAM32M16", "RAM64M", "RAM64M8"}
 
 
+@pytest.mark.slow
 def test_maps_to_its_memory():
     found = synthesise(*(params.build() for params, *_ in MAPPED))
     for (params, bram, uram, levels), result in zip(MAPPED, found, strict=True):

@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 import streamgen
-from sim.bench import run
-from sim.conformance import ConformanceError, check
-from sim.lint import lint
 from streamgen.contract import Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.errors import GraphError, StreamgenError
@@ -17,6 +14,9 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.blackbox import BlackBoxParams
 from streamgen.lower import GraphBuilder
 from streamgen.rtl import Library, to_verilog
+from streamgen.testing.bench import run
+from streamgen.testing.conformance import ConformanceError, check
+from streamgen.testing.lint import lint
 
 STAGE = """
 module {name} #(parameter BITS = 8, parameter integer ADD = 0) (
@@ -261,9 +261,8 @@ def test_modules_in_several_files(tmp_path):
 
 
 def test_amaranth_cannot_run_it(stage):
-    with pytest.raises(
-        StreamgenError, match=r"^'stage' is Verilog, which Amaranth's simulator cannot run; sim\."
-    ):
+    message = r"^'stage' is Verilog, which Amaranth's simulator cannot run; streamgen\.testing\."
+    with pytest.raises(StreamgenError, match=message):
         run(stage.build(), {"i_descriptor": [], "i": []}, {"o": 0})
 
 

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from sim.kernel import check_golden, check_promises
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.kernels.concat import ConcatParams
+from streamgen.testing.kernel import check_golden, check_promises
 
 
 def tiles(n_tiles: int, t_tiles: int, dtype: str = "f24", tokens: int = 1) -> ITensor:

@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sim.bench import Stalls
-from sim.kernel import Case, check_golden, check_promises
-from sim.stream_simulator import StreamSimulator
 from streamgen.formats import E_NOT_FINITE, round_f24
 from streamgen.kernels.dequantise import DequantiseParams
 from streamgen.kernels.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.row_codes import E_ZERO, join_scale, split_scale
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import Case, check_golden, check_promises
+from streamgen.testing.stream_simulator import StreamSimulator
 
 LARGEST = (2 - 2.0**-15) * 2.0**127
 NORMAL = 2.0**-126

@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from sim.bench import Stalls
-from sim.kernel import check_golden, check_promises
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import (
@@ -20,6 +18,8 @@ from streamgen.kernels.elementwise import (
     ScalarParams,
     UnaryParams,
 )
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import check_golden, check_promises
 
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3.4e38, -3.4e38, 88.5, -90.0],

@@ -9,15 +9,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from sim.bench import Stalls
-from sim.conformance import ASPECTS, check
-from sim.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.kernels.embedding import EmbeddingParams, with_unknown_row
 from streamgen.packing import MemoryLayout
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
+from streamgen.testing.bench import Stalls
+from streamgen.testing.conformance import ASPECTS, check
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from tests.platform.rig import BASE, Rig, channel
 
 PARAMS = EmbeddingParams(row_beats=6, row_tokens=5, load_tokens=900, max_rows=49_152, max_ids=100)

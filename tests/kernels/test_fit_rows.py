@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sim.bench import Stalls, run
-from sim.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen import formats
 from streamgen.kernels.fit_rows import FitRowsParams
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 
 SHAPES = (
     *((9, 2, 7), (9, 7, 2), (9, 4, 4), (1, 1, 63), (1, 63, 1)),

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from sim.bench import run
-from sim.kernel import check_golden, check_promises
 from streamgen.itensor import ITensor
 from streamgen.kernels.fork import ForkParams
+from streamgen.testing.bench import run
+from streamgen.testing.kernel import check_golden, check_promises
 
 
 def rows(trips: tuple[int, int]) -> ITensor:

@@ -10,8 +10,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench, Sink, Source
-from sim.bench import Stalls, run
-from sim.kernel import Case, check_golden, check_promises, descriptor_word
 from sim.memory import Channel
 from streamgen import formats
 from streamgen.itensor import ITensor
@@ -21,6 +19,8 @@ from streamgen.platform.axi import AxiSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word
 
 LAYOUTS = [
     KvLayout(dtype="i8", width=64, heads=1, layers=3, positions=37, channels=1),

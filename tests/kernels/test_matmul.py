@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands, random_bounds
 
-from sim.bench import Stalls
-from sim.kernel import check_golden, check_promises
 from streamgen import formats
 from streamgen.kernels.matmul import accumulate
 from streamgen.rtl import block_name, to_verilog
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import check_golden, check_promises
 
 BUILDS = {
     "w4": column(),

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sim.bench import Result, Stalls, run
-from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
 from streamgen import formats
 from streamgen.formats import E_NOT_FINITE, MX_GROUP, round_f24
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.testing.bench import Result, Stalls, run
+from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 
 LANES = (1, 2, 4, 8, 16, 32)
 LARGEST = float(round_f24(np.array(3.4e38)))

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from sim.kernel import check_golden, check_promises
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.kernels.segments import SegmentsParams
 from streamgen.kernels.unzip import UnzipParams
+from streamgen.testing.kernel import check_golden, check_promises
 
 SEGMENTS = SegmentsParams(token_bits=48, ways=3, max_tokens=120)
 UNZIP = UnzipParams(ways=2, dtype="f24", lanes=3, max_tokens=60)

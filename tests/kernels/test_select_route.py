@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from sim.bench import Stalls, run
-from sim.kernel import check_golden, check_promises
 from streamgen.itensor import ITensor
 from streamgen.kernels.route import RouteParams
 from streamgen.kernels.select import SelectParams
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import check_golden, check_promises
 
 PARAMS = {"select": SelectParams, "route": RouteParams}
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sim.bench import Stalls, run
-from sim.kernel import Case, check_golden, check_promises, encode_port
 from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.testing.bench import Stalls, run
+from streamgen.testing.kernel import Case, check_golden, check_promises, encode_port
 
 
 def _case(rng: np.random.Generator, rows: int, features: int, first: int, count: int) -> Case:

@@ -15,14 +15,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from sim.bench import stream_ports
-from sim.kernel import descriptor_word, encode_port
 from streamgen import formats
 from streamgen.contract import Bounds
 from streamgen.kv_layout import KvLayout
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
+from streamgen.testing.bench import stream_ports
+from streamgen.testing.kernel import descriptor_word, encode_port
 from tests.platform.rig import BASE, channel
 
 RATE, LATENCY = 0.6927, 100

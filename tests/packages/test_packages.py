@@ -41,6 +41,7 @@ def python(code: str, *places: Path, fails: bool = False) -> str:
     return run([sys.executable, "-c", code], {"PYTHONPATH": path}, fails)
 
 
+@pytest.mark.slow
 def test_written_and_loaded_by_others(installed: Path, tmp_path: Path) -> None:
     """Written in one process; golden in a second one; a third one that lacks the packages says so."""
     folder = tmp_path / "written"

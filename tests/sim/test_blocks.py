@@ -1,8 +1,8 @@
 """Every kind of block over its sweep: resources as promised, no path over 8 LUT levels.
 
-The first case, which is the smallest, of all that differ in more than sizes is always among them; of the
-others every n-th where synthesis takes long. Norms that differ in nothing but a bias or in 1 + weight count
-as alike here. `benchmarks/resources.py` goes over all of them.
+The first case, which is the smallest, of all that differ in more than sizes belongs to `make check`; other
+sizes to the campaign, every n-th where synthesis takes long. Norms that differ in nothing but a bias or in
+1 + weight count as alike here. `benchmarks/resources.py` goes over all of them.
 """
 
 from dataclasses import fields
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sim.blocks import Case, sweep
-from sim.synthesis import check_all
 from streamgen.arith import Float
+from streamgen.testing.synthesis import check_all
 
 SWEEP = sweep()
 EVERY = {
@@ -45,16 +45,36 @@ def variant(params: Any) -> tuple[Any, ...]:
     )
 
 
-def choose(cases: list[Case], every: int) -> list[Case]:
-    """The first case of each variant, then every n-th of the others."""
-    firsts: dict[tuple[Any, ...], Case] = {}
-    others = [case for case in cases if firsts.setdefault(variant(case[0]), case) is not case]
-    return [*firsts.values(), *others[every - 1 :: every]]
+def firsts(cases: list[Case]) -> list[Case]:
+    """The first case of each variant."""
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        found.setdefault(variant(case[0]), case)
+    return list(found.values())
 
 
-CHOSEN = {kind: choose(cases, EVERY.get(kind, 1)) for kind, cases in SWEEP.items()}
+def sizes(cases: list[Case], every: int) -> list[Case]:
+    """Every n-th of the other cases."""
+    found = firsts(cases)
+    return [case for case in cases if not any(case is first for first in found)][every - 1 :: every]
+
+
+FIRSTS = {kind: firsts(cases) for kind, cases in SWEEP.items()}
+SIZES = {kind: sizes(cases, EVERY.get(kind, 1)) for kind, cases in SWEEP.items()}
 AT_A_TIME = 9  # cases in one run of Yosys
-PARTS = [(kind, first) for kind, cases in CHOSEN.items() for first in range(0, len(cases), AT_A_TIME)]
+
+
+def parts(cases: dict[str, list[Case]]) -> list[list[Case]]:
+    """Of all kinds in their order: the start of Yosys takes as long as a small block."""
+    flat = [case for kind in cases.values() for case in kind]
+    return [flat[first : first + AT_A_TIME] for first in range(0, len(flat), AT_A_TIME)]
+
+
+def label(cases: list[Case]) -> str:
+    first, last = (type(cases[k][0]).__name__.removesuffix("Params") for k in (0, -1))
+    return first if first == last else f"{first} to {last}"
+
+
 # A few of each kind that every design has, for the quick tests.
 SAMPLE = {"queue": 14, "client": 7, "concat": 1}
 
@@ -64,16 +84,22 @@ def test_a_sample_keeps_its_promises() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "first"), PARTS)
-def test_promises_within_a_fifth(kind: str, first: int) -> None:
-    check_all(CHOSEN[kind][first : first + AT_A_TIME])
+@pytest.mark.parametrize("cases", parts(FIRSTS), ids=label)
+def test_promises_within_a_fifth(cases: list[Case]) -> None:
+    check_all(cases)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cases", parts(SIZES), ids=label)
+def test_promises_of_sizes(cases: list[Case]) -> None:
+    check_all(cases)
 
 
 def test_every_variant_is_chosen() -> None:
     for kind, cases in SWEEP.items():
-        assert {variant(params) for params, _ in CHOSEN[kind]} == {variant(params) for params, _ in cases}
-        assert len(CHOSEN[kind]) < len(cases) or EVERY.get(kind, 1) == 1
-    names = {variant(params)[1:] for params, _ in CHOSEN["elementwise"]}
+        assert {variant(params) for params, _ in FIRSTS[kind]} == {variant(params) for params, _ in cases}
+        assert len(FIRSTS[kind]) + len(SIZES[kind]) == len(cases) or EVERY.get(kind, 1) > 1
+    names = {variant(params)[1:] for params, _ in FIRSTS["elementwise"]}
     assert {("gelu",), ("sigmoid",), ("gelu_tanh_multiply",), ("soft_cap",)} < names
 
 

@@ -5,11 +5,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from sim.bench import random_tokens
-from sim.conformance import check
 from sim.dummy import DummyParams, Piece
-from sim.kernel import Case, check_golden, check_promises
-from sim.stream_simulator import StreamSimulator
+from streamgen.testing.bench import random_tokens
+from streamgen.testing.conformance import check
+from streamgen.testing.kernel import Case, check_golden, check_promises
+from streamgen.testing.stream_simulator import StreamSimulator
 
 PARAMS = DummyParams(inputs_bits=(13, 64), outputs_bits=(48, 1, 32))
 

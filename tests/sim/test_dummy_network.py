@@ -6,15 +6,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from sim.bench import BenchError, Stalls, StuckError
 from sim.dummy import DummyParams, Piece
-from sim.kernel import descriptor_word
 from sim.network_simulator import LateError, NetworkSimulator
 from sim.random_graphs import boundary_tokens, golden_tokens, random_graph, streams, with_depths
 from streamgen.errors import GraphError
 from streamgen.fifo.events import Run
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.lower.passes import run_nodes
+from streamgen.testing.bench import BenchError, Stalls, StuckError
+from streamgen.testing.kernel import descriptor_word
 
 DEPTH = 12
 

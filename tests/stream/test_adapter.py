@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.bench import Stalls, random_tokens, run
 from streamgen.stream import GatherParams, ScatterParams
+from streamgen.testing.bench import Stalls, random_tokens, run
 
 WIDTHS = [(1, 1), (8, 1), (1, 5), (24, 2), (32, 16)]
 TRANSFERS = [1, 0, 5, 16, 3, 32, 0, 0, 17, 2, 1]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.bench import random_tokens, run
 from streamgen.stream import JoinParams
+from streamgen.testing.bench import random_tokens, run
 
 
 @pytest.mark.parametrize("widths", [(1,), (8, 8), (1, 33, 7), (16,) * 12])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.bench import Stalls, random_tokens, run
 from streamgen.stream import RegisterSliceParams
+from streamgen.testing.bench import Stalls, random_tokens, run
 
 
 @pytest.mark.parametrize("stages", [1, 3])

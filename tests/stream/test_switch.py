@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from sim.bench import Stalls, StuckError, random_tokens, run
 from streamgen.stream import RouteParams, SelectParams, descriptor_layout
+from streamgen.testing.bench import Stalls, StuckError, random_tokens, run
 
 
 def transfers(params, count, seed):

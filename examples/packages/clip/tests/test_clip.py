@@ -3,9 +3,9 @@
 import numpy as np
 from streamgen_example_clip import ClipParams
 
-from sim.conformance import conformance_tests
 from streamgen import formats
 from streamgen.itensor import ITensor
+from streamgen.testing import conformance_tests
 
 PARAMS = ClipParams(lanes=2, max_tokens=40)
 

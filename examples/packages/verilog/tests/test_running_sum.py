@@ -3,7 +3,7 @@
 import numpy as np
 from streamgen_example_verilog import RunningSumParams
 
-from sim.conformance import conformance_tests
+from streamgen.testing import conformance_tests
 
 PARAMS = RunningSumParams(lanes=2, max_rows=12, max_panels=3)
 

@@ -1,11 +1,11 @@
-"""sim.kernel: a right kernel passes, each broken law and promise is caught and named."""
+"""streamgen.testing.kernel: a right kernel passes, each broken law and promise is caught and named."""
 
 import numpy as np
 import pytest
 from increment import IncrementParams, case
 
-from sim.bench import Stalls
-from sim.kernel import check_golden, check_promises, descriptor_word, encode_port
+from streamgen.testing.bench import Stalls
+from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 
 
 def test_right_kernel_passes(stalls):

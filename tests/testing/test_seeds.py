@@ -7,6 +7,8 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+PLUGIN = "streamgen.testing.pytest_plugin"
+
 FAILING = """
     import numpy as np
 
@@ -19,6 +21,7 @@ FAILING = """
 
 def run(pytester: pytest.Pytester, *arguments: str) -> str:
     """Output of a session in a process of its own; its working directory has no conftest of ours."""
+    pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")
     return "\n".join(pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments).outlines)
 
 
@@ -47,5 +50,15 @@ def test_success_prints_nothing(pytester: pytest.Pytester) -> None:
 
 
 def test_bad_seed(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")
     result = pytester.runpytest_subprocess("--seed", "-1")
     result.stderr.fnmatch_lines(["*argument --seed: a seed is an integer of at least 0, not '-1'"])
+
+
+def test_nothing_is_forced_on_others(pytester: pytest.Pytester) -> None:
+    """Whoever does not ask for the plugin has neither its option nor its fixture."""
+    pytester.makepyfile(test_it="def test_other(seed): ...")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").stdout.fnmatch_lines(
+        ["*fixture 'seed' not found"]
+    )
+    assert pytester.runpytest_subprocess("--seed", "7").ret == pytest.ExitCode.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""sim.synthesis: counts and levels of circuits whose answer is known."""
+"""streamgen.testing.synthesis: counts and levels of circuits whose answer is known."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from sim.synthesis import check_resources, synthesise
 from streamgen.cost import Cost, Resources
 from streamgen.rtl import Shared
 from streamgen.stream import RegisterSliceParams
+from streamgen.testing.synthesis import check_resources, synthesise
 
 
 class Circuit(wiring.Component):
@@ -127,12 +127,14 @@ class AdderParams:
         return Circuit(64, lambda m, a, b: a + b)
 
 
+@pytest.mark.slow
 def test_a_promise_within_a_fifth_holds():
     found = check_resources(AdderParams(lut=70, ff=200))
     assert (found.resources.ff, found.levels) == (193, 2)
     assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == found
 
 
+@pytest.mark.slow
 def test_what_is_promised_and_is_not_so():
     liar = AdderParams(lut=200, ff=100)
     with pytest.raises(AssertionError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from amaranth.hdl import Value
 
-from sim.monitor import StreamMonitor
+from streamgen.testing.monitor import StreamMonitor
 
 __all__ = ["Port", "Sink", "Source", "Spy", "Stalls"]
 

@@ -1,6 +1,7 @@
-// One run of a component: tokens in, tokens out, stalls, laws, watchdog. Called by sim/stream_simulator.py.
+// One run of a component: tokens in, tokens out, stalls, laws, watchdog. Called by streamgen/testing/stream_simulator.py.
 //
 // streams.h defines PORTS(X): X(number, input, payload, valid, ready) for every stream, and RESET(value).
+// With LINKS it also holds the edges inside of the component to watch, a struct Links.
 
 #include <cstdint>
 #include <cstring>
@@ -12,9 +13,7 @@
 #include "pause.h"
 #include "streams.h"
 
-#ifdef LINKS
-#include "network_links.h"
-#else
+#ifndef LINKS
 // Edges inside of the component to watch: none.
 struct Links {
     void start(Vdesign&) {}

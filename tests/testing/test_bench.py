@@ -1,13 +1,13 @@
-"""sim.bench and sim.monitor: right components pass, every kind of broken one is caught and named."""
+"""The bench and the monitor: right components pass, every kind of broken one is caught and named."""
 
 import pytest
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import BenchError, Stalls, StuckError, random_tokens, run
-from sim.monitor import StreamLawError, StreamMonitor
 from streamgen.stream import JoinParams, RegisterSliceParams
+from streamgen.testing.bench import BenchError, Stalls, StuckError, random_tokens, run
+from streamgen.testing.monitor import StreamLawError, StreamMonitor
 
 TOKENS = random_tokens(8, 40)
 

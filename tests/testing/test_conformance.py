@@ -1,4 +1,4 @@
-"""sim.conformance: a right kernel conforms; liars are caught, by kernel, port, promise and what is seen."""
+"""Conformance: a right kernel conforms; liars are caught, by kernel, port, promise and what is seen."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from increment import HiddenParams, IncrementParams, case
 
-from sim.conformance import ASPECTS, ConformanceError, check, conformance_tests
+from streamgen.testing.conformance import ASPECTS, ConformanceError, check, conformance_tests
 
 CASES = [case(3, 5), case(15, 4, 1), case(0, 1, 2)]
 REFUSED = [{"by": -1, "rows": 1}]

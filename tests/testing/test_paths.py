@@ -1,8 +1,8 @@
-"""sim.paths: netlists made by hand, whose deepest path is known."""
+"""streamgen.testing.paths: netlists made by hand, whose deepest path is known."""
 
 import pytest
 
-from sim.paths import deepest
+from streamgen.testing.paths import deepest
 
 
 class Netlist:

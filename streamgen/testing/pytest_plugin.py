@@ -1,5 +1,7 @@
 """pytest plugin of the kit: one seed for a session, printed by every test that fails.
 
+    pytest_plugins = ["streamgen.testing.pytest_plugin"]  # in the conftest.py of who wants it
+
     def test_any_tokens(seed):
         rng = np.random.default_rng(seed)
 

@@ -21,7 +21,7 @@ from amaranth.hdl import Value
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
-from sim.ports import Port, Sink, Source, Spy, Stalls
+from streamgen.testing.ports import Port, Sink, Source, Spy, Stalls
 
 __all__ = ["BenchError", "Result", "Stalls", "StuckError", "random_tokens", "run", "stream_ports"]
 
@@ -83,7 +83,8 @@ def run(
     _check_ports(component, inputs, outputs)
     hold = hold or {}
     stalls = stalls or Stalls(seed=0)
-    common = {"random": Random(stalls.seed), "remark": repr(stalls)}
+    remark = repr(stalls)
+    common: dict[str, Any] = {"random": Random(stalls.seed), "remark": remark}
     sources = [
         Source(
             name, getattr(component, name), engine, chance=stalls.sources, hold=hold.get(name, 0), **common
@@ -101,7 +102,7 @@ def run(
         sink.count = outputs[sink.name]
     values = {name: Value.cast(getattr(component, name)) for name in probes}
     slots = {name: engine.state.slots[engine.state.get_signal(value)] for name, value in values.items()}
-    bench = _Bench(engine, [*sources, *sinks], spies, slots, common["remark"])
+    bench = _Bench(engine, [*sources, *sinks], spies, slots, remark)
     if reset_at is not None:
         bench.start()
         for cycle in range(reset_at):

@@ -6,7 +6,7 @@ Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: no DS
 chains are CARRY4 and nothing is optimised by placement.
 
 A LUT of any size counts 1, a LUT memory or shift register the LUTs it occupies; carry chains and the
-multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `sim.paths`.
+multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `streamgen.testing.paths`.
 """
 
 import json
@@ -19,10 +19,10 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from sim.paths import deepest
 from streamgen.contract import Bounds
 from streamgen.cost import Resources
 from streamgen.rtl import Library, run_yosys, to_rtlil
+from streamgen.testing.paths import deepest
 
 __all__ = ["MAX_LEVELS", "SLACK", "Synthesis", "check_all", "check_resources", "promised", "synthesise"]
 

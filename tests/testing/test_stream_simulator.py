@@ -1,4 +1,4 @@
-"""sim.stream_simulator: the same tokens in the same cycles as `sim.bench`, the same errors."""
+"""The stream simulator: the same tokens in the same cycles as the bench, the same errors."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import BenchError, Stalls, StuckError, random_tokens, run
-from sim.monitor import StreamLawError
-from sim.stream_simulator import StreamSimulator
 from streamgen.kernels.fork import ForkParams
+from streamgen.testing.bench import BenchError, Stalls, StuckError, random_tokens, run
+from streamgen.testing.monitor import StreamLawError
+from streamgen.testing.stream_simulator import StreamSimulator
 
 
 class Faulty(wiring.Component):

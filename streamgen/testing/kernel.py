@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import Result, Stalls, run, stream_ports
-from sim.stream_simulator import StreamSimulator
 from streamgen import formats
 from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
+from streamgen.testing.bench import Result, Stalls, run, stream_ports
+from streamgen.testing.stream_simulator import StreamSimulator
 
 __all__ = ["Case", "check_golden", "check_promises", "descriptor_word", "encode_port"]
 

@@ -1,12 +1,12 @@
-"""Run the emitted Verilog of a component in Verilator: what `sim.bench` does, for components of any kind.
+"""Run the emitted Verilog of a component in Verilator: what the bench does, for components of any kind.
 
     simulator = StreamSimulator(component)
     result = simulator.run({"i": tokens}, {"o": count}, stalls=Stalls(seed=1, sources=0.3, sinks=0.3))
     result.tokens["o"], result.cycles["o"]
 
-The same inputs, results, laws and errors as `sim.bench.run`. A component may hold modules in Verilog, which
-Amaranth's simulator cannot run. Two cycles of reset come first; registers that nothing resets hold random
-bits. The simulator is built once for a component, in a few seconds.
+The same inputs, results, laws and errors as `streamgen.testing.run`. A component may hold modules in
+Verilog, which Amaranth's simulator cannot run. Two cycles of reset come first; registers that nothing resets
+hold random bits. The simulator is built once for a component, in a few seconds.
 """
 
 import ctypes
@@ -22,10 +22,10 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from sim.bench import BenchError, Result, Stalls, StuckError, stream_ports
-from sim.monitor import StreamLawError
 from streamgen.rtl import Library, to_verilog
 from streamgen.runtime.verilator import library_objects, package_folder, prelude, run_tool
+from streamgen.testing.bench import BenchError, Result, Stalls, StuckError, stream_ports
+from streamgen.testing.monitor import StreamLawError
 
 __all__ = ["StreamSimulator", "compile_design", "compile_models"]
 
@@ -94,7 +94,7 @@ class StreamSimulator:
     ) -> Result:
         """Send `inputs` (raw tokens by port) and collect the given number of tokens from each output.
 
-        The arguments are those of `sim.bench.run`, and so is what it returns and raises.
+        The arguments are those of `streamgen.testing.bench.run`, and so is what it returns and raises.
         """
         return self._run(inputs, outputs, stalls, watchdog, tail, reset_at)[0]
 
@@ -252,7 +252,7 @@ def compile_models(
     include = package_folder() / "include"
     run_tool(
         *(compiler, *_COMPILER_FLAGS, *prelude(_COMPILER_FLAGS)),
-        *(f"-I{driver.parent}", f"-I{place}", f"-I{made}"),
+        *(f"-I{Path(__file__).parent}", f"-I{place}", f"-I{made}"),
         *("-isystem", str(include), "-isystem", str(include / "vltstd"), "-shared", str(unit)),
         *(*map(str, objects), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
         folder=place,

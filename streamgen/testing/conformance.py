@@ -19,24 +19,24 @@ verilog     the same text each time, without a complaint of Verilator's lint
 import dataclasses
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from sim.bench import Stalls, stream_ports
-from sim.kernel import Case, check_golden, check_promises, encode_port
-from sim.lint import lint
-from sim.stream_simulator import StreamSimulator
-from sim.synthesis import check_resources
 from streamgen.contract import Bounds, KernelParams, descriptor_values, missing_methods
 from streamgen.emit.ports import port_problems
 from streamgen.errors import GraphError
 from streamgen.graph.curves import curve_problems
 from streamgen.graph.storage import decode_value, encode_value
+from streamgen.testing.bench import Stalls, stream_ports
+from streamgen.testing.kernel import Case, check_golden, check_promises, encode_port
+from streamgen.testing.lint import lint
+from streamgen.testing.stream_simulator import StreamSimulator
+from streamgen.testing.synthesis import check_resources
 
 __all__ = ["ASPECTS", "ConformanceError", "check", "conformance_tests"]
 
@@ -230,6 +230,10 @@ def _sequence(cases: Sequence[Case], draw: random.Random) -> list[Case]:
     return [case for one in order for case in (one, *chain(*(p for p in pairs if p[0] is one)))] + order[:1]
 
 
-@lru_cache(maxsize=4)
 def _simulator(params: KernelParams) -> StreamSimulator:
+    return _built(cast(Hashable, params))
+
+
+@lru_cache(maxsize=4)
+def _built(params: Any) -> StreamSimulator:
     return StreamSimulator(params.build())

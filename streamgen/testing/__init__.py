@@ -1,0 +1,72 @@
+"""The kit: holds kernels, ours and those of other packages, to the contract, on the Verilog that is emitted.
+
+    test_clip_conforms = conformance_tests(PARAMS, cases)    everything, as tests of pytest; `check` without
+    check_golden(params, cases, Stalls(seed=1, sinks=0.5))   while a kernel grows: RTL against golden
+    check_promises(params, bounds, inputs)                   cycles against `cost` and `curves`
+    check_resources(params, bounds)                          `cost` against synthesis, and the depth of paths
+    run(component, {"i": tokens}, {"o": count})              any component with stream ports
+    StreamSimulator(component).run(...)                      the same in Verilator, also of black boxes
+
+`pytest_plugins = ["streamgen.testing.pytest_plugin"]` in a conftest gives the fixture `seed` and the option
+`--seed`; nobody gets them otherwise. The kit needs the extra `streamgen[testing]`; names are imported when
+they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from streamgen.extras import needed
+
+if TYPE_CHECKING:
+    from streamgen.testing.bench import BenchError, Result, StuckError, random_tokens, run
+    from streamgen.testing.conformance import ASPECTS, ConformanceError, check, conformance_tests
+    from streamgen.testing.kernel import Case, check_golden, check_promises
+    from streamgen.testing.monitor import StreamLawError
+    from streamgen.testing.ports import Stalls
+    from streamgen.testing.stream_simulator import StreamSimulator
+    from streamgen.testing.synthesis import check_resources
+
+__all__ = [
+    "ASPECTS",
+    "BenchError",
+    "Case",
+    "ConformanceError",
+    "Result",
+    "Stalls",
+    "StreamLawError",
+    "StreamSimulator",
+    "StuckError",
+    "check",
+    "check_golden",
+    "check_promises",
+    "check_resources",
+    "conformance_tests",
+    "random_tokens",
+    "run",
+]
+
+_HOMES = {
+    "ASPECTS": "conformance",
+    "BenchError": "bench",
+    "Case": "kernel",
+    "ConformanceError": "conformance",
+    "Result": "bench",
+    "Stalls": "ports",
+    "StreamLawError": "monitor",
+    "StreamSimulator": "stream_simulator",
+    "StuckError": "bench",
+    "check": "conformance",
+    "check_golden": "kernel",
+    "check_promises": "kernel",
+    "check_resources": "synthesis",
+    "conformance_tests": "conformance",
+    "random_tokens": "bench",
+    "run": "bench",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'streamgen.testing' has no attribute {name!r}")
+    with needed("streamgen.testing"):
+        return getattr(import_module(f"streamgen.testing.{_HOMES[name]}"), name)
