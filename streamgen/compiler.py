@@ -54,7 +54,8 @@ def compile(
 ) -> "Accelerator":
     """An accelerator that computes what a torch module computes.
 
-    module: Linear, ReLU, Sigmoid, SiLU, Tanh, GELU, + and * of equal shapes or with constants.
+    module: Linear, ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of equal shapes or with constants, / by
+    constants, negation and squares.
     example_inputs: one tensor for each input; all dimensions but the last are tokens. config: budgets and
     formats. progress: told each step; by default that goes to standard error when it is a terminal.
 

@@ -20,6 +20,7 @@ from streamgen import cli
 from streamgen.config import DecoderConfig
 from streamgen.decoder import DecoderAccelerator, open_decoder
 from streamgen.frontend import default_checkpoint
+from streamgen.operations import Linear
 from streamgen.runtime.generation import Pass
 from streamgen.sampling import Sampler
 from tests.decoders import TINY, WORDS, tiny_accelerator, tiny_decoder
@@ -109,15 +110,10 @@ def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
         r"prompt: 4 tokens in 1 passes, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
     )
     assert found is not None and 0 < int(found[2]) < 100
-    layers, head = tiny_decoder().layers, tiny_decoder().head
-    matmuls = [
-        getattr(part, name).weight.size
-        for layer in layers
-        for part, names in ((layer.attention, "qkvo"), (layer.feed_forward, ("gate", "up", "down")))
-        for name in names
-    ]
+    matmuls = {path: o.op.weight.size for path, o in tiny_decoder().walk() if isinstance(o.op, Linear)}
+    head = matmuls.pop("logits")
     images = sum(file.stat().st_size for file in folder.glob("weights_*.bin"))
-    assert sum(matmuls) / 2 + head.weight.size < 4e3 * float(found[1]) < 1.2 * images
+    assert sum(matmuls.values()) / 2 + head < 4e3 * float(found[1]) < 1.2 * images
 
 
 def test_choice_among_tokens(call: Call, folder: Path) -> None:
@@ -196,38 +192,35 @@ def test_compiles_writes_and_opens_again(
 def checkpoint(folder: Path) -> Path:
     """The tiny decoder and its tokenizer, as transformers would write them."""
     decoder = tiny_decoder()
-    layer = decoder.layers[0]
+    layers = decoder.by_name["layers"].op.layers
+    attention, table = layers[0].op("attention"), decoder.op("embedding").table
     config = {
         "model_type": "llama",
-        "hidden_size": decoder.hidden,
-        "intermediate_size": len(layer.feed_forward.gate.weight),
-        "num_hidden_layers": len(decoder.layers),
-        "num_attention_heads": layer.attention.heads,
-        "num_key_value_heads": layer.attention.kv_heads,
-        "head_dim": layer.attention.head_dim,
+        "hidden_size": table.shape[1],
+        "intermediate_size": layers[0].features("gate"),
+        "num_hidden_layers": len(layers),
+        "num_attention_heads": attention.heads,
+        "num_key_value_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
         "max_position_embeddings": decoder.context,
         "rms_norm_eps": 1e-5,
         "rope_theta": 1000.0,
-        "vocab_size": decoder.vocabulary,
+        "vocab_size": len(table),
     }
     tensors = {
-        "model.embed_tokens": decoder.embedding,
-        "model.norm": decoder.norm.weight,
-        "lm_head": decoder.head.weight,
+        "model.embed_tokens": table,
+        "model.norm": decoder.op("norm").weight,
+        "lm_head": decoder.op("logits").weight,
     }
-    for index, layer in enumerate(decoder.layers):
-        for name, part in {
-            "input_layernorm": layer.attention_norm,
-            "self_attn.q_proj": layer.attention.q,
-            "self_attn.k_proj": layer.attention.k,
-            "self_attn.v_proj": layer.attention.v,
-            "self_attn.o_proj": layer.attention.o,
-            "post_attention_layernorm": layer.feed_forward_norm,
-            "mlp.gate_proj": layer.feed_forward.gate,
-            "mlp.up_proj": layer.feed_forward.up,
-            "mlp.down_proj": layer.feed_forward.down,
-        }.items():
-            tensors[f"model.layers.{index}.{name}"] = part.weight
+    names = {
+        "input_layernorm": "attention_norm",
+        **{f"self_attn.{name}_proj": name for name in "qkvo"},
+        "post_attention_layernorm": "feed_forward_norm",
+        **{f"mlp.{name}_proj": name for name in ("gate", "up", "down")},
+    }
+    for index, layer in enumerate(layers):
+        for name, ours in names.items():
+            tensors[f"model.layers.{index}.{name}"] = layer.op(ours).weight
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file({f"{name}.weight": array for name, array in tensors.items()}, folder / "model.safetensors")
