@@ -206,7 +206,8 @@ def table() -> None:
         resources = both[1].resources
         print(
             f"{name:46} {converter.windows:7} {converter.fills:5} {converter.reads:5}"
-            f" {cycles[0]:6.1f} {cycles[1]:7.1f} {both[0].bits:8} {both[1].bits:8} {converter.live_bits:7}"
+            f" {cycles[0]:6.1f} {cycles[1]:7.1f} {both[0].held_bits:8} {both[1].held_bits:8}"
+            f" {converter.live_bits:7}"
             f"  {scheme(both[1]):9} {resources.bram:g} BRAM, {resources.uram:g} URAM,"
             f" {resources.lut:g} LUT, {resources.ff:g} FF"
         )
@@ -219,20 +220,21 @@ def corpus() -> None:
         pair = random_pair(seed)
         half, chosen = PingPongParams(source=pair[0], target=pair[1]), choose_converter(*pair)
         found.append((seed, half, chosen, half.converter.live_bits))
-    allowed = [entry for entry in found if entry[3] <= SHARE * entry[1].bits]
+    allowed = [entry for entry in found if entry[3] <= SHARE * entry[1].held_bits]
     quantiles = (0, 0.1, 0.25, 0.5, 0.75, 0.9, 1)
     print(f"\n{CORPUS} random pairs; quantiles at {', '.join(f'{q:g}' for q in quantiles)}")
     for title, entries in (("all", found), (f"liveness allows (floor <= {SHARE} ping-pong)", allowed)):
         totals = [
-            sum(bits) for bits in zip(*((h.bits, c.bits, live) for _, h, c, live in entries), strict=True)
+            sum(bits)
+            for bits in zip(*((h.held_bits, c.held_bits, live) for _, h, c, live in entries), strict=True)
         ]
         print(f"{title}: {len(entries)} pairs, {dict(Counter(scheme(c) for _, _, c, _ in entries))}")
         print(f"  bits: ping-pong {totals[0]}, chosen {totals[1]}, floor {totals[2]}")
         print(f"  chosen / ping-pong {totals[1] / totals[0]:.3f}, chosen / floor {totals[1] / totals[2]:.3f}")
         for text, shares in (
-            ("chosen / ping-pong", [c.bits / h.bits for _, h, c, _ in entries]),
-            ("chosen / floor", [c.bits / live for _, _, c, live in entries]),
-            ("floor / ping-pong", [live / h.bits for _, h, _, live in entries]),
+            ("chosen / ping-pong", [c.held_bits / h.held_bits for _, h, c, _ in entries]),
+            ("chosen / floor", [c.held_bits / live for _, _, c, live in entries]),
+            ("floor / ping-pong", [live / h.held_bits for _, h, _, live in entries]),
         ):
             print(f"  {text:20} {' '.join(f'{q:5.2f}' for q in np.quantile(shares, quantiles))}")
     sample = found[::SAMPLE]

@@ -20,6 +20,15 @@ Params may have a mapping `memory_ports` from the names of memory ports to "read
 then has such a port of a channel master (`memory`, or `memory_x`), with an input `base`, or `base_x`, the
 byte address of the buffer behind it; and, if it writes, `done`, high for a cycle when what a descriptor asked
 for is in memory. `golden` takes the arrays behind the ports by their names, and returns those it changes.
+`traffic(bounds)` of such Params gives the beats that an execution moves through each memory port.
+
+What else Params may have, and what holds where they have it not; functions below of these names read it:
+
+    multipliers         8-bit multipliers that are built; 0
+    products(bounds)    what they multiply in an execution; 0
+    moves               whether what comes out is what went in, somewhere else or in another order; False
+    held_bits           bits of the tensors that it moves and holds meanwhile; 0
+    least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
 """
 
 from collections.abc import Mapping
@@ -31,7 +40,10 @@ from numpy import integer, ndarray
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
-__all__ = ["Bounds", "Field", "KernelParams", "descriptor_values", "memory_ports", "missing_methods"]
+__all__ = [
+    *("Bounds", "Field", "KernelParams", "descriptor_values", "held_bits", "least_prefetch", "memory_ports"),
+    *("missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products", "traffic"),
+]
 
 Bounds = Mapping[str, Any]
 
@@ -72,14 +84,63 @@ class KernelParams(Protocol):
 
 
 def missing_methods(params: object) -> list[str]:
-    """The methods of KernelParams that an object lacks."""
-    methods = (name for name in vars(KernelParams) if not name.startswith("_"))
+    """The methods of KernelParams that an object lacks, and `traffic` where it has memory ports."""
+    methods = [name for name in vars(KernelParams) if not name.startswith("_")]
+    if getattr(params, "memory_ports", {}):
+        methods.append("traffic")
     return [name for name in methods if not callable(getattr(params, name, None))]
 
 
 def memory_ports(params: KernelParams) -> Mapping[str, Literal["read", "write"]]:
     """Names of the memory ports and what they do; most kernels have none."""
     return getattr(params, "memory_ports", {})
+
+
+def traffic(params: KernelParams, bounds: Bounds) -> Mapping[str, int]:
+    """Beats that an execution moves through each memory port. ValueError unless all ports are named."""
+    ports = memory_ports(params)
+    found: Mapping[str, int] = getattr(params, "traffic")(bounds) if ports else {}  # noqa: B009
+    if set(found) != set(ports):
+        raise ValueError(
+            f"traffic of {type(params).__name__} names {sorted(found)}, the memory ports are {sorted(ports)}"
+        )
+    return found
+
+
+def multipliers(params: KernelParams) -> int:
+    """8-bit multipliers that are built."""
+    return getattr(params, "multipliers", 0)
+
+
+def products(params: KernelParams, bounds: Bounds) -> int:
+    """Products that the multipliers compute in an execution."""
+    return params.products(bounds) if hasattr(params, "products") else 0
+
+
+def moves(params: KernelParams) -> bool:
+    """Whether tensors only pass: forks, concatenations, converters, loads, stores."""
+    return getattr(params, "moves", False)
+
+
+def only_loads(params: KernelParams) -> bool:
+    """Whether it sends what memory holds."""
+    return moves(params) and "read" in memory_ports(params).values()
+
+
+def only_stores(params: KernelParams) -> bool:
+    """Whether memory gets what comes in."""
+    return moves(params) and "write" in memory_ports(params).values()
+
+
+def held_bits(params: KernelParams) -> int:
+    """Bits of tensors that it holds while it moves them."""
+    return getattr(params, "held_bits", 0)
+
+
+def least_prefetch(params: KernelParams) -> KernelParams:
+    """The same hardware, reading ahead no further than it must."""
+    found: KernelParams = params.least_prefetch() if hasattr(params, "least_prefetch") else params
+    return found
 
 
 def descriptor_values(params: KernelParams, bounds: Bounds) -> dict[str, int]:

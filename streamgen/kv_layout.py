@@ -98,6 +98,11 @@ class KvLayout:
         """How many of the first `count` positions lie in each channel."""
         return tuple(-(-(count - channel) // self.channels) for channel in range(self.channels))
 
+    def traffic(self, first: int, count: int) -> dict[str, int]:
+        """Beats of `count` positions from `first` on, of a layer, by the memory port of their channel."""
+        ends = zip(self.rows(first), self.rows(first + count), strict=True)
+        return {f"memory_{c}": self.heads * self.row_beats * (b - a) for c, (a, b) in enumerate(ends)}
+
     def pack(self, array: np.ndarray) -> tuple[bytes, ...]:
         """Images of the channels from [layers, heads, positions, width]; raises as `MemoryLayout.pack`."""
         shape = (self.layers, self.heads, self.positions, self.width)

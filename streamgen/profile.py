@@ -19,9 +19,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.contract import memory_ports
+from streamgen.contract import memory_ports, traffic
 from streamgen.emit.images import weights_name
-from streamgen.explore.bound import memory_beats, phases
+from streamgen.explore.bound import phases
 from streamgen.graph import Graph
 from streamgen.manifest import Manifest, PhaseTable
 from streamgen.packing import BEAT_BYTES
@@ -239,7 +239,7 @@ def _streams(graph: Graph, manifest: Manifest, program: PhaseTable, limit: float
         counts = found.setdefault((node.name, buffer, tensor.channel, way), [0] * graph.phases)
         for phase, bounds in enumerate(node.bounds):
             if bounds is not None and tensor.phase in (None, phase):
-                counts[phase] += walks[phase] * memory_beats(node, tensor.port, phase) * BEAT_BYTES
+                counts[phase] += walks[phase] * traffic(node.params, bounds)[tensor.port] * BEAT_BYTES
     for key, parts in found.items():
         yield _stream(*key, sum(parts), tuple(parts), limit)
     control = next(info.channel for info in manifest.buffers if info.role == "table")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamgen import formats
+from streamgen.contract import multipliers
 from streamgen.emit import Design
 from streamgen.graph import Edge, Graph
-from streamgen.kernels.matmul import ColumnParams
 from streamgen.lower import converter_bits, fifo_bits, unfused_bits
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.platform.u55c import U55C
@@ -43,14 +43,13 @@ def group_report(
     """The report of one group. statuses: one for each pass of the last run."""
     counted = _counted(manifest, statuses)
     total = sum(status.cycles for status in statuses)
-    columns = [n.params for n in graph.nodes if isinstance(n.params, ColumnParams)]
     return GroupReport(
         name=manifest.top,
         units=notes.units,
         ended=notes.ended,
         converter_bits=converter_bits(graph),
         converter_budget=notes.converter_budget,
-        multipliers=sum(c.n_lanes * c.t_lanes * formats.MX_GROUP for c in columns),
+        multipliers=sum(multipliers(node.params) for node in graph.nodes),
         choices=notes.choices,
         resources=ResourceReport(
             parts=notes.resources,

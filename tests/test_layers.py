@@ -69,6 +69,28 @@ def _place(name: str) -> tuple[int, int]:
     raise AssertionError(f"streamgen.{name} stands on no floor: add it to FLOORS")
 
 
+# Passes know a kernel by what `streamgen.contract` asks of it.
+NO_KERNEL_BY_TYPE = ("explore", "lower", "emit", "summary.py", "profile.py", "report.py")
+
+
+def _known_by_type(package: Path) -> list[str]:
+    """Lines that ask whether something is an instance of the Params of a certain kernel."""
+    found = []
+    for room in NO_KERNEL_BY_TYPE:
+        place = package / room
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                    names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                    if any(name.endswith("Params") for name in names):
+                        found.append(f"{path.relative_to(package.parent)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_passes_know_kernels_by_the_contract_alone() -> None:
+    assert _known_by_type(PACKAGE) == []
+
+
 def _imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted module) of every import in a file, whatever its indentation."""
     found = []

@@ -32,11 +32,11 @@ def choose_converter(
     """
     pair = PingPongParams(source=source, target=target)
     best: PingPongParams | InPlaceParams = pair
-    most = min(int(WORTH * pair.bits), pair.bits - LEAST)
+    most = min(int(WORTH * pair.held_bits), pair.held_bits - LEAST)
     for scheme, after in _schemes(pair):
         found = _smallest(pair, scheme, after, most)
         if found is not None and all(_runs(found, *bounds) for bounds in smaller):
-            best, most = found, found.bits - 1
+            best, most = found, found.held_bits - 1
     return best
 
 
@@ -93,4 +93,4 @@ def _smallest(
         else:
             low = middle + 1
     found = build(high)
-    return found if found.bits <= most else None
+    return found if found.held_bits <= most else None

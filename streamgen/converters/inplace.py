@@ -79,7 +79,7 @@ class InPlaceParams(LayoutParams):
         self._check(self._greatest)
 
     @property
-    def bits(self) -> int:
+    def held_bits(self) -> int:
         """Memory: the buffer, and of a pool the map and the free places."""
         return self.places * self.word_bits + (self.pool.bits if self.scheme == "pool" else 0)
 

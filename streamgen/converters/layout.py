@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Cat, Module
@@ -49,6 +49,7 @@ class LayoutParams(ABC):
 
     source: ITensor
     target: ITensor
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if infer_converter(self.source, self.target) is None:
@@ -143,7 +144,7 @@ class LayoutParams(ABC):
 
     @property
     @abstractmethod
-    def bits(self) -> int:
+    def held_bits(self) -> int:
         """Logical size of all memory but the queue of `o`; `resources` says what holds it."""
 
     @property

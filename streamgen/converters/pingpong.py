@@ -42,7 +42,7 @@ class PingPongParams(LayoutParams):
     """source, target: as in `LayoutParams`."""
 
     @property
-    def bits(self) -> int:
+    def held_bits(self) -> int:
         """Logical size of the buffer; `resources` says which memories hold it."""
         return self.converter.bits
 

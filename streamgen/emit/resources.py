@@ -5,7 +5,7 @@ refuses a design that has no placement within the share of each SLR that may be 
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -13,16 +13,13 @@ from operator import add
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.contract import memory_ports
-from streamgen.converters import LayoutParams
+from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place
 from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
 from streamgen.formats import MX_GROUP
 from streamgen.graph import Node
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.platform.dma import LoadParams
 from streamgen.platform.u55c import Board
 
 __all__ = ["blocks", "links", "promised", "require_fit"]
@@ -159,8 +156,8 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
     """Changes of the configuration that free what is short, with what they bring."""
     advice = []
     limit, total = board.resources * board.fill, reduce(add, (block.resources for block in parts))
-    columns = [node for node in top.graph.nodes if isinstance(node.params, ColumnParams)]
-    built = sum(n.params.tile_results * MX_GROUP for n in columns if isinstance(n.params, ColumnParams))
+    columns = [node for node in top.graph.nodes if multipliers(node.params)]
+    built = sum(multipliers(node.params) for node in columns)
     matmuls = reduce(add, map(_cost, columns), _NOTHING)
     # Nearly everything but what stands around the graph shrinks with the multipliers.
     shares = [
@@ -174,7 +171,7 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
             f"fewer multipliers or token_lanes (of its {built:,} multipliers about {fit:,} have room)"
         )
     for text, changed in (
-        ("prefetch_beats=64 frees {}", _with_loads(top, lambda p: replace(p, prefetch=p.burst))),
+        ("prefetch_beats=64 frees {}", _without_prefetch(top)),
         ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
     ):
         freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
@@ -186,18 +183,18 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
     return advice
 
 
-def _with_loads(top: TopParams, change: Callable[[LoadParams], LoadParams]) -> Resources:
-    """All resources with other loads."""
+def _without_prefetch(top: TopParams) -> Resources:
+    """All resources with the least prefetch FIFOs."""
     total = reduce(add, (block.resources for block in blocks(top)))
     for node in top.graph.nodes:
-        if isinstance(node.params, LoadParams):
-            total += _cost(replace(node, params=change(node.params))) + _cost(node) * -1
+        if (least := least_prefetch(node.params)) != node.params:
+            total += _cost(replace(node, params=least)) + _cost(node) * -1
     return total
 
 
 def _without_buffers(top: TopParams) -> Resources:
     """All resources without FIFOs and layout converters."""
-    kept = (node for node in top.graph.nodes if not isinstance(node.params, LayoutParams))
+    kept = (node for node in top.graph.nodes if not held_bits(node.params))
     return reduce(add, map(_cost, kept), top.shell)
 
 

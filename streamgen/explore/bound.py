@@ -17,13 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from streamgen.formats import MX_GROUP
-from streamgen.graph import Graph, Node
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
-from streamgen.packing import BEAT_BYTES, MemoryLayout
+from streamgen.contract import multipliers, products, traffic
+from streamgen.graph import Graph
+from streamgen.packing import BEAT_BYTES
 
-__all__ = ["Stage", "least_cycles", "memory_beats", "pass_cycles", "phases", "stages"]
+__all__ = ["Stage", "least_cycles", "pass_cycles", "phases", "stages"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ def stages(graph: Graph, tokens: int) -> list[Stage]:
     members: dict[int, list[str]] = {}
     for node in graph.nodes:
         level[node.name] = max((level[e.source.node] for e in graph.inputs_of(node.name)), default=0)
-        if isinstance(node.params, ColumnParams):
+        if multipliers(node.params):
             members.setdefault(level[node.name], []).append(node.name)
             level[node.name] += 1
     return [_stage(graph, names, tokens) for _, names in sorted(members.items())]
@@ -81,63 +79,42 @@ def pass_cycles(graph: Graph, rate: Fraction) -> float:
 
 def _phase(graph: Graph, phase: int) -> Stage:
     active = {node.name: bounds for node in graph.nodes if (bounds := node.bounds[phase]) is not None}
-    products = multipliers = 0
-    for name, bounds in active.items():
-        params = graph.node(name).params
-        if isinstance(params, ColumnParams):
-            products += bounds["t"] * bounds["n"] * bounds["k"]
-            multipliers += params.tile_results * MX_GROUP
-    traffic: dict[int, int] = {}
+    moved: dict[int, int] = {}
     for tensor in graph.tensors:
         if tensor.node in active and tensor.phase in (None, phase):
-            beats = memory_beats(graph.node(tensor.node), tensor.port, phase)
-            traffic[tensor.channel] = traffic.get(tensor.channel, 0) + beats * BEAT_BYTES
+            beats = traffic(graph.node(tensor.node).params, active[tensor.node])[tensor.port]
+            moved[tensor.channel] = moved.get(tensor.channel, 0) + beats * BEAT_BYTES
+    built = {name: count for name in active if (count := multipliers(graph.node(name).params))}
     return Stage(
-        columns=tuple(name for name in active if isinstance(graph.node(name).params, ColumnParams)),
-        products=products,
-        multipliers=max(1, multipliers),
-        bytes=sum(traffic.values()),
-        channels=tuple(sorted(traffic)),
+        columns=tuple(built),
+        products=sum(products(graph.node(name).params, bounds) for name, bounds in active.items()),
+        multipliers=max(1, sum(built.values())),
+        bytes=sum(moved.values()),
+        channels=tuple(sorted(moved)),
     )
 
 
-def memory_beats(node: Node, port: str, phase: int) -> int:
-    """Beats that a node moves through a memory port in each walk of a phase in which it does not rest."""
-    params, bounds = node.params, node.bounds[phase]
-    assert bounds is not None
-    if isinstance(params, (KvLoadParams, KvStoreParams)):
-        layout, last = params.layout, bounds["rows"]
-        first = 0
-        if isinstance(params, KvStoreParams):
-            first, last = bounds["position"], bounds["position"] + last
-        channel = int(port.removeprefix("memory_"))
-        rows = layout.rows(last)[channel] - layout.rows(first)[channel]
-        return layout.heads * rows * layout.row_beats
-    if isinstance(params, RowsLoadParams):
-        return int(bounds["ids"]) * params.row_beats
-    (itensor,) = (node.inputs(phase) or node.outputs(phase)).values()
-    return MemoryLayout.of(itensor).beats(itensor.token_count)
-
-
 def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
-    constants = {tensor.node: tensor for tensor in graph.tensors if tensor.role == "constant"}
-    products = multipliers = total = 0
+    constants = {tensor.node: tensor.channel for tensor in graph.tensors if tensor.role == "constant"}
+    work = total = 0
     channels = set()
     for name in names:
         node = graph.node(name)
         (bounds,) = node.bounds
-        assert isinstance(node.params, ColumnParams) and bounds is not None
-        products += tokens * bounds["n"] * bounds["k"]
-        multipliers += node.params.tile_results * MX_GROUP
+        assert bounds is not None
+        (result,) = node.outputs(0).values()
+        work += products(node.params, bounds) // result.shape[0] * tokens
         for load in _feeders(graph, name):
             if load in constants:
-                itensor = graph.tensor_itensor(constants[load])
-                total += MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
-                channels.add(constants[load].channel)
+                source = graph.node(load)
+                (bounds,) = source.bounds
+                assert bounds is not None
+                total += sum(traffic(source.params, bounds).values()) * BEAT_BYTES
+                channels.add(constants[load])
     return Stage(
         columns=tuple(names),
-        products=products,
-        multipliers=multipliers,
+        products=work,
+        multipliers=sum(multipliers(graph.node(name).params) for name in names),
         bytes=total,
         channels=tuple(sorted(channels)),
     )

@@ -10,9 +10,11 @@ round before. A wait crosses a FIFO in every round, and every crossing takes tim
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
+from streamgen.contract import only_loads, only_stores, traffic
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.explore.channel_times import Command, Reader, Writer, serve
 from streamgen.explore.kernel_times import NONE, Ports, lagged, node_times, paced
@@ -101,9 +103,9 @@ class _Pass:
         """
         for node in self._graph.nodes:
             (bounds,) = node.bounds
-            if isinstance(node.params, LoadParams):
+            if only_loads(node.params):
                 assert bounds is not None
-                count = node.params.layout.beats(bounds["itensor"].token_count)
+                count = traffic(node.params, bounds)["memory"]
                 first = self._starts[node.name] + self._memory.latency
                 beats = np.arange(count, dtype=np.int64)
                 self._beats[node.name] = first + beats * self._memory.cycles // self._memory.beats
@@ -140,15 +142,15 @@ class _Pass:
             (bounds,) = node.bounds
             assert bounds is not None
             times = self._times[node.name]
-            if isinstance(node.params, LoadParams):
-                beats = node.params.layout.beats(bounds["itensor"].token_count)
+            if only_loads(node.params):
+                beats = traffic(node.params, bounds)["memory"]
                 command = Command(self._starts[node.name] + 1, bounds["offset"], beats)
-                client = node.params.client
+                client = cast(LoadParams, node.params).client
                 popped = times.get("popped", np.zeros(0, np.int64))
                 readers[node.name] = Reader([command], client.burst, client.depth, popped)
-            elif isinstance(node.params, StoreParams) and times:
-                first = node.params.burst - bounds["offset"] % node.params.burst
-                cuts = np.arange(first, len(times["pushed"]), node.params.burst)
+            elif only_stores(node.params) and times:
+                burst = cast(StoreParams, node.params).burst
+                cuts = np.arange(burst - bounds["offset"] % burst, len(times["pushed"]), burst)
                 writers.append(Writer(np.split(times["pushed"], cuts)))
         table = self._table_reader()
         serve(self._memory, [*readers.values(), *([table] if channel == self._control else [])], writers)
@@ -206,16 +208,16 @@ class _Pass:
         (bounds,) = node.bounds
         assert bounds is not None
         start = self._starts[node.name]
-        if isinstance(node.params, LoadParams):
+        if only_loads(node.params):
             (itensor,) = node.outputs(0).values()
             room = self._room(node.name, {"o": itensor.token_count})["o"]
-            return _load(node.params, self._beats[node.name], room)
+            return _load(cast(LoadParams, node.params), self._beats[node.name], room)
         arrived = {
             fifo.target[1]: self._times[fifo.source[0]][fifo.source[1]] + fifo.latency
             for fifo in self._into[node.name]
         }
-        if isinstance(node.params, StoreParams):
-            return _store(node.params, arrived["i"], start)
+        if only_stores(node.params):
+            return _store(cast(StoreParams, node.params), arrived["i"], start)
         tokens = {name: itensor.token_count for name, itensor in node.outputs(0).items()}
         return node_times(
             node.params, bounds, Ports(start, arrived, self._room(node.name, tokens), self._times[node.name])

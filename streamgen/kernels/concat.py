@@ -8,7 +8,7 @@ extent C, in that order. So the columns of a matmul, column c owning the rows n 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Cat, Module
@@ -36,6 +36,7 @@ class ConcatParams:
     dtype: str
     element_shape: tuple[int, ...]
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("ways", "max_tokens"):

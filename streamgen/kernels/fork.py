@@ -7,7 +7,7 @@ A node of the graph around `streamgen.stream.Fork`, a tree of register stages. T
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream, wiring
@@ -35,6 +35,7 @@ class ForkParams:
     token_bits: int
     ways: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("token_bits", "ways", "max_tokens"):

@@ -117,6 +117,14 @@ class ColumnParams:
     def tile_results(self) -> int:
         return self.t_lanes * self.n_lanes
 
+    @property
+    def multipliers(self) -> int:
+        return self.tile_results * K_LANES
+
+    def products(self, bounds: Bounds) -> int:
+        """Padded extents count."""
+        return int(bounds["t"] * bounds["n"] * bounds["k"])
+
     def lane(self, rows: int) -> DotParams:
         """The lane of one token by one or two rows."""
         return DotParams(

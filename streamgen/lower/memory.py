@@ -8,18 +8,15 @@ Loads, stores, forks, concatenations and converters move tensors and make none.
 from collections.abc import Collection
 
 from streamgen import formats
-from streamgen.converters import LayoutParams
+from streamgen.contract import held_bits, moves
 from streamgen.graph import Graph, Port
-from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.fork import ForkParams
-from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["converter_bits", "fifo_bits", "unfused_bits"]
 
 
 def converter_bits(graph: Graph) -> int:
     """Bits that the layout converters of a graph hold."""
-    return sum(node.params.bits for node in graph.nodes if isinstance(node.params, LayoutParams))
+    return sum(held_bits(node.params) for node in graph.nodes)
 
 
 def fifo_bits(graph: Graph) -> int:
@@ -33,11 +30,7 @@ def fifo_bits(graph: Graph) -> int:
 
 def unfused_bits(graph: Graph, kept: Collection[str] = ()) -> int:
     """Bits of all intermediate tensors, whole. kept: names of outputs that another group reads."""
-    makers = [
-        node
-        for node in graph.nodes
-        if not isinstance(node.params, LoadParams | StoreParams | ForkParams | ConcatParams | LayoutParams)
-    ]
+    makers = [node for node in graph.nodes if not moves(node.params)]
     stored = {tensor.node for tensor in graph.tensors if tensor.role == "output" and tensor.name not in kept}
     return sum(
         max(
@@ -57,7 +50,7 @@ def _readers(graph: Graph, port: Port) -> set[str]:
     for edge in graph.outputs_of(port.node):
         if edge.source == port:
             reader = graph.node(edge.target.node)
-            if isinstance(reader.params, ForkParams | ConcatParams | LayoutParams):
+            if moves(reader.params) and reader.output_ports:
                 for name in reader.output_ports:
                     found |= _readers(graph, Port(reader.name, name))
             else:

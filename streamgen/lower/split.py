@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count
 
 from streamgen import formats
-from streamgen.contract import Bounds, KernelParams
+from streamgen.contract import Bounds, KernelParams, only_loads, only_stores
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.graph.logical import LogicalGraph, Value
 from streamgen.itensor import ITensor, same_stream
@@ -65,7 +65,7 @@ class GraphParts:
 
     def __init__(self, graph: Graph, rate: float) -> None:
         self._graph, self._rate = graph, rate
-        self._loads = {node.name for node in graph.nodes if isinstance(node.params, LoadParams)}
+        self._loads = {node.name for node in graph.nodes if only_loads(node.params)}
         self.units = _clusters(graph, [n.name for n in graph.nodes if n.name not in self._loads])
         self._values = self._in_memory()
 
@@ -154,7 +154,7 @@ class GraphParts:
             port, target = edge.source, graph.node(edge.target.node)
             if port.node in self._loads or (it := graph.itensor(edge, 0)) is None:
                 continue
-            if isinstance(target.params, StoreParams) and same_stream(it, target.inputs(0)["i"]):
+            if only_stores(target.params) and same_stream(it, target.inputs(0)["i"]):
                 tensor = tensors[target.name]
                 values[port] = _Value(tensor.name, tensor.channel, True)
             elif port not in values:
@@ -181,7 +181,7 @@ def _clusters(graph: Graph, names: Sequence[str]) -> list[tuple[str, ...]]:
     inside = [edge for edge in graph.edges if edge.source.node in cluster]
     for edge in inside:
         it = graph.itensor(edge, 0)
-        store = isinstance(graph.node(edge.target.node).params, StoreParams)
+        store = only_stores(graph.node(edge.target.node).params)
         if graph.phases > 1 or store or (it is not None and formats.is_mx(it.dtype)):
             merge((edge.source.node, edge.target.node))
     while True:

@@ -97,6 +97,9 @@ class KvLoadParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         return self.read.describe(bounds)
 
+    def traffic(self, bounds: Bounds) -> Mapping[str, int]:
+        return self.layout.traffic(0, bounds["rows"])
+
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`memory_<c>`: the rows of the cache in a channel, [rows, padded width]."""
         layout, rows = self.layout, bounds["rows"]

@@ -76,6 +76,9 @@ class KvStoreParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         return self.append.describe(bounds)
 
+    def traffic(self, bounds: Bounds) -> Mapping[str, int]:
+        return self.layout.traffic(bounds["position"], bounds["rows"])
+
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`memory_<c>`: the rows of the cache in a channel, [rows, padded width]."""
         layout = self.layout

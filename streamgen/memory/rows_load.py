@@ -111,6 +111,9 @@ class RowsLoadParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         return self.places.describe({**bounds, "vocabulary": self.vocabulary})
 
+    def traffic(self, bounds: Bounds) -> Mapping[str, int]:
+        return {"memory": bounds["ids"] * self.row_beats}
+
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`memory`: the table [vocabulary + 1, row]."""
         return {"o": inputs["memory"][np.minimum(inputs["i"], self.vocabulary)]}

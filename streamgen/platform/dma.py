@@ -52,6 +52,7 @@ class _DmaParams:
     max_tokens: int
     rate: float = 0.6927
     latency: int = 100
+    moves: ClassVar[bool] = True
     _WAITING: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -83,6 +84,9 @@ class _DmaParams:
         if not 0 <= offset < 1 << _OFFSET_BITS:
             raise ValueError(f"offset must be 0 to 2^{_OFFSET_BITS} - 1 beats, not {offset}")
         return {"offset": offset, "tokens": itensor.token_count}
+
+    def traffic(self, bounds: Bounds) -> Mapping[str, int]:
+        return {"memory": self.layout.beats(self._itensor(bounds).token_count)}
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor: ITensor = bounds["itensor"]
@@ -189,6 +193,9 @@ class LoadParams(_DmaParams):
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         return {"o": Curve(self._paced(self._first, self._itensor(bounds).token_count))}
+
+    def least_prefetch(self) -> "LoadParams":
+        return replace(self, prefetch=self.burst)
 
     def build(self) -> "Load":
         return Load(self)

@@ -146,9 +146,9 @@ def test_at_most_six_tenths_of_two_halves():
     for seed in range(200):
         source, target = random_pair_of_corpus(seed)
         half = PingPongParams(source=source, target=target)
-        if half.converter.live_bits <= 0.6 * half.bits:
-            halves += half.bits
-            chosen += choose_converter(source, target).bits
+        if half.converter.live_bits <= 0.6 * half.held_bits:
+            halves += half.held_bits
+            chosen += choose_converter(source, target).held_bits
     assert chosen <= 0.6 * halves
 
 

@@ -136,7 +136,7 @@ def test_examples(pair, stalls):
 
 
 def test_example_sizes():
-    sizes = [PingPongParams(source=source, target=target).bits for source, target in ((B, C), (A, B))]
+    sizes = [PingPongParams(source=source, target=target).held_bits for source, target in ((B, C), (A, B))]
     assert sizes == [2 * 8 * 2 * 32, 2 * 8 * 8 * 32]
 
 

@@ -94,6 +94,16 @@ def refused(params, name: str = "copy") -> str:
     return str(error.value)
 
 
+class Secretive(CopyParams):
+    """A kernel that reads memory and does not say how much."""
+
+    memory_ports = {"memory": "read"}
+
+
+def test_traffic_is_no_secret():
+    assert refused(Secretive()) == "kernel 'copy': Secretive has no traffic"
+
+
 def test_a_method_that_is_not_there():
     assert refused(Unfinished()) == (
         "kernel 'copy': Unfinished has no descriptor_fields, describe, golden, cost, curves"

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
 from streamgen import formats
-from streamgen.contract import Bounds
+from streamgen.contract import Bounds, traffic
 from streamgen.kv_layout import KvLayout
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.platform.axi import AxiSignature
@@ -56,13 +56,15 @@ def measure(
     params: Params, several: list[tuple[Bounds, Mapping[str, np.ndarray]]], images: list[bytearray]
 ) -> dict[str, np.ndarray]:
     """Cycles of the tokens on every port from the first descriptor on; outputs are those of `golden`, which
-    sees the inputs. images: of the channels, which are read or written."""
+    sees the inputs, bytes moved those of `traffic`. images: of the channels, which are read or written."""
     masters = Masters(params)
     kernel = masters.kernel
     bench = AxiBench(masters)
     pace = Fraction(RATE).limit_denominator(1000)
+    memories = []
     for k, image in enumerate(images):
-        bench.memory(getattr(masters, f"m_axi_{k}"), channel({BASE: image}, rate=pace, latency=LATENCY))
+        model = channel({BASE: image}, rate=pace, latency=LATENCY)
+        memories.append(bench.memory(getattr(masters, f"m_axi_{k}"), model))
     tokens: dict[str, list[int]] = {}
     expected: dict[str, list[int]] = {}
     for bounds, inputs in several:
@@ -80,6 +82,9 @@ def measure(
     bench.run()
     for port, words in expected.items():
         assert found[port].tokens == words, port
+    for port, memory in zip(params.memory_ports, memories, strict=True):
+        moved = sum(beats for _, _, _, beats, _ in memory.bursts)
+        assert moved == sum(traffic(params, bounds)[port] for bounds, _ in several), port
     start = found["i_descriptor"].cycles[0]
     return {port: np.array(one.cycles) - start for port, one in found.items()}
 

@@ -8,6 +8,7 @@ import pytest
 
 from sim.axi import AxiBench
 from streamgen import formats
+from streamgen.contract import traffic
 from streamgen.itensor import ITensor
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -108,7 +109,7 @@ def measure(params, itensor, rate, latency):
     bench = AxiBench(rig)
     memory = bytearray(64 * (params.layout.beats(itensor.token_count) + 64))
     pace = Fraction(rate).limit_denominator(1000)
-    bench.memory(rig.m_axi, channel({BASE: memory}, rate=pace, latency=latency))
+    model = bench.memory(rig.m_axi, channel({BASE: memory}, rate=pace, latency=latency))
 
     class Base:
         name, signals = "base", ()
@@ -132,6 +133,8 @@ def measure(params, itensor, rate, latency):
         port = bench.source(dma.i, tokens, "i")
         done = bench.add(Pulses("done", dma.done, 1))
     bench.run()
+    moved = sum(beats for _, _, _, beats, _ in model.bursts)
+    assert {"memory": moved} == traffic(params, {"itensor": itensor, "offset": 0})
     start = descriptor.cycles[0]
     cycles = np.array(port.cycles) - start
     return cycles, (done.cycles[0] - start if done else int(cycles[-1]))
