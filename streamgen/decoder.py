@@ -19,6 +19,7 @@ import numpy as np
 
 from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.emit import Design, emit
+from streamgen.explore import predict
 from streamgen.explore.bound import pass_cycles
 from streamgen.extras import needed
 from streamgen.folders import new_folder
@@ -317,6 +318,20 @@ class DecoderAccelerator:
                 passes.append(profile_pass(graph, names, simulator, run))
             manifest = execution.manifest
         return Profile(name=manifest.top, clock_mhz=manifest.clock_mhz, passes=tuple(passes))
+
+    def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
+        """The cycles of a pass of `tokens` tokens, the first at `position`, without running anything.
+
+        variant: as of `Program`; `BEST` is the pass that writes an id and no logits. The memory is the
+        manifest's. ValueError for a pass that the hardware cannot run; errors of `program`.
+        """
+        manifest = self.manifest
+        tables = {None: manifest.program} | {one.name: one.program for one in manifest.variants}
+        if variant not in tables:
+            raise ValueError(f"variant is {variant!r}; None and {list(tables)[1:]} are allowed")
+        control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
+        graph = self.program.at(tokens, position, variant)
+        return predict(graph, tables[variant], manifest.memory, control)
 
     def report(self) -> Report:
         """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their

@@ -70,16 +70,18 @@ class Part:
     """A side of a kernel on a clock of its own.
 
     cycles: of its moves, nothing stalling from outside. pitch: cycles from a move to the next one when none
-    waits for another part.
+    waits for another part; None: those of `cycles`.
     """
 
     name: str
     cycles: np.ndarray
-    pitch: int = 1
+    pitch: int | None = 1
 
     @property
     def clock(self) -> np.ndarray:
         """What its clock shows at its moves: it leaves out the waits for other parts."""
+        if self.pitch is None:
+            return self.cycles
         return self.cycles[0] + self.pitch * np.arange(len(self.cycles))
 
     def to(

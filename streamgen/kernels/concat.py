@@ -19,6 +19,7 @@ from numpy import ndarray
 from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.itensor import ITensor
 from streamgen.stream import Countdown, CountdownParams, add_skid, descriptor_signature, skid_resources
 
@@ -95,6 +96,10 @@ class ConcatParams:
         tokens = self._itensor(bounds).token_count
         taken = Curve.nest(1, (tokens, 1))
         return {**{f"i_{way}": taken for way in range(self.ways)}, "o": Curve.nest(2, (tokens, 1))}
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        inputs = tuple(f"i_{way}" for way in range(self.ways))
+        return pipe(inputs, ("o",), self._itensor(bounds).token_count, 1, 2)
 
     def build(self) -> "Concat":
         return Concat(self)

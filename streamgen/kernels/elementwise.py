@@ -42,6 +42,7 @@ from streamgen.arith import (
 )
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.itensor import ITensor
 from streamgen.rtl import Shared
 from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
@@ -168,6 +169,11 @@ class _ElementwiseParams(ABC):
         tokens = self.describe(bounds)["tokens"]
         curves = {port: Curve.nest(1, (tokens, 1)) for port in self.inputs(bounds)}
         return curves | {"o": Curve.nest(1 + self.latency, (tokens, 1))}
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """A pipe that stands while its last stage waits."""
+        tokens = self.describe(bounds)["tokens"]
+        return pipe(self.operands, ("o",), tokens, self.latency, self.latency + 1)
 
     def build(self) -> "Elementwise":
         """The component."""

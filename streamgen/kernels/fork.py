@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
+from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.itensor import ITensor
 from streamgen.kernels.passing import passed
 from streamgen.stream import Countdown, CountdownParams, descriptor_signature
@@ -74,6 +75,11 @@ class ForkParams:
         tokens = self._itensor(bounds).token_count
         taken, sent = Curve.nest(1, (tokens, 1)), Curve.nest(1 + self.tree.latency, (tokens, 1))
         return {"i": taken, **{f"o_{way}": sent for way in range(self.ways)}}
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        ways = tuple(f"o_{way}" for way in range(self.ways))
+        latency = self.tree.latency
+        return pipe(("i",), ways, self._itensor(bounds).token_count, latency, 2 * latency)
 
     def build(self) -> "Fork":
         return Fork(self)

@@ -41,6 +41,8 @@ from numpy import ndarray
 from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
 from streamgen.kernels.dot import K_LANES, DotParams, delayed
 from streamgen.kernels.issue import IssueParams
@@ -230,6 +232,31 @@ class ColumnParams:
             "o_y": Curve.nest(result + self.results.latency, tiles, (self.tile_results, 1)),
         }
         return {**curves, "i_s": operand} if bounds["grouped"] else curves
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Steps are issued when their operands are there and their results will have room; results follow."""
+        t_tiles, n_tiles, steps = self._tiles(bounds)
+        _, busy, _ = self._pace(bounds)
+        halves, each, count = busy // steps, self.tile_results, t_tiles * n_tiles
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        issue, scale = Part("issue", curves["i_w"], None), Part("scale", curves["i_r"])
+        send = Part("send", curves["o_y"])
+        weights, results, tiles = np.arange(count * busy), np.arange(count * each), np.arange(count)
+        operands = weights[halves - 1 :: halves]
+        ends, free = (tiles + 1) * busy - 1, (tiles + 1) * each - 1 - self.results.depth
+        stages = self.results.latency + 1
+        ports = {"i_w": (issue, weights), "i_x": (issue, operands), "i_r": (scale, results)}
+        ports |= {"i_e": (scale, results), "o_y": (send, results)}
+        return Clocks(
+            (issue, scale, send),
+            ports | ({"i_s": (issue, operands)} if bounds["grouped"] else {}),
+            (
+                issue.to(scale, ends, tiles * each, latency=self._delay),
+                scale.to(issue, free[free >= 0], ends[free >= 0]),
+                scale.to(send, results, results, latency=self.results.latency),
+                send.to(scale, results[:-stages], results[stages:]),
+            ),
+        )
 
     @property
     def resources(self) -> Resources:

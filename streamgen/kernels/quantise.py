@@ -27,6 +27,8 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.formats import E_NOT_FINITE, MX, MX_GROUP, MX_MAX_SHIFT
 from streamgen.itensor import ITensor
 from streamgen.kernels.group_codes import SUM_BITS, GroupCodesParams
@@ -122,6 +124,28 @@ class QuantiseParams:
             "o_x": Curve.nest(stored + 3, (t, row), (k // MX_GROUP, 1)),
             "o_e": Curve.nest(stored + 2, (t, row)),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Rows come in; a complete row goes to a ring, from which its groups leave."""
+        rows, groups = bounds["t"], bounds["k"] // MX_GROUP
+        group = MX_GROUP // self.lanes  # tokens of a group
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        take, exponent, codes = Part("take", curves["i"]), Part("e", curves["o_e"]), Part("x", curves["o_x"])
+        row, every = np.arange(rows), np.arange(rows * groups)
+        ends, waiting, ring = (row + 1) * groups * group - 1, ROWS_WAITING - 1, self.ring_depth - 1
+        return Clocks(
+            (take, exponent, codes),
+            {"i": (take, np.arange(len(take.cycles))), "o_e": (exponent, row), "o_x": (codes, every)},
+            (
+                take.to(exponent, ends, row, latency=self.codes.latency + 2),
+                take.to(codes, ends, row * groups, latency=self.codes.latency + 3),
+                codes.to(take, every[:-ring], every[ring:] * group, latency=0),
+                exponent.to(take, row[:-waiting], row[waiting:] * groups * group, latency=0),
+                codes.to(
+                    take, row[:-waiting] * groups + groups - 1, row[waiting:] * groups * group, latency=0
+                ),
+            ),
+        )
 
     def _resources(self) -> Resources:
         """Fitted to synthesis: the codes, the control, the masks of the lanes, the ring."""

@@ -25,6 +25,8 @@ from numpy import ndarray
 from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.kv_cache import KvReadParams
@@ -132,6 +134,27 @@ class KvLoadParams:
         waits, rows = bounds["waits"], bounds["rows"]
         rows_out = paced(self._first(waits), self.layout.heads * rows, self._pace(rows))
         return {"o": rows_out} | ({"i_appended": Curve.nest(2, (waits, 1))} if waits else {})
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """A command for each head to every channel; their rows leave in turn."""
+        layout, rows, waits = self.layout, bounds["rows"], bounds["waits"]
+        heads = np.arange(layout.heads)
+        begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
+        wait, ask = Part("wait", 2 + np.arange(waits)), Part("ask", _OVERHEAD + waits + heads)
+        send = Part("send", self.curves(bounds)["o"].cycles())
+        every = np.arange(layout.heads * rows)
+        parts, transfers = [wait, ask], []
+        streams = [wait.to(ask, np.array([waits - 1]), heads[:1], latency=_OVERHEAD - 1)] if waits else []
+        for c, count in enumerate(layout.rows(rows)):
+            pop, row, ways = self.load.unpacked(layout.heads * count, f"_{c}")
+            parts += [pop, row]
+            if count:
+                mine = every[every % rows % layout.channels == c]
+                own, beats = np.arange(len(mine)), [count * layout.row_beats] * layout.heads
+                streams += [*ways, row.to(send, own, mine), send.to(row, mine[:-1], own[1:], latency=0)]
+                transfers.append(self.load.reads(f"memory_{c}", (ask, heads), pop, beats, begins))
+        ports = {"o": (send, every)} | ({"i_appended": (wait, np.arange(waits))} if waits else {})
+        return Clocks((*parts, send), ports, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvLoad":
         return KvLoad(self)

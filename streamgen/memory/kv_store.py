@@ -23,6 +23,8 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
+from streamgen.fifo.clocks import Clocks, Transfers
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
 from streamgen.kernels.kv_cache import KvAppendParams
 from streamgen.kv_layout import KvLayout
@@ -34,6 +36,8 @@ from streamgen.stream import descriptor_signature
 
 __all__ = ["KvStore", "KvStoreParams"]
 
+_PUSHED = 2  # cycles from a row to its first beat in the FIFO of its store
+_COUNTED = 5  # cycles from a response to the token, when it is the last one
 _DONE = 12  # cycles from the last row to the token, beside those of the store
 
 
@@ -111,6 +115,41 @@ class KvStoreParams:
             "i": rows,
             "o_appended": Curve.nest(int(rows.cycles()[-1]) + written + self.latency + _DONE),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Rows go to the store of their channel, each with a command; the last response makes the token."""
+        layout, first, rows = self.layout, bounds["position"], bounds["rows"]
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        take, appended = Part("take", curves["i"], None), Part("appended", curves["o_appended"])
+        every, client = np.arange(rows * layout.heads), self.store.client
+        channels = (first + every // layout.heads) % layout.channels
+        parts, streams, transfers = [take], [], []
+        for c in range(layout.channels):
+            mine = every[channels == c]
+            beats = np.arange(len(mine) * layout.row_beats)
+            push = Part(f"push_{c}", _PUSHED + beats)
+            parts.append(push)
+            if len(mine):
+                streams.append(take.to(push, mine, beats[:: layout.row_beats], latency=_PUSHED))
+                places = [
+                    layout.place(bounds["layer"], k % layout.heads, first + k // layout.heads)[1]
+                    for k in mine.tolist()
+                ]
+                transfers.append(
+                    Transfers(
+                        port=f"memory_{c}",
+                        burst=client.burst,
+                        depth=client.depth,
+                        latency=_COUNTED,
+                        beats=np.full(len(mine), layout.row_beats),
+                        offsets=np.array(places),
+                        part=push,
+                        moves=beats,
+                        done=(appended, np.zeros(1, np.int64)),
+                    )
+                )
+        ports = {"i": (take, every), "o_appended": (appended, np.zeros(1, np.int64))}
+        return Clocks((*parts, appended), ports, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvStore":
         return KvStore(self)

@@ -21,6 +21,8 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
 from streamgen.kernels.embedding import EmbeddingParams
 from streamgen.memory.joints import TRIP, beat_pace, join
@@ -132,6 +134,22 @@ class RowsLoadParams:
             "i": Curve.nest(1, (ids, pace)),
             "o": Curve.nest(self._first, (ids, pace), (self.tokens, max(1, alone // self.tokens))),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """A command for each id. Where its row begins between bursts is not known: as if with one."""
+        ids, ahead = np.arange(bounds["ids"]), self.load.counts.depth + 1
+        take, ask = Part("take", 1 + ids), Part("ask", 2 + self.places.latency + ids)
+        pop, send, streams = self.load.unpacked(bounds["ids"] * self.tokens)
+        streams += (take.to(ask, ids, ids, latency=1 + self.places.latency), ask.to(take, ids[:-2], ids[2:]))
+        if self.layout.tokens_per_beat > 1:
+            streams += (send.to(ask, ids[:-ahead] * self.tokens + self.tokens - 1, ids[ahead:]),)
+        count = len(ids)
+        return Clocks(
+            (take, ask, pop, send),
+            {"i": (take, ids), "o": (send, np.arange(count * self.tokens))},
+            streams,
+            (self.load.reads("memory", (ask, ids), pop, [self.row_beats] * count, [0] * count),),
+        )
 
     def build(self) -> "RowsLoad":
         return RowsLoad(self)

@@ -11,12 +11,13 @@ Promises: the memory gives `rate` beats a cycle after `latency` cycles (cf. `Hbm
 curves hold to one latency + 1 %; the curve of a Load with room ahead is the memory's own pace.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -26,6 +27,8 @@ from numpy import ndarray
 from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks, Transfers
+from streamgen.fifo.curves import Part, Stream
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.packing import MemoryLayout
@@ -194,6 +197,53 @@ class LoadParams(_DmaParams):
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         return {"o": Curve(self._paced(self._first, self._itensor(bounds).token_count))}
 
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Beats are asked for at once; a beat gives several tokens, or several beats one."""
+        tokens = self._itensor(bounds).token_count
+        ask, (pop, send, streams) = Part("ask", np.ones(1, np.int64)), self.unpacked(tokens)
+        return Clocks(
+            (ask, pop, send),
+            {"o": (send, np.arange(tokens))},
+            streams,
+            (self.reads("memory", (ask, np.zeros(1, np.int64)), pop, [len(pop.cycles)], [bounds["offset"]]),),
+        )
+
+    def unpacked(self, tokens: int, name: str = "") -> tuple[Part, Part, tuple[Stream, ...]]:
+        """What takes beats from the prefetch FIFO, what sends tokens, and the streams between them."""
+        several, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
+        beats, own = np.arange(self.layout.beats(tokens)), np.arange(tokens)
+        pop, send = Part(f"pop{name}", 1 + beats), Part(f"send{name}", 2 + own * parts, parts)
+        if several > 1:
+            ends = np.minimum(beats * several + several - 1, tokens - 1)
+            ways = pop.to(send, beats, beats * several), send.to(pop, ends[:-1], beats[1:], latency=0)
+        else:
+            ways = (
+                pop.to(send, own * parts + parts - 1, own, latency=int(parts > 1)),
+                send.to(pop, own[:-1], own[1:] * parts, latency=0),
+            )
+        return pop, send, ways
+
+    def reads(
+        self,
+        port: str,
+        asks: tuple[Part, np.ndarray],
+        pop: Part,
+        beats: Sequence[int],
+        offsets: Sequence[int],
+    ) -> Transfers:
+        """What the client reads for the commands that a part gives."""
+        return Transfers(
+            port=port,
+            burst=self.burst,
+            depth=self.prefetch,
+            latency=self.client.queue.latency,
+            beats=np.array(beats),
+            offsets=np.array(offsets),
+            part=pop,
+            moves=np.arange(len(pop.cycles)),
+            asks=asks,
+        )
+
     def least_prefetch(self) -> "LoadParams":
         return replace(self, prefetch=self.burst)
 
@@ -262,6 +312,33 @@ class StoreParams(_DmaParams):
             full = min(tokens, int((self.depth - self.burst * self._rate) / (1 - self._rate)) // parts)
         head: Pieces = ((_STORE_OVERHEAD, ((full, parts),)),) if full else ()
         return {"i": Curve(head + self._paced(_STORE_OVERHEAD + full * parts, tokens - full))}
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Several tokens make a beat, or one makes several."""
+        tokens, several = self._itensor(bounds).token_count, self.layout.tokens_per_beat
+        parts, own = self.layout.beats_per_token, np.arange(tokens)
+        beats = np.arange(self.layout.beats(tokens))
+        take = Part("take", _STORE_OVERHEAD + own * parts, parts)
+        push = Part("push", _STORE_OVERHEAD + several + beats)
+        if several > 1:
+            ends = np.minimum(beats * several + several - 1, tokens - 1)
+            ways: tuple[Stream, ...] = (take.to(push, ends, beats), push.to(take, beats[:-2], ends[2:]))
+        else:
+            ways = (
+                take.to(push, own, own * parts, latency=int(parts > 1)),
+                push.to(take, own[:-1] * parts + parts - 1, own[1:], latency=0),
+            )
+        written = Transfers(
+            port="memory",
+            burst=self.burst,
+            depth=self.depth,
+            latency=0,
+            beats=np.array([len(beats)]),
+            offsets=np.array([bounds["offset"]]),
+            part=push,
+            moves=beats,
+        )
+        return Clocks((take, push), {"i": (take, own)}, ways, (written,))
 
     def build(self) -> "Store":
         return Store(self)

@@ -1,4 +1,4 @@
-"""Predicted cycles against simulated ones, and the recurrences of every kernel against its curves."""
+"""Predicted cycles of networks against simulated ones, and the clocks of every kernel against its curves."""
 
 import random
 from collections.abc import Mapping
@@ -13,13 +13,16 @@ from random_modules import RandomModule, random_config
 import streamgen
 from streamgen.converters import PingPongParams, choose_converter
 from streamgen.cost import Curve
-from streamgen.explore.kernel_times import NONE, Ports, node_times
+from streamgen.explore.tokens import Fifo, Run
+from streamgen.fifo.clocks import Clocks, clocks_of
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
 from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
+from streamgen.manifest import MemoryTiming
 from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values
 from tests.campaigns import sampled
 from tests.converters.converter_pairs import random_pair
@@ -97,27 +100,34 @@ KERNELS = {
 }
 
 
-def _free(params: Any, bounds: Mapping[str, Any], start: int) -> Mapping[str, np.ndarray]:
-    """Times with every port ready, as the fixed point of the rounds."""
-    arrived = {name: np.full(it.token_count, NONE) for name, it in params.inputs(bounds).items()}
-    room = {name: np.full(it.token_count, NONE) for name, it in params.outputs(bounds).items()}
-    before: Mapping[str, np.ndarray] = {}
-    for _ in range(10):
-        times = node_times(params, bounds, Ports(start, arrived, room, before))
-        if before and all(np.array_equal(times[name], before[name]) for name in times):
-            break
-        before = times
-    return times
+def _alone(
+    params: Any, bounds: Mapping[str, Any], offered: Mapping[str, Any] = {}, room: Mapping[str, Any] = {}
+) -> Mapping[str, np.ndarray]:
+    """The cycle of each token of a kernel's ports. offered: when tokens come in, room: from when on a FIFO of
+    one place behind a port gives them away; all of them at once where nothing is said."""
+    executions = {"kernel": {0: clocks_of(params, bounds)}}
+    fifos = []
+    for port, it in {**params.inputs(bounds), **params.outputs(bounds)}.items():
+        known = {**offered, **room}.get(port)
+        part = Part("outside", np.arange(it.token_count) if known is None else np.asarray(known), None)
+        executions[port] = {0: Clocks((part,), {"i": (part, np.arange(it.token_count))})}
+        ends = (port, "i"), ("kernel", port)
+        fifos.append(Fifo(*(ends if port in params.inputs(bounds) else ends[::-1]), 0, int(port in room)))
+    run = Run([0], executions, fifos, MemoryTiming(beats=9, cycles=13, latency=100), {}, times=True)
+    return {
+        **{port: run.taken(k) for k, port in enumerate(params.inputs(bounds))},
+        **{port: run.sent(k) for k, port in enumerate(params.outputs(bounds), len(params.inputs(bounds)))},
+    }
 
 
 def _holds_curves(params: Any, bounds: Mapping[str, Any]) -> None:
-    times = _free(params, bounds, start=100)
+    times = _alone(params, bounds)
     for name, curve in params.curves(bounds).items():
-        np.testing.assert_array_equal(times[name], 100 + curve.cycles(), err_msg=name)
+        np.testing.assert_array_equal(times[name], curve.cycles(), err_msg=name)
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_recurrences_without_waits_are_the_curves(name: str) -> None:
+def test_clocks_without_waits_are_the_curves(name: str) -> None:
     _holds_curves(*KERNELS[name])
 
 
@@ -142,14 +152,14 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_recurrences_of_converters_are_the_curves(name: str) -> None:
+def test_clocks_of_converters_are_the_curves(name: str) -> None:
     source, target = PAIRS[name]
     for params in {PingPongParams(source=source, target=target), choose_converter(source, target)}:
         _holds_curves(params, {"source": source, "target": target})
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_recurrences_of_random_converters_are_the_curves(seed: int) -> None:
+def test_clocks_of_random_converters_are_the_curves(seed: int) -> None:
     rng = random.Random(seed)
     while infer_converter(*(pair := random_pair(rng))) is None:
         pass
@@ -171,16 +181,27 @@ class _Own:
         return {"i": Curve.nest(1, (15, 1)), "o": Curve.nest(8, (7, 2))}
 
 
-def test_a_kernel_of_the_user_has_one_clock() -> None:
+def test_clocks_of_a_kernel_of_the_user_follow_from_its_curves() -> None:
+    """Outputs wait for their share of the inputs, 5 cycles before; inputs for outputs that have no room."""
     params = _Own()
     _holds_curves(params, {})
-    arrived = np.arange(15)
-    arrived[4:] += 50  # token 4 comes in cycle 54, in cycle 5 of the kernel's clock
-    times = node_times(params, {}, Ports(0, {"i": arrived}, {"o": np.full(7, NONE)}, {}))
+    offered = np.arange(15)
+    offered[4:] += 50  # token 4 comes in cycle 54; the second output is the first that needs it
+    times = _alone(params, {}, {"i": offered})
     assert times["i"].tolist() == [*range(1, 5), *range(54, 65)]
-    assert times["o"].tolist() == list(range(57, 71, 2))
-    late = np.full(7, NONE)
-    late[2] = 100  # there is no place for the third token before cycle 100, cycle 12 of the clock
-    times = node_times(params, {}, Ports(0, {"i": np.zeros(15)}, {"o": late}, {}))
+    assert times["o"].tolist() == [8, *range(59, 71, 2)]
+    room = np.arange(7)
+    room[1:] += 91  # the second token leaves the register in cycle 100; so long the third one has no place
+    times = _alone(params, {}, room={"o": room})
     assert times["o"].tolist() == [8, 10, *range(100, 110, 2)]
-    assert times["i"].tolist() == [*range(1, 12), *range(100, 104)]
+    assert times["i"].tolist() == [*range(1, 13), 101, 102, 103]
+
+
+def test_who_waits_for_ever_is_no_prediction() -> None:
+    """Two kernels that need a token of one another."""
+    part = Part("both", np.arange(1))
+    node = {0: Clocks((part,), {"i": (part, part.cycles), "o": (part, part.cycles)})}
+    fifos = [Fifo(("a", "o"), ("b", "i"), 1, 1), Fifo(("b", "o"), ("a", "i"), 1, 1)]
+    with pytest.raises(RuntimeError) as caught:
+        Run([0], {"a": node, "b": node}, fifos, MemoryTiming(beats=1, cycles=1, latency=1), {})
+    assert str(caught.value) == "2 parts of nodes wait for ever"

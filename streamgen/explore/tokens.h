@@ -1,0 +1,115 @@
+/* What tokens.c and channels.c share: what runs, as tokens.py gives it, and where everything stands. */
+#ifndef TOKENS_H
+#define TOKENS_H
+
+#include <stdint.h>
+
+typedef int32_t number;
+typedef int64_t cycles;
+
+#define NEVER ((cycles)1 << 60)
+#define OUTSIDE INT32_MIN
+
+enum {
+    OUTSTANDING = 32, /* bursts of each kind that wait at the memory */
+    ADDRESS = 1,      /* cycles from an address granted to the pins */
+    DATA = 2,         /* cycles from a beat served to the client's FIFO: the pins, the master */
+    WRITE_QUEUE = 3,  /* cycles from a beat in a write client's FIFO to its head */
+    RESPONSE = 1,     /* cycles from a response at the pins to the client */
+    CUT = 2,          /* cycles from a command taken to its first burst asked for, and from burst to burst */
+    SLOTS = 4,        /* of a beat of the table */
+    SLOT = 2,         /* cycles from a beat of the table taken to its first slot */
+    WALK = 2,         /* cycles from the directory to the first walk */
+    AHEAD = 2,        /* walks of the table that are asked for ahead */
+};
+
+struct model { /* as tokens.py gives it */
+    number parts, streams, nodes, phases, steps, clients, channels, items, walks;
+    number fifos; /* streams that are edges; those behind them are inside of kernels, or of clients */
+    const number *step_phase;                     /* steps: the phase of each */
+    const number *node_part;                      /* nodes + 1: first part of each */
+    const number *part_node, *part_intake;        /* parts */
+    const number *part_track;                     /* parts x phases: -1 where it rests */
+    const number *track_group;                    /* tracks + 1 */
+    const number *group_clock, *group_event;      /* groups, groups + 1 */
+    const number *event;                          /* 2 * stream + (is output); inputs of a group first */
+    const number *source, *target;                /* streams: part, -1 - client, or OUTSIDE */
+    const number *depth, *latency;                /* streams; depth 0: no limit */
+    const number *client_channel, *client_writes, *client_burst, *client_depth;
+    const number *client_asks, *client_beats, *client_done; /* streams, or -1 */
+    const number *client_track;                   /* clients x phases: first command, or -1 */
+    const number *command_beats, *command_offset, *command_last; /* of an execution */
+    const number *item_node, *item_slots;         /* descriptors in the order in which they are sent */
+    const number *walk_item, *walk_beats;         /* walks + 1: first item; beats of the chunk and of each walk */
+    number table, deepest, way, dropped;          /* client of the table; descriptors that wait at a node, cycles
+                                                     to it; beats of the chunk behind the first walk */
+    number rate_beats, rate_cycles, rate_latency;
+    const number *first_token;                    /* streams, or null */
+    cycles *sent, *taken;                         /* result: of each token, where first_token is given */
+};
+
+struct line { /* a stream */
+    cycles *ready, *freed;
+    cycles pushed, popped;
+    number room; /* of `ready`, a power of two */
+};
+
+struct part {
+    number step, group, end; /* group and end: of the track, once it is started */
+    number started, queued;
+    uint64_t gone; /* which outputs of the group, at most 64, have been sent */
+    cycles late, base, sent;
+};
+
+struct node {
+    number intake, left; /* parts that take in, and those of them that are still at work */
+    cycles free;
+    cycles *start;             /* by step */
+    cycles *offered;           /* by step, -1: not delivered */
+    number *order;             /* steps in which it works */
+    number delivered, taken, count;
+};
+
+struct client {
+    number step, command, last; /* command: index, -1: none begun */
+    number left, offset, queued;
+    cycles asked, free, earliest, request;
+};
+
+struct burst { number client, beats, last; cycles at; };
+
+struct channel {
+    struct burst reads[OUTSTANDING + 1], writes[OUTSTANDING + 1];
+    number first_read, count_read, first_write, count_write;
+    cycles read_end[OUTSTANDING], write_end[OUTSTANDING];
+    cycles granted_reads, granted_writes, ended_reads, ended_writes;
+    cycles read_pins, write_pins, credit, now, last_read, last_data;
+    number chosen_read, chosen_write, turn, *readers, *writers, count_readers, count_writers;
+    cycles *data; number first_data, count_data, room_data;
+};
+
+struct run {
+    const struct model *m;
+    struct line *lines;
+    struct part *parts;
+    struct node *nodes;
+    struct client *clients;
+    struct channel *channels;
+    number *todo, count, *asking, askers;
+    number item, slot, passed, walk, asked, dropped; /* passed: slots of the item */
+    cycles cycle, first, *walk_end;
+    cycles end;
+};
+
+/* A token into a stream at a time, and out of it. */
+void tokens_push(struct run *r, number stream, cycles time);
+void tokens_pop(struct run *r, number stream, cycles time);
+
+/* What a client asks for next, as far as it is known; to be called when its streams have changed. */
+void channel_ask(struct run *r, number client);
+
+/* When something happens at a channel next, or NEVER; and that it happens. */
+cycles channel_next(const struct run *r, const struct channel *c);
+void channel_act(struct run *r, struct channel *c);
+
+#endif

@@ -1,0 +1,131 @@
+"""How the sides of a kernel move: clocks with what they wait for, and the transfers of its memory ports.
+
+A kernel is a few parts, each with a clock that stands while a token is missing at an input of the part or an
+output has no room, and streams between them: what one part waits for of another. Kernels whose Params have a
+method `clocks(bounds)` say so themselves. For others all follows from their curves:
+
+    all inputs move on one clock, all outputs on another
+    a token of an output waits for the inputs of its row where, nothing stalling, all of them come before any
+    output of the row; else for those of its share of the input, token by token; at the distance of the curves
+    an input waits for the outputs that come before it
+
+so inputs stand while outputs have no room, and an execution begins while the one before drains.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamgen.fifo.curves import Part, Parts, Stream
+
+__all__ = ["Clocks", "Transfers", "clocks_of", "pipe"]
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """What an execution moves through a memory port: commands, one after the other, cut into bursts.
+
+    asks: the part that gives the commands, and the move of each; None for writes, whose bursts go when their
+    beats are there. beats, offsets: of each command. moves: by beat, the move of `part` that takes it
+    from the FIFO of the client, or sends it there. burst, depth: of the client. latency: of its FIFO, or from
+    a response to `done`: the part and the move that waits until all beats of the execution are in memory.
+    """
+
+    port: str
+    burst: int
+    depth: int
+    latency: int
+    beats: np.ndarray
+    offsets: np.ndarray
+    part: Part
+    moves: np.ndarray
+    asks: tuple[Part, np.ndarray] | None = None
+    done: tuple[Part, np.ndarray] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Clocks:
+    """parts: of the kernel, the same in all executions; those with inputs or commands begin the next
+    execution when they are through. ports: part and move of each token. streams: between the parts."""
+
+    parts: tuple[Part, ...]
+    ports: Mapping[str, tuple[Part, np.ndarray]]
+    streams: tuple[Stream, ...] = ()
+    transfers: tuple[Transfers, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Ports at which tokens come in: by law 1 of the contract their names begin with i."""
+        return tuple(name for name in self.ports if name.startswith("i"))
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Clocks":
+        """The clocks that sizing uses."""
+        ports = {name: (part, np.arange(len(part.cycles))) for name, part in parts.ports.items()}
+        return cls(parts.parts, ports, parts.streams)
+
+
+def clocks_of(params: Any, bounds: Any) -> Clocks:
+    """The clocks of a kernel: its own, or what follows from its curves."""
+    if hasattr(params, "clocks"):
+        found: Clocks = params.clocks(bounds)
+        return found
+    if hasattr(params, "parts") and (parts := params.parts(bounds)) is not None:
+        return Clocks.of(parts)
+    return _of_curves(params, bounds)
+
+
+def pipe(inputs: Sequence[str], outputs: Sequence[str], tokens: int, latency: int, holds: int) -> Clocks:
+    """A token of each input makes one of each output, `latency` cycles later; `holds` tokens inside."""
+    own = np.arange(tokens)
+    take, sends = Part("take", 1 + own), [Part(name, 1 + latency + own) for name in outputs]
+    streams = [take.to(send, own, own, latency=latency) for send in sends]
+    streams += [send.to(take, own[:-holds], own[holds:]) for send in sends]
+    ports = {name: (take, own) for name in inputs} | {send.name: (send, own) for send in sends}
+    return Clocks((take, *sends), ports, tuple(streams))
+
+
+def _of_curves(params: Any, bounds: Any) -> Clocks:
+    inputs, outputs = params.inputs(bounds), params.outputs(bounds)
+    curves = {name: curve.cycles() for name, curve in params.curves(bounds).items()}
+    sides = []
+    for name, ports in (("take", inputs), ("send", outputs)):
+        cycles = np.unique(np.concatenate([np.zeros(0, np.int64), *(curves[port] for port in ports)]))
+        sides.append(Part(name, cycles, None))
+    take, send = sides
+    moves = {
+        port: (side, np.searchsorted(side.cycles, curves[port]))
+        for side, names in ((take, inputs), (send, outputs))
+        for port in names
+    }
+    if not inputs or not outputs:
+        side = send if outputs else take
+        return Clocks((side,), moves)
+    streams = []
+    for into in inputs:
+        for out in outputs:
+            wanted, lag = _wanted(curves[into], curves[out], inputs[into].shape[0], outputs[out].shape[0])
+            first = np.flatnonzero(np.diff(wanted, prepend=-1) > 0)
+            sent, taken = moves[into][1][wanted[first]], moves[out][1][first]
+            streams.append(take.to(send, sent, taken, latency=lag))
+    before = np.searchsorted(send.cycles, take.cycles) - 1  # the last move of `send` that comes before
+    first = np.flatnonzero(np.diff(before, prepend=-1) > 0)
+    streams.append(send.to(take, before[first], first))
+    return Clocks((take, send), moves, tuple(streams))
+
+
+def _wanted(taken: np.ndarray, sent: np.ndarray, rows_in: int, rows_out: int) -> tuple[np.ndarray, int]:
+    """By token that is sent, the last token that must have been taken, and the cycles from that to it."""
+    number = np.arange(len(sent))
+    if rows_in == rows_out and not len(taken) % rows_in and not len(sent) % rows_out:
+        row = number // (len(sent) // rows_out)
+        wanted = (row + 1) * (len(taken) // rows_in) - 1
+        if (lag := int((sent - taken[wanted]).min())) > 0:
+            return wanted, lag
+    wanted = -(-(number + 1) * len(taken) // len(sent)) - 1
+    if (lag := int((sent - taken[wanted]).min())) > 0:
+        return wanted, lag
+    wanted = np.searchsorted(taken, sent, side="right") - 1
+    return wanted, 0
