@@ -15,7 +15,7 @@ import numpy as np
 
 from streamgen.manifest import StatusBlock
 from streamgen.prompt import checked_ids
-from streamgen.runtime.arrays import packed, unpacked
+from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
@@ -90,7 +90,10 @@ class DecoderDevice:
         self.passes.append(
             Pass(position=position, tokens=tokens, variant=variant, bytes=moved, status=status)
         )
-        return {name: unpacked(infos[name], image, tokens) for name, image in found.items()}
+        return {
+            name: cropped(infos[name], unpacked(infos[name], image, tokens), tokens)
+            for name, image in found.items()
+        }
 
     def _switch(self, session: "Session") -> None:
         """Bring what a session has stored onto the device; an interruption in between loses none of them."""

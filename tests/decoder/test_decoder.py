@@ -23,6 +23,7 @@ from streamgen.runtime.simulator import SimulatedDevice, simulated
 from streamgen.sampling import Sampler
 from tests.campaigns import sampled
 from tests.decoders import TINY, WORDS, random_decoder, tiny_accelerator
+from tests.schedule.features import FEATURES
 
 CONTEXT, VOCABULARY = TINY.context, WORDS.size
 PHASES = ("embedding", "attention_norm", "q+k+v", "o", "gate+up", "down", "last", "logits")
@@ -486,3 +487,26 @@ def test_what_is_not_built(changes: dict[str, Any], options: dict[str, Any], mes
     with pytest.raises(GraphError) as raised:
         streamgen.compile_decoder(decoder, replace(TINY, **options))
     assert str(raised.value) == message
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_any_sizes_and_features() -> None:
+    """Sizes that divide into nothing, biases, windows in turn, soft-caps, norms of heads and behind blocks."""
+    sizes = {"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 16, "rotated": 16, "wide": 100}
+    odd = random_decoder(function="relu", bias=True, layers=4, vocabulary=71, context=24, **sizes)
+    for change in FEATURES.values():
+        odd = change(odd)
+    config = replace(TINY, name="odd", n_lanes=4, lanes=4)
+    accelerator = streamgen.compile_decoder(odd, config)
+    ids = np.random.default_rng(0).integers(0, 71, 14)
+    expected = accelerator.golden.logits(ids)
+    np.testing.assert_array_equal(accelerator.logits(ids), expected)
+    session = accelerator.session()
+    for first in range(0, 14, 4):
+        np.testing.assert_array_equal(
+            session.last_logits(ids[first : first + 4]), expected[min(first + 3, 13)]
+        )
+    prompt = [int(i) for i in ids[:5]]
+    assert list(accelerator.generate(prompt, 5)) == list(accelerator.generate(prompt, 5, golden=True))
+    accelerator.close()
