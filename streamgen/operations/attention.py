@@ -45,6 +45,7 @@ class Attention(Operator):
     soft_cap: float | None = None
     p_bits: int = 12
     arity = 3
+    mixes_tokens = True
 
     def __post_init__(self) -> None:
         for name in ("heads", "kv_heads", "head_dim"):

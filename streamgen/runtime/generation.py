@@ -20,7 +20,7 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
 
-__all__ = ["DecoderDevice", "Pass", "Session"]
+__all__ = ["BEST", "IDS", "LOGITS", "Pass", "Session", "TextDevice"]
 
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
 BEST = "best"
@@ -43,8 +43,8 @@ class Pass:
         return self.status.cycles
 
 
-class DecoderDevice:
-    """The decoder written in a folder.
+class TextDevice:
+    """The language model written in a folder.
 
     vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass.
     """
@@ -123,7 +123,7 @@ class DecoderDevice:
 class Session:
     """One text: tokens so far, with their keys and values on the device."""
 
-    def __init__(self, device: DecoderDevice) -> None:
+    def __init__(self, device: TextDevice) -> None:
         self._device = device
         self.saved: dict[str, bytes] | None = {}
         """What the device held of this text when another one went on; None when it was closed instead."""
