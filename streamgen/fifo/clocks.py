@@ -77,10 +77,13 @@ def clocks_of(params: Any, bounds: Any) -> Clocks:
     return _of_curves(params, bounds)
 
 
-def pipe(inputs: Sequence[str], outputs: Sequence[str], tokens: int, latency: int, holds: int) -> Clocks:
-    """A token of each input makes one of each output, `latency` cycles later; `holds` tokens inside."""
+def pipe(
+    inputs: Sequence[str], outputs: Sequence[str], tokens: int, latency: int, holds: int, first: int = 1
+) -> Clocks:
+    """A token of each input makes one of each output, `latency` cycles later, from cycle `first` on; `holds`
+    tokens inside."""
     own = np.arange(tokens)
-    take, sends = Part("take", 1 + own), [Part(name, 1 + latency + own) for name in outputs]
+    take, sends = Part("take", first + own), [Part(name, first + latency + own) for name in outputs]
     streams = [take.to(send, own, own, latency=latency) for send in sends]
     streams += [send.to(take, own[:-holds], own[holds:]) for send in sends]
     ports = {name: (take, own) for name in inputs} | {send.name: (send, own) for send in sends}

@@ -84,6 +84,10 @@ COLUMN_BOUNDS = {"t": 6, "k": 96, "n": 12, "format": "w4", "grouped": True}
 KERNELS = {
     "unary": (UnaryParams(function="silu", lanes=4, max_tokens=15), {"itensor": ROWS}),
     "binary": (BinaryParams(operation="add", lanes=4, max_tokens=15), {"itensor": ROWS}),
+    "rows that are counted": (
+        UnaryParams(function="silu", lanes=4, max_tokens=5, max_rows=4),
+        {"itensor": ROWS, "rows": 3},
+    ),
     "fork": (ForkParams(token_bits=96, ways=9, max_tokens=15), {"itensor": ROWS}),
     "concat": (
         ConcatParams(ways=3, dtype="f24", element_shape=(1, 1), max_tokens=20),

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streamgen
-from streamgen.decoder import DecoderAccelerator
+from streamgen.language_model import LanguageModel
 from streamgen.runtime.generation import BEST
 from tests.campaigns import sampled
-from tests.decoders import TINY, random_decoder, tiny_accelerator
+from tests.decoders import TINY, compiled_model, random_decoder, tiny_accelerator
 
 SHARE = 0.05  # of the simulated cycles
 
@@ -32,11 +31,11 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 SIZES = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": 128}
 
 
-def _accelerator(name: str) -> DecoderAccelerator:
+def _accelerator(name: str) -> LanguageModel:
     if name == "tiny":
         return tiny_accelerator()
     shape, config = MODELS[name]
-    return streamgen.compile_decoder(random_decoder(**{**SIZES, **shape}), replace(TINY, **config))
+    return compiled_model(random_decoder(**{**SIZES, **shape}), replace(TINY, **config))
 
 
 @pytest.mark.slow
@@ -59,6 +58,9 @@ def test_prompts_and_steps(name: str) -> None:
         predicted = model.predict(one.tokens, one.position, one.variant)
         what = (one.tokens, one.position, one.variant, predicted, one.cycles)
         assert abs(predicted - one.cycles) <= SHARE * one.cycles, what
+    assert model.predict(2 * most - 1, 0, BEST) == sum(
+        model.predict(one.tokens, one.position, BEST) for one in found[:2]
+    )
     model.close()
 
 
@@ -66,10 +68,9 @@ def test_prompts_and_steps(name: str) -> None:
 def test_passes_that_there_are_not() -> None:
     model = tiny_accelerator()
     for arguments, message in (
-        ((0,), "tiles is 0; 1 to 4 are allowed"),
-        ((5,), "tiles is 5; 1 to 4 are allowed"),
+        ((0,), "tokens is 0; at least 1 is needed"),
         ((4, 69), "position is 69; 0 to 68 are allowed for 4 token tiles"),
-        ((1, 0, "other"), "variant is 'other'; None and ['best'] are allowed"),
+        ((1, 0, "other"), "variant is 'other'; None and 'best' are allowed"),
     ):
         with pytest.raises(ValueError) as caught:
             model.predict(*arguments)

@@ -1,0 +1,52 @@
+"""Predicted cycles beside simulated ones: the module of examples/mlp.py, and a small language model.
+
+    python benchmarks/predict.py
+
+Simulators are built if they are new; a prediction runs nothing.
+"""
+
+import runpy
+import time
+from pathlib import Path
+
+import numpy as np
+
+import streamgen
+from streamgen.runtime.generation import BEST
+from tests.decoders import tiny_accelerator
+
+MLP = Path(__file__).parent.parent / "examples" / "mlp.py"
+
+
+def main() -> None:
+    """Print every figure."""
+    print(f"{'run':44} {'predicted':>9} {'simulated':>9} {'ratio':>6} {'seconds':>8}")
+    module, inputs = runpy.run_path(str(MLP))["mlp"]()
+    config = streamgen.CompileConfig(max_tokens=8, multipliers=64)
+    network = streamgen.compile(module, (inputs,), config=config)
+    for tokens in (1, 8, 20):
+        network.run(np.random.default_rng(tokens).normal(size=(tokens, 32)).astype(np.float32))
+        cycles = network.report().cycles
+        assert cycles is not None
+        show(f"examples/mlp.py, {tokens} tokens", lambda n=tokens: network.predict(n), cycles)
+    model = tiny_accelerator()
+    session = model.session()
+    for _ in session.generate(np.arange(1, 8), 3):
+        pass
+    session.last_logits([5])
+    for one in model.device().passes:
+        what = "its id" if one.variant == BEST else "logits"
+        name = f"language model, {one.tokens} tokens from {one.position}, {what}"
+        show(name, lambda p=one: model.predict(p.tokens, p.position, p.variant), one.cycles)
+
+
+def show(name: str, predict, cycles: int) -> None:  # type: ignore[no-untyped-def]
+    """A line; the seconds are those of the prediction."""
+    start = time.perf_counter()
+    predicted = predict()
+    seconds = time.perf_counter() - start
+    print(f"{name:44} {predicted:9,} {cycles:9,} {predicted / cycles:6.3f} {seconds:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
