@@ -1,0 +1,278 @@
+"""A logical graph that is being made of an exported program, call after call.
+
+A call's tensor is a constant (`constants`), elements of values (`contents`, see `elements`), or half of an
+operation that takes several calls (`partial`): scores of an attention, the mean of a norm.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from streamgen.frontend.elements import Elements
+from streamgen.frontend.origins import RENAMES, renamed
+from streamgen.frontend.trace import Constants, Mismatch, Unsupported, aten, module_path, shape, where
+from streamgen.graph.logical import Operation, Operator
+from streamgen.operations import Concat, Linear, Slice
+from streamgen.quantisation import GroupGrid
+
+__all__ = ["Draft", "Partial"]
+
+MOST_PIECES = 16  # of a value that is put together
+
+
+class Partial:
+    """Half of an operation, and what calls may make of it; each raises Unsupported unless it fits."""
+
+    needed = "it is half of an operation that is not known"
+
+    def times(self, factor: float) -> "Partial":
+        raise Unsupported(self.needed)
+
+    def plus(self, constant: torch.Tensor) -> "Partial":
+        raise Unsupported(self.needed)
+
+    def square(self) -> "Partial":
+        raise Unsupported(self.needed)
+
+    def root(self, *, inverse: bool) -> "Partial":
+        raise Unsupported(self.needed)
+
+    def softmax(self) -> "Partial":
+        raise Unsupported(self.needed)
+
+    def hidden(self, mask: torch.Tensor, fill: float) -> "Partial":
+        """Filled where the mask, which broadcasts, is true."""
+        raise Unsupported(self.needed)
+
+    def multiplied(self, draft: "Draft", node: Node, other: Node, *, divides: bool = False) -> None:
+        """`node` is other * self, or other / self."""
+        raise Unsupported(self.needed)
+
+    def taken(self, draft: "Draft", node: Node, other: Node) -> None:
+        """`node` is other - self."""
+        raise Unsupported(self.needed)
+
+    def summed(self, draft: "Draft", node: Node, other: Node) -> None:
+        """`node` is self @ other."""
+        raise Unsupported(self.needed)
+
+
+class Draft:
+    """rows: tokens of all inputs. Results of calls are told to it by `lines`, `spread`, `keep` and `half`."""
+
+    def __init__(self, constants: Constants, rows: int) -> None:
+        self.constants = constants
+        self.elements = Elements(rows)
+        self.contents: dict[Node, Any] = {}
+        self.partial: dict[Node, Partial] = {}
+        self.squares: dict[Node, torch.Tensor] = {}  # calls that square, and the contents of what they do
+        self.operations: list[Operation] = []
+        self.protected: set[int] = set()  # memory of inputs and parameters
+        self._columns: dict[str, torch.Tensor] = {}
+        self._linears: dict[str, tuple[Linear, Operation]] = {}
+        self._views: dict[tuple[Any, ...], str] = {}
+        self._names: set[str] = set()
+
+    def knows(self, value: Any) -> bool:
+        """Whether a value is computed at run time."""
+        return value in self.contents or value in self.partial
+
+    # Operations.
+
+    def add(self, node: Node, wanted: str, op: Operator, *inputs: str) -> str:
+        """Add an operation; its name, which is another when this one is taken."""
+        return self._add(wanted, op, inputs, "" if node.op == "output" else where(node))
+
+    def linear(self, node: Node, wanted: str, op: Linear, source: str) -> str:
+        """Add a Linear, of which others may be cut."""
+        return self._linear(wanted, op, (source,), where(node))
+
+    def _linear(self, wanted: str, op: Linear, inputs: tuple[str, ...], place: str) -> str:
+        name = self._add(wanted, op, inputs, place)
+        self._linears[name] = op, self.operations[-1]
+        return name
+
+    def _add(self, wanted: str, op: Operator, inputs: tuple[str, ...], place: str) -> str:
+        name = self.name(wanted)
+        self.operations.append(Operation(name, op, inputs, place))
+        return name
+
+    def name(self, wanted: str) -> str:
+        """`wanted`, or with a number after it when it is taken."""
+        wanted = re.sub(r"\W", "_", wanted, flags=re.ASCII)
+        wanted = f"m_{wanted}" if wanted[:1].isdigit() else wanted
+        name, number = wanted, 0
+        while name in self._names:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._names.add(name)
+        return name
+
+    def named(self, node: Node) -> str:
+        """A name for what a call makes: its module's, or its own."""
+        return module_path(node)[0] or node.name
+
+    # Values that calls read.
+
+    def form(self, node: Node, source: Any, read: Callable[[torch.Tensor], Any]) -> Any:
+        """What `read` finds in contents; what it refuses is said of the call that moved them there."""
+        if source in self.partial:
+            raise Unsupported(self.partial[source].needed)
+        if source not in self.contents:
+            raise Unsupported("it needs a value that is computed at run time")
+        try:
+            return read(self.contents[source])
+        except Mismatch:
+            raise
+        except Unsupported as reason:
+            moved = renamed(source)
+            if moved.op != "call_function" or moved.target in RENAMES:
+                raise
+            raise Mismatch(moved, str(reason)) from None
+
+    def value(self, node: Node, columns: torch.Tensor) -> str:
+        """Name of a value with these columns: one that is there, part of one, or several put together.
+
+        Parts of results of Linears that read one value are a Linear of their rows of the weights.
+        """
+        parts = self.elements.parts(columns)
+        if len(parts) == 1 and self.elements.is_whole(*parts[0]):
+            return parts[0][0]
+        key = tuple(columns.tolist())
+        if key not in self._views:
+            linears = [self._linears.get(name) for name, _ in parts]
+            sources = {None if found is None else found[1].inputs for found in linears}
+            if len(sources) == 1 and None not in sources:
+                self._views[key] = self._rows_of_linears(parts)
+            else:
+                self._views[key] = self._joined(
+                    node, [piece for part in parts for piece in self._pieces(*part)]
+                )
+        return self._views[key]
+
+    def _pieces(self, name: str, features: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+        """Features of a value, cut where they do not follow one another; of a Linear in one piece."""
+        if name in self._linears:
+            return [(name, features)]
+        cuts = (1 + (features.diff() != 1).nonzero().reshape(-1)).tolist()
+        return [(name, piece) for piece in features.tensor_split(cuts)]
+
+    def _joined(self, node: Node, pieces: Sequence[tuple[str, torch.Tensor]]) -> str:
+        if len(pieces) > MOST_PIECES:
+            raise Unsupported(
+                f"its features are {len(pieces)} pieces of others; at most {MOST_PIECES} can be joined"
+            )
+        names = []
+        for name, features in pieces:
+            if self.elements.is_whole(name, features):
+                names.append(name)
+            elif name in self._linears:
+                names.append(self._rows_of_linears([(name, features)]))
+            else:
+                names.append(self._slice(node, name, int(features[0]), len(features)))
+        if len(names) == 1:
+            return names[0]
+        return self.add(node, node.name, Concat(tuple(len(features) for _, features in pieces)), *names)
+
+    def _slice(self, node: Node, name: str, first: int, count: int) -> str:
+        key = (name, first, count)
+        if key not in self._views:
+            self._views[key] = self.add(node, f"{name}_part", Slice(first, count), name)
+        return self._views[key]
+
+    def _rows_of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> str:
+        """A Linear with some rows of the weights of others that read the same value."""
+        found = [(*self._linears[name], features.numpy()) for name, features in parts]
+        ops = [op for op, _, _ in found]
+        weight = np.concatenate([op.floats[rows] for op, _, rows in found])
+        bias = None
+        if any(op.bias is not None for op in ops):
+            given = [np.zeros(len(op.floats), np.float32) if op.bias is None else op.bias for op in ops]
+            bias = np.concatenate([one[rows] for one, (*_, rows) in zip(given, found, strict=True)])
+        grids = [op.grid for op in ops if op.grid is not None]
+        grid = None
+        if len(grids) == len(ops) and len({one.group for one in grids}) == 1:
+            cut = list(zip(grids, (rows for *_, rows in found), strict=True))
+            grid = GroupGrid(
+                *(
+                    np.concatenate([getattr(one, part)[rows] for one, rows in cut])
+                    for part in ("codes", "scale", "minimum")
+                )
+            )
+        first = found[0][1]
+        return self._linear(f"{first.name}_part", Linear(weight, bias, grid), first.inputs, first.where)
+
+    # Results of calls.
+
+    def columns(self, name: str, features: int) -> torch.Tensor:
+        """Columns of a value that an operation makes."""
+        if name not in self._columns:
+            self._columns[name] = self.elements.add(name, features)
+        return self._columns[name]
+
+    def lines(self, node: Node, name: str, rows: torch.Tensor, features: int) -> None:
+        """The result of a call: a value, its rows in this order."""
+        contents = self.elements.indices(self.columns(name, features), rows[:, None])
+        self.keep(node, contents.reshape(shape(node)))
+
+    def spread(self, node: Node, name: str, order: torch.Tensor) -> None:
+        """The result of a call: a value in the layout `order`."""
+        contents = torch.empty(order.numel(), dtype=torch.int64)
+        rows = torch.arange(self.elements.rows)[:, None]
+        contents[order] = self.elements.indices(self.columns(name, order.shape[1]), rows)
+        self.keep(node, contents.reshape(shape(node)))
+
+    def keep(self, node: Node, contents: Any) -> None:
+        """The contents of a call's tensor; of one in place, all views of the tensor see the change."""
+        if _in_place(node):
+            self._change(node, contents)
+        self.contents[node] = contents
+
+    def half(self, node: Node, partial: Partial) -> None:
+        """A call that makes half of an operation."""
+        if _in_place(node):
+            for other in [n for n in self.partial if memory(n) == memory(node)]:
+                self.partial[other] = partial
+        self.partial[node] = partial
+
+    def _change(self, node: Node, contents: torch.Tensor) -> None:
+        place = memory(node.args[0])
+        if place in self.protected:
+            raise Unsupported("it changes an input or a parameter in place")
+        views = [n for n in self.contents if memory(n) == place]
+        largest = max((c for n in views for c in _tensors(self.contents[n])), key=torch.Tensor.numel)
+        if len(largest.unique()) != largest.numel():
+            raise Unsupported("it changes in place what holds an element twice")
+        before, order = self.contents[node.args[0]].reshape(-1).sort()
+        after = contents.reshape(-1)[order]
+
+        def changed(old: torch.Tensor) -> torch.Tensor:
+            found = torch.searchsorted(before, old).clamp(max=len(before) - 1)
+            return torch.where(before[found] == old, after[found], old)
+
+        for view in views:
+            held = self.contents[view]
+            self.contents[view] = (
+                changed(held) if isinstance(held, torch.Tensor) else [changed(c) for c in held]
+            )
+
+
+def memory(node: Node) -> int:
+    """The storage of a call's tensor; dropout in eval mode gives what it gets."""
+    while node.target == aten.dropout.default:
+        node = node.args[0]
+    found = _tensors(node.meta["val"])[0]
+    return int(found.untyped_storage()._cdata)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def _in_place(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable and node.target not in RENAMES
