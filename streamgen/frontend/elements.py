@@ -21,7 +21,7 @@ from streamgen.frontend.trace import Unsupported
 __all__ = ["Elements", "Heads"]
 
 NEEDED = "rows must stay whole: each holds features of one token, and every token has one"
-IN_TURN = "attention takes tokens that follow one another in the inputs: [batch, tokens, features], or a batch of one"
+IN_TURN = "attention is over tokens one behind the other in the inputs: [batch, tokens, features]"
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,7 @@ ALIKE = {
     aten.view.default,
 }
 SUPPORTED = (
-    "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of a tensor "
+    "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
     "and softmax of the last dimension; attention over the tokens given, with or without a constant mask; "
     "slices and concatenation of features, views and transposes that leave rows of features whole; Dropout "
@@ -232,7 +232,9 @@ def _scaled_norms(operations: Sequence[Operation], outputs: Sequence[str]) -> li
         norm, constant = given.get(Norm), given.get(Constant)
         if norm is None or constant is None or readers[norm.name] > 1:
             continue
-        changed = _with_constant(norm.op, operation.op.operation, constant.op.value)
+        op: Any = norm.op
+        factor: Any = constant.op
+        changed = _with_constant(op, operation.op.operation, factor.value)
         if changed is not None:
             found[operation.name] = Operation(operation.name, changed, norm.inputs, norm.where)
     return list(found.values())

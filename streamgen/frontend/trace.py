@@ -108,9 +108,9 @@ class Constants:
         if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
             raise Unsupported()
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
-        if target._schema.is_mutable and target != aten.detach_.default:
-            if not self.changing or args[0].untyped_storage().data_ptr() in self.own:
-                raise Unsupported("it changes a parameter or a buffer in place")
+        own = target._schema.is_mutable and args[0].untyped_storage().data_ptr() in self.own
+        if target._schema.is_mutable and target != aten.detach_.default and (own or not self.changing):
+            raise Unsupported("it changes a parameter or a buffer in place")
         result = target(*args, **kwargs)
         if not isinstance(result, torch.Tensor | list | tuple):
             raise Unsupported()
