@@ -5,7 +5,9 @@
 Each product and sum is rounded to f24: a quotient is off by the roundings of 1 / c and of the product.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,52 @@ PRODUCTS = {aten.mul.Tensor, aten.mul_.Tensor}
 Change = Callable[[np.ndarray], np.ndarray]
 
 
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """Columns of values, times a factor; or the features of a constant and its name."""
+
+    features: torch.Tensor | np.ndarray
+    name: str = ""
+    factor: float = 1.0
+
+    def piece(self, draft: Draft, node: Node, piece: slice | torch.Tensor) -> str:
+        """Name of some features."""
+        if isinstance(self.features, np.ndarray):
+            return draft.add(node, self.name, Constant(self.features[piece].copy()))
+        name = draft.value(node, self.features[piece])
+        if self.factor == 1:
+            return name
+        return draft.add(node, f"{node.name}_scaled", Scalar("scale", self.factor), name)
+
+
 def _apply(draft: Draft, node: Node, op: Operator) -> None:
     """An operation on one value."""
     order, columns = draft.form(node, node.args[0], draft.elements.spread)
-    draft.spread(node, draft.add(node, node.name, op, draft.value(node, columns)), order)
+    _compute(draft, node, op, order, Operand(columns))
+
+
+def _compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
+    """An operation; piece by piece where an operand is put together of several values."""
+    made = []
+    for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
+        name = draft.add(node, node.name, op, *(operand.piece(draft, node, piece) for operand in operands))
+        made.append((name, piece.stop - piece.start))
+        places = torch.arange(piece.start, piece.stop)
+        draft.cuts[name] = partial(_cut, draft, node, op, places, operands)
+    draft.spread(node, made, order)
+
+
+def _cut(
+    draft: Draft,
+    node: Node,
+    op: Operator,
+    places: torch.Tensor,
+    operands: Sequence[Operand],
+    part: torch.Tensor,
+) -> str:
+    """Some features of a result: the operation on these features only."""
+    names = [operand.piece(draft, node, places[part]) for operand in operands]
+    return draft.add(node, f"{node.name}_part", op, *names)
 
 
 def _unary(draft: Draft, node: Node) -> None:
@@ -68,24 +112,21 @@ def _binary(draft: Draft, node: Node) -> None:
     contents = draft.form(node, lead, lambda c: _broadcast(c, node))
     order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
 
-    def operand(value: Any, change: Change | None = None) -> str:
-        if value is lead and change is None:
-            return draft.value(node, columns)
-        return _operand(draft, node, value, order, change)
+    def operand(value: Any, change: Change | None = None, factor: float = 1.0) -> Operand:
+        if value is lead:
+            return Operand(columns, factor=factor)
+        return _operand(draft, node, value, order, change, factor)
 
+    if target in QUOTIENTS and draft.knows(b):
+        raise Unsupported("it divides by what is computed at run time")
+    factor = SUMS.get(target, 1) * alpha
     if target in QUOTIENTS:
-        if draft.knows(b):
-            raise Unsupported("it divides by what is computed at run time")
-        names = operand(a), operand(b, _inverse)
-    elif (factor := SUMS.get(target, 1) * alpha) == 1:
-        names = operand(a), operand(b)
-    elif draft.knows(b):
-        first, second = operand(a), operand(b)
-        names = first, draft.add(node, f"{node.name}_scaled", Scalar("scale", float(factor)), second)
+        operands = operand(a), operand(b, _inverse)
+    elif draft.knows(b) or factor == 1:
+        operands = operand(a), operand(b, factor=float(factor))
     else:
-        names = operand(a), operand(b, lambda c: c * np.float32(factor))
-    op = Binary("add" if target in SUMS else "mul")
-    draft.spread(node, draft.add(node, node.name, op, *names), order)
+        operands = operand(a), operand(b, lambda c: c * np.float32(factor))
+    _compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
 
 
 def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
@@ -93,8 +134,7 @@ def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
     if a in draft.partial and a is b:
         return draft.half(node, draft.partial[a].square())
     order, columns = draft.form(node, a, lambda c: draft.elements.spread(_broadcast(c, node)))
-    names = draft.value(node, columns), _operand(draft, node, b, order, None)
-    draft.spread(node, draft.add(node, node.name, Binary("mul"), *names), order)
+    _compute(draft, node, Binary("mul"), order, Operand(columns), _operand(draft, node, b, order))
     if torch.equal(draft.contents[a], draft.contents[b]):
         draft.squares[node] = draft.contents[a]
 
@@ -106,12 +146,18 @@ def _broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
     return contents.broadcast_to(extents)
 
 
-def _operand(draft: Draft, node: Node, value: Any, order: torch.Tensor, change: Change | None) -> str:
-    """Name of the other operand in this order; scalars and parameters become constants, changed."""
+def _operand(
+    draft: Draft,
+    node: Node,
+    value: Any,
+    order: torch.Tensor,
+    change: Change | None = None,
+    factor: float = 1.0,
+) -> Operand:
+    """The other operand in this order; scalars and parameters become constants, changed."""
     if draft.knows(value):
-        return draft.value(
-            node, draft.form(node, value, lambda c: _columns(draft, _broadcast(c, node), order))
-        )
+        read = draft.form(node, value, lambda c: _columns(draft, _broadcast(c, node), order))
+        return Operand(read, factor=factor)
     if isinstance(value, Node):
         array = draft.constants.array(node, value)
         name = draft.constants.paths.get(value, value.name)
@@ -120,8 +166,7 @@ def _operand(draft: Draft, node: Node, value: Any, order: torch.Tensor, change: 
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
         raise Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
-    row = rows[0].copy()
-    return draft.add(node, name, Constant(row if change is None else change(row)))
+    return Operand(rows[0] if change is None else change(rows[0]), name)
 
 
 def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:

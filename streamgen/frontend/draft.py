@@ -6,6 +6,7 @@ operation that takes several calls (`partial`): scores of an attention, the mean
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class Draft:
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.squares: dict[Node, torch.Tensor] = {}  # calls that square, and the contents of what they do
+        self.cuts: dict[str, Callable[[torch.Tensor], str]] = {}  # of values that can be made in part
         self.operations: list[Operation] = []
         self.protected: set[int] = set()  # memory of inputs and parameters
         self._columns: dict[str, torch.Tensor] = {}
@@ -144,9 +146,7 @@ class Draft:
             return parts[0][0]
         key = tuple(columns.tolist())
         if key not in self._views:
-            linears = [self._linears.get(name) for name, _ in parts]
-            sources = {None if found is None else found[1].inputs for found in linears}
-            if len(sources) == 1 and None not in sources:
+            if self._of_linears(parts):
                 self._views[key] = self._rows_of_linears(parts)
             else:
                 self._views[key] = self._joined(
@@ -154,9 +154,31 @@ class Draft:
                 )
         return self._views[key]
 
+    def is_simple(self, columns: torch.Tensor) -> bool:
+        """Whether `value` needs no slice and nothing put together for it."""
+        parts = self.elements.parts(columns)
+        return (len(parts) == 1 and self.elements.is_whole(*parts[0])) or self._of_linears(parts)
+
+    def _of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> bool:
+        """Whether all are results of Linears that read one value."""
+        sources = {self._linears[name][1].inputs if name in self._linears else None for name, _ in parts}
+        return len(sources) == 1 and None not in sources
+
+    def pieces(self, *operands: torch.Tensor) -> list[slice]:
+        """Features that an operation may compute by themselves, so that nothing is put together for it."""
+        features = len(operands[0])
+        if all(map(self.is_simple, operands)):
+            return [slice(0, features)]
+        cuts = {0, features}
+        for columns in operands:
+            sizes = [len(part) for _, part in self.elements.parts(columns)]
+            cuts |= {sum(sizes[:index]) for index in range(len(sizes))}
+        ordered = sorted(cuts)
+        return [slice(a, b) for a, b in pairwise(ordered)]
+
     def _pieces(self, name: str, features: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-        """Features of a value, cut where they do not follow one another; of a Linear in one piece."""
-        if name in self._linears:
+        """Features of a value, cut where they do not follow one another unless any can be made of it."""
+        if name in self._linears or name in self.cuts:
             return [(name, features)]
         cuts = (1 + (features.diff() != 1).nonzero().reshape(-1)).tolist()
         return [(name, piece) for piece in features.tensor_split(cuts)]
@@ -173,15 +195,19 @@ class Draft:
             elif name in self._linears:
                 names.append(self._rows_of_linears([(name, features)]))
             else:
-                names.append(self._slice(node, name, int(features[0]), len(features)))
+                names.append(self._cut(node, name, features))
         if len(names) == 1:
             return names[0]
         return self.add(node, node.name, Concat(tuple(len(features) for _, features in pieces)), *names)
 
-    def _slice(self, node: Node, name: str, first: int, count: int) -> str:
-        key = (name, first, count)
+    def _cut(self, node: Node, name: str, features: torch.Tensor) -> str:
+        key = (name, *features.tolist())
         if key not in self._views:
-            self._views[key] = self.add(node, f"{name}_part", Slice(first, count), name)
+            if name in self.cuts:
+                self._views[key] = self.cuts[name](features)
+            else:
+                op = Slice(int(features[0]), len(features))
+                self._views[key] = self.add(node, f"{name}_part", op, name)
         return self._views[key]
 
     def _rows_of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> str:
@@ -219,11 +245,12 @@ class Draft:
         contents = self.elements.indices(self.columns(name, features), rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
-    def spread(self, node: Node, name: str, order: torch.Tensor) -> None:
-        """The result of a call: a value in the layout `order`."""
+    def spread(self, node: Node, made: Sequence[tuple[str, int]], order: torch.Tensor) -> None:
+        """The result of a call: values, with their features, side by side in the layout `order`."""
+        columns = torch.cat([self.columns(name, features) for name, features in made])
         contents = torch.empty(order.numel(), dtype=torch.int64)
         rows = torch.arange(self.elements.rows)[:, None]
-        contents[order] = self.elements.indices(self.columns(name, order.shape[1]), rows)
+        contents[order] = self.elements.indices(columns, rows)
         self.keep(node, contents.reshape(shape(node)))
 
     def keep(self, node: Node, contents: Any) -> None:

@@ -40,14 +40,14 @@ class Elements:
         self.rows = rows
         self._firsts: list[int] = []
         self._names: list[str] = []
-        self._sizes: list[int] = []
+        self._sizes: dict[str, int] = {}
         self._end = 0
 
     def add(self, name: str, features: int) -> torch.Tensor:
         """Columns of a new value."""
         self._firsts.append(self._end)
         self._names.append(name)
-        self._sizes.append(features)
+        self._sizes[name] = features
         self._end += features
         return torch.arange(self._end - features, self._end)
 
@@ -64,9 +64,13 @@ class Elements:
             for a, b in zip(starts, [*starts[1:], len(owners)], strict=True)
         ]
 
+    def size(self, name: str) -> int:
+        """Features of a value."""
+        return self._sizes[name]
+
     def is_whole(self, name: str, features: torch.Tensor) -> bool:
         """Whether these are all features of a value in their order."""
-        return torch.equal(features, torch.arange(self._sizes[self._names.index(name)]))
+        return torch.equal(features, torch.arange(self._sizes[name]))
 
     def lines(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Row of each line, features of all; Unsupported unless each line is one token."""

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.self_attention import Scores
 from streamgen.frontend.trace import Unsupported, aten, shape
-from streamgen.operations import Linear
+from streamgen.operations import Binary, Linear
 
 __all__ = ["CALLS"]
 
@@ -21,7 +22,7 @@ def _linear(draft: Draft, node: Node) -> None:
 
 
 def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transposed: bool = False) -> None:
-    """x @ weight.T + bias, or x @ weight + bias; several values side by side are a sum of Linears."""
+    """x @ weight.T + bias, or x @ weight + bias."""
     if not draft.knows(x) or any(draft.knows(p) for p in (weight, bias)):
         raise Unsupported(COMPUTED)
     rows, columns = draft.form(node, x, draft.elements.lines)
@@ -30,9 +31,29 @@ def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transp
         array = array.reshape(len(columns), -1).T
     offset = None if bias is None else draft.constants.array(node, bias).reshape(-1)
     grid = None if transposed else draft.constants.grid(weight)
-    op = Linear(array, offset, grid)
-    name = draft.linear(node, draft.named(node), op, draft.value(node, columns))
+    if draft.is_simple(columns):
+        name = draft.linear(node, draft.named(node), Linear(array, offset, grid), draft.value(node, columns))
+    else:
+        name = _of_parts(draft, node, columns, array, offset)
     draft.lines(node, name, rows, len(array))
+
+
+def _of_parts(
+    draft: Draft, node: Node, columns: torch.Tensor, weight: np.ndarray, bias: np.ndarray | None
+) -> str:
+    """A Linear of what is put together is a sum of Linears, each of a whole value, with zeros for features
+    that are not read."""
+    first = 0
+    weights: dict[str, np.ndarray] = {}
+    for name, features in draft.elements.parts(columns):
+        own = weights.setdefault(name, np.zeros((len(weight), draft.elements.size(name)), np.float32))
+        np.add.at(own.T, features.numpy(), weight[:, first : first + len(features)].T)
+        first += len(features)
+    total = ""
+    for name, own in weights.items():
+        part = draft.linear(node, draft.named(node), Linear(own, None if total else bias), name)
+        total = draft.add(node, node.name, Binary("add"), total, part) if total else part
+    return total
 
 
 def _matmul(draft: Draft, node: Node) -> None:

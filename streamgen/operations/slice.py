@@ -7,6 +7,7 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["Slice"]
 
@@ -33,6 +34,12 @@ class Slice(Operator):
 
     def exact(self) -> Exact:
         return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """The beginnings of rows: their ends are cut off."""
+        if self.first:
+            return super().bind(site, *inputs)
+        return (site.fit(inputs[0], site.extent),)
 
     def __str__(self) -> str:
         return f"slice[{self.first} + {self.count}]"
