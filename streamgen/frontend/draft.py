@@ -14,8 +14,9 @@ import torch
 from torch.fx import Node
 
 from streamgen.frontend.elements import Elements
+from streamgen.frontend.in_place import change, is_in_place, memory
 from streamgen.frontend.origins import RENAMES, renamed
-from streamgen.frontend.trace import Constants, Mismatch, Unsupported, aten, module_path, shape, where
+from streamgen.frontend.trace import Constants, Mismatch, Unsupported, module_path, shape, where
 from streamgen.graph.logical import Operation, Operator
 from streamgen.operations import Concat, Linear, Slice
 from streamgen.quantisation import GroupGrid
@@ -255,51 +256,15 @@ class Draft:
 
     def keep(self, node: Node, contents: Any) -> None:
         """The contents of a call's tensor; of one in place, all views of the tensor see the change."""
-        if _in_place(node):
-            self._change(node, contents)
+        if is_in_place(node):
+            if memory(node.args[0]) in self.protected:
+                raise Unsupported("it changes an input or a parameter in place")
+            change(self.contents, node.args[0], contents)
         self.contents[node] = contents
 
     def half(self, node: Node, partial: Partial) -> None:
         """A call that makes half of an operation."""
-        if _in_place(node):
+        if is_in_place(node):
             for other in [n for n in self.partial if memory(n) == memory(node)]:
                 self.partial[other] = partial
         self.partial[node] = partial
-
-    def _change(self, node: Node, contents: torch.Tensor) -> None:
-        place = memory(node.args[0])
-        if place in self.protected:
-            raise Unsupported("it changes an input or a parameter in place")
-        views = [n for n in self.contents if memory(n) == place]
-        largest = max((c for n in views for c in _tensors(self.contents[n])), key=torch.Tensor.numel)
-        if len(largest.unique()) != largest.numel():
-            raise Unsupported("it changes in place what holds an element twice")
-        before, order = self.contents[node.args[0]].reshape(-1).sort()
-        after = contents.reshape(-1)[order]
-
-        def changed(old: torch.Tensor) -> torch.Tensor:
-            found = torch.searchsorted(before, old).clamp(max=len(before) - 1)
-            return torch.where(before[found] == old, after[found], old)
-
-        for view in views:
-            held = self.contents[view]
-            self.contents[view] = (
-                changed(held) if isinstance(held, torch.Tensor) else [changed(c) for c in held]
-            )
-
-
-def memory(node: Node) -> int:
-    """The storage of a call's tensor; dropout in eval mode gives what it gets."""
-    while node.target == aten.dropout.default:
-        node = node.args[0]
-    found = _tensors(node.meta["val"])[0]
-    return int(found.untyped_storage()._cdata)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [value] if isinstance(value, torch.Tensor) else list(value)
-
-
-def _in_place(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable and node.target not in RENAMES

@@ -15,7 +15,8 @@ from torch.fx import Node
 
 from streamgen.errors import GraphError
 from streamgen.frontend import arithmetic, linears, norms, self_attention
-from streamgen.frontend.draft import Draft, memory
+from streamgen.frontend.draft import Draft
+from streamgen.frontend.in_place import memory
 from streamgen.frontend.origins import MOVES, RENAMES
 from streamgen.frontend.trace import Constants, Unsupported, aten, report, shape, where
 from streamgen.graph.logical import LogicalGraph, Operation, Value

@@ -138,6 +138,15 @@ def _copied(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return y + copy
 
 
+def _halves(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Changes of a part of a tensor, seen by parts cut before."""
+    y = x * 2
+    first, second = y.chunk(2, -1)
+    second.mul_(3)
+    y[..., 2:6].relu_()
+    return (first + second) @ m.scale.reshape(4, 2) + y[..., :2]
+
+
 def _dead(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
     x.sum().sqrt()
     torch.sort(x + 1)
@@ -158,6 +167,7 @@ def _dead(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         (lambda m, x: x**2 + x.square(), ["mul", "mul", "add"]),
         (lambda m, x: torch.relu(x).double().clone() * 2, ["relu", "constant[8]", "mul"]),
         (_copied, None),
+        (_halves, None),
         (_dead, ["constant[8]", "mul"]),
         (lambda m, x: (x, torch.relu(x), x), ["relu", "scale[1]", "scale[1]"]),
     ],
