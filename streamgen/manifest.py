@@ -65,7 +65,7 @@ __all__ = [
     "argument_map",
 ]
 
-MANIFEST_VERSION = 2
+MANIFEST_VERSION = 3
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -334,7 +334,8 @@ class Manifest:
     top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
     in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
-    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`.
+    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`. whole:
+    all tokens of a sequence belong to one run.
     """
 
     top: str
@@ -351,6 +352,7 @@ class Manifest:
     streams: tuple[Stream, ...] = ()
     sources: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    whole: bool = False
     version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:

@@ -160,7 +160,7 @@ def changed(**changes):
     ("text", "message"),
     [
         ("[]", "manifest: expected an object, not []"),
-        (changed(version=1), "manifest version 1 is not 2"),
+        (changed(version=1), "manifest version 1 is not 3"),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),
         (changed(ports={}), "manifest.ports: expected a list, not {}"),

@@ -100,6 +100,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         counters=tuple(counters),
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
         streams=_streams(graph),
+        whole=program.whole,
         variants=tuple(
             Variant(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
             for name, table in encoding.variants.items()

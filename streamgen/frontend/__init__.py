@@ -1,5 +1,6 @@
 """From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch."""
 
+from streamgen.frontend.any_module import import_any
 from streamgen.frontend.checkpoint import load_decoder
 from streamgen.frontend.decoder import import_decoder
 from streamgen.frontend.export import Imported, Structure, import_module, import_structured
@@ -10,6 +11,7 @@ __all__ = [
     "Imported",
     "Structure",
     "default_checkpoint",
+    "import_any",
     "import_decoder",
     "import_module",
     "import_structured",
