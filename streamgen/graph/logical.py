@@ -75,10 +75,6 @@ class Operator(ABC):
     def exact(self) -> Exact:
         """What computes (run, *inputs) in the arithmetic of the hardware: f24 values as float32."""
 
-    def mixes(self, *inputs: Shape) -> bool:
-        """Whether a row of the result is made of several rows of the same pass."""
-        return False
-
     def quantised(self, numbers: Numbers, path: str) -> Operator:
         """The operation with its weights on the grid of the hardware; ValueError when they cannot be."""
         return self
@@ -209,12 +205,6 @@ class LogicalGraph:
                 add(name, shape)
         return shapes
 
-    @property
-    def mixes_tokens(self) -> bool:
-        """Whether tokens of a pass see one another: then all tokens of a sequence must be in one pass, and
-        two sequences must not."""
-        return any(o.op.mixes(*(self.shapes[name] for name in o.inputs)) for o in self.operations)
-
     def features(self, name: str) -> int:
         """Elements of a row of a value."""
         return self.shapes[name].features
@@ -344,9 +334,6 @@ class Repeat(Operator):
             if given != value.shape:
                 raise GraphError(f"layers take {value.shape} as {value.name!r}, they are given {given}")
         return inputs
-
-    def mixes(self, *inputs: Shape) -> bool:
-        return any(layer.mixes_tokens for layer in self.layers)
 
     def map(self, change: Callable[[str, Operation], Operator], path: str) -> Repeat:
         """Its layers, changed."""

@@ -78,9 +78,6 @@ class Attention(Operator):
             raise GraphError(f"attention takes tokens and positions, it is given {q}, {k} and {v}")
         return (q,)
 
-    def mixes(self, *inputs: Shape) -> bool:
-        return inputs[1].rows == "tokens"
-
     def quantised(self, numbers: Numbers, path: str) -> "Attention":
         return replace(self, p_bits=numbers.p_bits)
 
