@@ -165,7 +165,7 @@ class Binder:
 
     def _arrive(self, value: Value, phase: Phase) -> Stream:
         if value in self.found.inputs.values():
-            return self._input(value, phase)
+            return replace(self._input(value, phase), shape=value.shape)
         if value.again is not None and (value, phase.section) not in self._lasts:
             hold = self._carrier(value)
         else:
