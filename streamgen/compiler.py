@@ -29,7 +29,6 @@ from streamgen.graph.storage import load_program, save_program
 from streamgen.grouping import group_graph, group_network
 from streamgen.lower import finish, quantise_network
 from streamgen.manifest import Buffer, Manifest
-from streamgen.platform.u55c import U55C
 from streamgen.probe import ProbeReport
 from streamgen.progress import Progress, terminal_progress
 from streamgen.report import Notes, Report
@@ -70,7 +69,7 @@ def compile(
     network = import_module(module, example_inputs)
     tell("quantising the weights")
     network = quantise_network(network, config)
-    rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
+    rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
     tell("choosing groups, lanes and columns")
     groups = []
     for part, fused in group_network(network, config, rate):
@@ -91,8 +90,8 @@ def compile(
 
 def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator":
     """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
-    depths are added. Of `config` name, converter_bits, clock_mhz and sizing matter. GraphError names what
-    breaks a law, BudgetError kernels whose own converters are too large."""
+    depths are added. Of `config` name, board, converter_bits, clock_mhz and sizing matter. GraphError names
+    what breaks a law, BudgetError kernels whose own converters are too large."""
     config = config or CompileConfig(name=graph.name)
     groups = []
     for part, fused in group_graph(graph, config):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from streamgen.boards import DEFAULT_BOARD, Board, board_of
+
 __all__ = ["CompileConfig", "DecoderConfig"]
 
 
@@ -12,13 +14,14 @@ class CompileConfig:
     """Choices of `streamgen.compile`.
 
     name: of the accelerator; a Verilog identifier, the kernel's name on the card.
+    board: what it is built for: "u55c", "u280", or a `streamgen.boards.Board`.
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
     multipliers: budget of weight x activation multipliers over all matmuls.
-    channels: budget of memory channels, 1 to 32, one AXI master each.
+    channels: budget of memory channels, up to those of the board (32), one AXI master each.
     converter_bits: budget of layout converters. A module whose converters hold more becomes several
         accelerators that run one after the other and meet in memory; the budgets above are those of each.
-        None: half of the card's block memory.
+        None: half of the board's block memory.
     weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
     group: weights along K that share one integer scale (w4): 32, 64 or 128.
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
@@ -35,6 +38,7 @@ class CompileConfig:
     """
 
     name: str = "accelerator"
+    board: str | Board = DEFAULT_BOARD.name
     max_tokens: int = 16
     multipliers: int = 1024
     channels: int = 8
@@ -50,11 +54,13 @@ class CompileConfig:
     sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "board", _known("CompileConfig", self.board))
+        most = self.card.hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
             ("multipliers", "at least 32", self.multipliers >= 32),
-            ("channels", "1 to 32", 1 <= self.channels <= 32),
+            ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
@@ -70,8 +76,22 @@ class CompileConfig:
         # a copy: what the caller does to its own mapping later changes nothing here
         object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
 
+    @property
+    def card(self) -> Board:
+        """The board, also where it is given by name."""
+        return board_of(self.board)
+
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+def _known(config: str, board: str | Board) -> str | Board:
+    """The board, restored where a file has kept it. ValueError that names the field for what is none."""
+    try:
+        found = board_of(board)
+    except ValueError as error:
+        raise ValueError(f"{config}.board: {error}") from error
+    return board if isinstance(board, str) else found
 
 
 def _power_of_two_or_none(value: int | None) -> bool:
@@ -99,10 +119,11 @@ def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
 class DecoderConfig:
     """Choices of `streamgen.compile_decoder`.
 
-    name: of the accelerator; a Verilog identifier. max_tokens: the largest number of tokens of a pass; a
-    longer prompt takes several. context: positions of a text, at most those of the model. channels: memory
-    channels, a column of the matmul engine each; an even number. n_lanes: output rows that a column computes
-    side by side, 32 multipliers each. lanes: elements a cycle between matmuls.
+    name: of the accelerator; a Verilog identifier. board: what it is built for, "u55c", "u280" or a
+    `streamgen.boards.Board`. max_tokens: the largest number of tokens of a pass; a longer prompt takes
+    several. context: positions of a text, at most those of the model. channels: memory channels, a column of
+    the matmul engine each; an even number. n_lanes: output rows that a column computes side by side, 32
+    multipliers each. lanes: elements a cycle between matmuls.
     weights: format of the weights of all matmuls but the head, "w4" or "w8". head: of the last matmul.
     group: weights along K that share a scale, 32, 64 or 128 (w4 weights without a grid of their own).
     scale_bits: of group scales, 8 to 16. minimum: whether groups have minimums; without, weights are
@@ -112,6 +133,7 @@ class DecoderConfig:
     """
 
     name: str = "decoder"
+    board: str | Board = DEFAULT_BOARD.name
     max_tokens: int = 16
     context: int = 2048
     channels: int = 8
@@ -128,11 +150,13 @@ class DecoderConfig:
     sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "board", _known("DecoderConfig", self.board))
+        most = self.card.hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
             ("context", "at least 1", self.context >= 1),
-            ("channels", "even, 2 to 32", 2 <= self.channels <= 32 and self.channels % 2 == 0),
+            ("channels", f"even, 2 to {most}", 2 <= self.channels <= most and self.channels % 2 == 0),
             ("n_lanes", "at least 1", self.n_lanes >= 1),
             ("lanes", "a power of two up to 16", self.lanes in (1, 2, 4, 8, 16)),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
@@ -146,3 +170,8 @@ class DecoderConfig:
         ):
             if not holds:
                 raise ValueError(f"DecoderConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
+
+    @property
+    def card(self) -> Board:
+        """The board, also where it is given by name."""
+        return board_of(self.board)

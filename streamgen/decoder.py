@@ -28,7 +28,6 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
 from streamgen.manifest import Manifest
 from streamgen.operations.storage import load_graph, save_graph
-from streamgen.platform.u55c import U55C
 from streamgen.profile import Profile, instruments, profile_pass
 from streamgen.progress import Progress, terminal_progress
 from streamgen.quantisation import Numbers
@@ -100,7 +99,9 @@ def compile_decoder(
     derived = _derived(model, config)
     program = _finished(derived, config)
     tell("Verilog")
-    emitted = CompileConfig(name=config.name, clock_mhz=config.clock_mhz, max_tokens=config.max_tokens)
+    emitted = CompileConfig(
+        name=config.name, board=config.board, clock_mhz=config.clock_mhz, max_tokens=config.max_tokens
+    )
     design = emit(program, emitted, max_tokens=config.max_tokens)
     tell("")
     return DecoderAccelerator(
@@ -123,8 +124,9 @@ def _derived(model: LogicalGraph, config: DecoderConfig) -> Derivation:
         lanes=config.lanes,
         kv_channels=_kv_channels(config),
         prefetch=config.prefetch_beats,
+        fabric=config.card.fabric,
     )
-    return Derivation(model, plan, float(U55C.hbm.beats_per_cycle(config.clock_mhz)))
+    return Derivation(model, plan, float(config.card.hbm.beats_per_cycle(config.clock_mhz)))
 
 
 def _finished(derived: Derivation, config: DecoderConfig) -> Program:

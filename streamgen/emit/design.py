@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, replace
 
+from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import encode
@@ -12,9 +13,8 @@ from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import TopParams, channel_name, fifo_name, stores
 from streamgen.graph import Graph, Program
-from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream, Variant
+from streamgen.manifest import BoardFacts, Buffer, Counter, Manifest, MemoryTiming, Port, Stream, Variant
 from streamgen.packing import BEAT_BYTES
-from streamgen.platform.u55c import U55C
 from streamgen.rtl import Library, to_verilog
 
 __all__ = ["Design", "emit"]
@@ -25,13 +25,15 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 @dataclass(frozen=True, eq=False)
 class Design:
     """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
-    the weight files, by name. resources: what it promises to use, by kind of block. placement: on SLRs."""
+    the weight files, by name. resources: what it promises to use, by kind of block. placement: on the SLRs of
+    the board."""
 
     manifest: Manifest
     verilog: str
     sources: dict[str, str]
     images: dict[str, bytes]
     resources: dict[str, Resources]
+    board: Board
     placement: Placement
 
     def files(self) -> dict[str, bytes]:
@@ -47,10 +49,10 @@ class Design:
 def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
 
-    BudgetError when the card has too little for it; GraphError for descriptors that are not affine and for
+    BudgetError when the board has too little for it; GraphError for descriptors that are not affine and for
     components that are not what their Params say.
     """
-    graph = program.graph
+    graph, board = program.graph, config.card
     check_components(graph)
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     encoding = encode(program, set(stores(graph)), constants)
@@ -83,9 +85,10 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         design_hash=0,
         control_channel=control_channel,
     )
-    placement = require_fit(config.name, top, U55C)
-    rate = U55C.hbm.beats_per_cycle(config.clock_mhz)
+    placement = require_fit(config.name, top, board)
+    rate = board.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
+        board=BoardFacts(name=board.name, channels=board.hbm.channels, channel_bytes=board.hbm.channel_bytes),
         top=config.name,
         verilog=_VERILOG,
         design_hash="0" * 16,
@@ -98,7 +101,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         buffers=buffers,
         program=encoding.table,
         counters=tuple(counters),
-        memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
+        memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=board.hbm.latency),
         streams=_streams(graph),
         variants=tuple(
             Variant(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
@@ -119,6 +122,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         sources=sources,
         images={f"{weights_name(c)}.bin": image for c, image in images.items()},
         resources=promised(top),
+        board=board,
         placement=placement,
     )
 

@@ -18,8 +18,8 @@ from operator import add
 import numpy as np
 from numpy import ndarray
 
+from streamgen.boards import Board
 from streamgen.cost import Resources
-from streamgen.platform.u55c import Board
 
 __all__ = ["Block", "Link", "Placement", "place"]
 

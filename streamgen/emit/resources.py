@@ -13,6 +13,7 @@ from operator import add
 from rich.console import Console
 from rich.table import Table
 
+from streamgen.boards import Board
 from streamgen.contract import memory_ports
 from streamgen.converters import LayoutParams
 from streamgen.cost import Resources
@@ -23,7 +24,6 @@ from streamgen.formats import MX_GROUP
 from streamgen.graph import Node
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.platform.dma import LoadParams
-from streamgen.platform.u55c import Board
 
 __all__ = ["blocks", "links", "promised", "require_fit"]
 

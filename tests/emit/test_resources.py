@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from streamgen.boards import Board, Slr
+from streamgen.boards.cards import U55C
 from streamgen.contract import Bounds
 from streamgen.cost import Cost, Resources
 from streamgen.emit.resources import blocks, links, promised, require_fit
@@ -17,7 +19,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams
-from streamgen.platform.u55c import U55C, Board, Slr
 
 ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))
 BIG = Resources(lut=10_000, ff=100_000, dsp=1000, bram=100, uram=100)
