@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
+from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
-from streamgen.emit.images import boundary_buffer, constant_images, state_buffer, weights_name
+from streamgen.emit.images import boundary_buffer, constant_bytes, constant_images, state_buffer, weights_name
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
@@ -56,15 +57,12 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     check_components(graph)
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     encoding = encode(program, set(stores(graph)), constants)
-    images = constant_images(graph)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
     control_channel = boundary[0].channel if boundary else 0
     weights = [
-        Buffer(
-            name=weights_name(c), role="weights", channel=c, bytes=len(image), file=f"{weights_name(c)}.bin"
-        )
-        for c, image in images.items()
+        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=f"{weights_name(c)}.bin")
+        for c, count in constant_bytes(graph).items()
     ]
     programs = (encoding.table, *encoding.variants.values())
     table = Buffer(
@@ -78,6 +76,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
     )
     buffers = (table, status, *boundary, *states.values(), *weights)
+    require_room(config.name, buffers, board)
     top = TopParams(
         graph=graph,
         encoding=encoding,
@@ -112,6 +111,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
+    images = constant_images(graph)
     library = Library()
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
     verilog = to_verilog(top.build(), config.name, library)
