@@ -19,7 +19,7 @@ import numpy as np
 from streamgen import golden
 from streamgen.config import CompileConfig
 from streamgen.debugging import Debugging
-from streamgen.emit import Design, emit
+from streamgen.emit import Design, emit, place_program
 from streamgen.errors import GraphError
 from streamgen.explore import predict
 from streamgen.explore.fusion import FusedGroup
@@ -74,7 +74,10 @@ def compile(
     groups = []
     for part, fused in group_network(network, config, rate):
         tell(f"{part.config.name}: kernels, converters, FIFO depths")
-        program, schedules = finish(part.build, part.plan.token_lanes, part.largest, config.sizing)
+        place = partial(place_program, config=part.config)
+        program, schedules = finish(
+            part.build, part.plan.token_lanes, part.largest, config.sizing, place=place
+        )
         tell(f"{part.config.name}: Verilog")
         design = emit(program, part.config, max_tokens=config.max_tokens)
         corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
@@ -95,9 +98,11 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> "Accelerator"
     config = config or CompileConfig(name=graph.name)
     groups = []
     for part, fused in group_graph(graph, config):
-        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing)
-        fixed = Program(program.graph)
-        design = emit(fixed, replace(config, name=part.name), max_tokens=1)
+        named = replace(config, name=part.name)
+        place = partial(place_program, config=named)
+        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
+        fixed = Program(program.graph, slrs=program.slrs)
+        design = emit(fixed, named, max_tokens=1)
         groups.append(Group(fixed, _notes(fused, design, {1: schedules[0].finish}), design))
     inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))

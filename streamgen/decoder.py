@@ -9,16 +9,17 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamgen.config import CompileConfig, DecoderConfig
-from streamgen.emit import Design, emit
+from streamgen.emit import Design, emit, place_program
 from streamgen.explore.bound import pass_cycles
 from streamgen.extras import needed
 from streamgen.folders import new_folder
@@ -97,11 +98,11 @@ def compile_decoder(
     model = replace(decoder, context=context).quantised(numbers)
     tell("kernels, converters, FIFO depths")
     derived = _derived(model, config)
-    program = _finished(derived, config)
-    tell("Verilog")
     emitted = CompileConfig(
         name=config.name, board=config.board, clock_mhz=config.clock_mhz, max_tokens=config.max_tokens
     )
+    program = _finished(derived, config, partial(place_program, config=emitted))
+    tell("Verilog")
     design = emit(program, emitted, max_tokens=config.max_tokens)
     tell("")
     return DecoderAccelerator(
@@ -129,10 +130,14 @@ def _derived(model: LogicalGraph, config: DecoderConfig) -> Derivation:
     return Derivation(model, plan, float(config.card.hbm.beats_per_cycle(config.clock_mhz)))
 
 
-def _finished(derived: Derivation, config: DecoderConfig) -> Program:
+def _finished(
+    derived: Derivation,
+    config: DecoderConfig,
+    place: Callable[[Program], Mapping[str, str]] | None = None,
+) -> Program:
     variants = {BEST: derived.requested}
     size = config.max_tokens
-    program, _ = finish(derived.graph, 1, size, config.sizing, config.context, variants)
+    program, _ = finish(derived.graph, 1, size, config.sizing, config.context, variants, place)
     return program
 
 

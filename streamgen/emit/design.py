@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
-from streamgen.emit.capacity import require_room
-from streamgen.emit.descriptors import encode
-from streamgen.emit.images import boundary_buffer, constant_bytes, constant_images, state_buffer, weights_name
+from streamgen.emit.images import constant_images, weights_name
+from streamgen.emit.outline import outline
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
-from streamgen.emit.top import TopParams, channel_name, fifo_name, stores
+from streamgen.emit.top import channel_name, fifo_name
 from streamgen.graph import Graph, Program
-from streamgen.manifest import BoardFacts, Buffer, Counter, Manifest, MemoryTiming, Port, Stream, Variant
-from streamgen.packing import BEAT_BYTES
+from streamgen.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
 from streamgen.rtl import Library, to_verilog
 
 __all__ = ["Design", "emit"]
@@ -55,36 +53,9 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     """
     graph, board = program.graph, config.card
     check_components(graph)
-    constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    encoding = encode(program, set(stores(graph)), constants)
-    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
-    states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
-    control_channel = boundary[0].channel if boundary else 0
-    weights = [
-        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=f"{weights_name(c)}.bin")
-        for c, count in constant_bytes(graph).items()
-    ]
-    programs = (encoding.table, *encoding.variants.values())
-    table = Buffer(
-        name="table", role="table", channel=control_channel, bytes=max(len(one.pack()) for one in programs)
-    )
-    counters = [
-        Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
-    ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
-    words = 16 + len(counters)
-    status = Buffer(
-        name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
-    )
-    buffers = (table, status, *boundary, *states.values(), *weights)
-    require_room(config.name, buffers, board)
-    top = TopParams(
-        graph=graph,
-        encoding=encoding,
-        pointers=tuple(buffer.name for buffer in buffers),
-        design_hash=0,
-        control_channel=control_channel,
-    )
-    placement = require_fit(config.name, top, board)
+    found = outline(program, config)
+    top, encoding = found.top, found.top.encoding
+    placement = require_fit(config.name, top, board, program.slrs)
     rate = board.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
         board=BoardFacts(name=board.name, channels=board.hbm.channels, channel_bytes=board.hbm.channel_bytes),
@@ -97,9 +68,9 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         ports=tuple(
             Port(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
         ),
-        buffers=buffers,
+        buffers=found.buffers,
         program=encoding.table,
-        counters=tuple(counters),
+        counters=found.counters,
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=board.hbm.latency),
         streams=_streams(graph),
         variants=tuple(

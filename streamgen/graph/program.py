@@ -75,6 +75,7 @@ class Program:
     smaller: gives the finished graph of a run of fewer tiles, or at another position; equal params, other
     bounds. context: positions of the tokens of a run end below it; 0 when nothing depends on positions.
     variants: runs that leave something out, by name.
+    slrs: on which region of the board each node lies, where that was settled before FIFOs were sized.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class Program:
     smaller: Callable[[int, int], Graph] | None = field(default=None, repr=False)
     context: int = 0
     variants: Mapping[str, Variant] = field(default_factory=dict)
+    slrs: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, tiles: int, position: int = 0, variant: str | None = None) -> Graph:
         """The graph of a run of `tiles` token tiles, the first token at `position`. ValueError unless

@@ -178,3 +178,16 @@ def test_too_deep_fifos() -> None:
         "too large for any SLR alone: y (Widget)",
         f"What would help: a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}",
     ]
+
+
+def test_blocks_stay_where_they_were_placed_if_that_fits() -> None:
+    """Kernels are placed before FIFOs have a depth; when these need too much there, all are placed again."""
+    design = top({"a": WidgetParams(lut=4000), "b": WidgetParams(lut=500)}, [("a", "b")], depth=64)
+    slrs = {"control and masters": "SLR0", "a": "SLR0", "b": "SLR1"}
+    assert require_fit("small", design, board(), slrs).slrs == slrs
+    assert require_fit("small", design, board(lut=20_000), slrs).slrs == slrs
+    full = slrs | {"b": "SLR0"}
+    small = board(lut=9000)
+    assert require_fit("small", design, small, slrs).slrs == slrs
+    found = require_fit("small", design, small, full)
+    assert found.slrs != full and found.fits(small)
