@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from streamgen import cli
 from streamgen.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of
 from streamgen.boards.cards import U55C, U280
 from streamgen.config import CompileConfig, DecoderConfig
@@ -93,3 +94,12 @@ def test_restored():
         assert board_of(json.loads(json.dumps(asdict(board)))) == board
     with pytest.raises(ValueError, match=r"^this is no board: KeyError\('slrs'\)$"):
         board_of({"name": "u55c"})
+
+
+def test_command_line(capsys):
+    """A board is given by name; for one that is none, those that are known are named."""
+    source = ["examples/mlp.py:mlp", "-o", "mlp"]
+    assert cli.main(["compile", *source, "--board", "u50"]) != 0
+    assert "no board is called 'u50'; known are u55c, u280" in "".join(capsys.readouterr())
+    with cli.streamgen.commands["compile"].make_context("compile", [*source, "--board", "u280"]) as context:
+        assert context.params["board"] == "u280"

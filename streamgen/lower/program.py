@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -12,6 +13,8 @@ from streamgen.graph import Graph, Program, Variant
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 
 __all__ = ["finish"]
+
+_KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
 
 
 def finish(
@@ -45,6 +48,7 @@ def finish(
         smallest = insert_forks(one)
     largest = place_constants(insert_converters(insert_forks(unfinished), smallest=smallest))
 
+    @lru_cache(maxsize=_KEPT)
     def smaller(tiles: int, position: int) -> Graph:
         graph = build(tiles, position)
         _require_same_hardware(unfinished, graph, tiles)
