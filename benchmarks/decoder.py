@@ -25,10 +25,10 @@ def main() -> None:
 
 def report(name: str, model: Any) -> None:
     """Compile and write a model, as the demo does."""
-    config = streamgen.DecoderConfig(name="smollm2", max_tokens=16, context=256, channels=4)
+    config = streamgen.CompileConfig(name="smollm2", max_tokens=16, context=256, channels=4, multipliers=512)
     with tempfile.TemporaryDirectory() as place:
         start, busy = time.perf_counter(), time.process_time()
-        accelerator = streamgen.compile_decoder(model, config)
+        accelerator = streamgen.compile(model, config=config)
         accelerator.write(Path(place, "smollm2"))
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
     print(

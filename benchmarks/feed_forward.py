@@ -22,7 +22,7 @@ from streamgen.explore import explore
 from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph.logical import LogicalGraph
-from streamgen.lower import layer_shapes, lower_network, quantise_network
+from streamgen.lower import layer_shapes, lower_network
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.simulator import SimulatedDevice
 
@@ -125,7 +125,7 @@ def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:
 
 def golden_outputs(network: LogicalGraph, config: streamgen.CompileConfig, x: np.ndarray) -> np.ndarray:
     """What the hardware of that configuration computes, without building it."""
-    network = quantise_network(network, config)
+    network = network.quantised(config.numbers(False))
     plan = explore(layer_shapes(network), config, rate=1.0)
     graph = lower_network(network, plan, config, 1.0, config.max_tokens // plan.token_lanes)
     (name,) = (value.name for value in network.inputs)

@@ -33,8 +33,8 @@ def main() -> None:
     prompt = load_tokenizer(default_checkpoint()).encode(arguments.prompt)
 
     start = time.monotonic()
-    config = streamgen.DecoderConfig(name="smollm2", max_tokens=16, context=256, channels=4)
-    accelerator = streamgen.compile_decoder(default_checkpoint(), config)
+    config = streamgen.CompileConfig(name="smollm2", max_tokens=16, context=256, channels=4, multipliers=512)
+    accelerator = streamgen.compile(default_checkpoint(), config=config)
     print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s")
     with tempfile.TemporaryDirectory() as temporary:
         folder = accelerator.write(arguments.folder or Path(temporary, "smollm2"))
@@ -47,7 +47,7 @@ def main() -> None:
         accelerator.close()
 
 
-def run(accelerator: streamgen.DecoderAccelerator, text: str, prompt: list[int], count: int) -> None:
+def run(accelerator: streamgen.LanguageModel, text: str, prompt: list[int], count: int) -> None:
     """Print the text as it comes; SystemExit when a logit differs from golden."""
     tokenizer, device = accelerator.tokenizer, accelerator.device()
     assert tokenizer is not None

@@ -14,35 +14,22 @@ from typing import TYPE_CHECKING, Any
 from streamgen.extras import needed
 
 if TYPE_CHECKING:
-    from streamgen.compiler import Accelerator, assemble, compile, load
-    from streamgen.config import CompileConfig, DecoderConfig
-    from streamgen.decoder import DecoderAccelerator, compile_decoder, open_decoder
+    from streamgen.accelerator import Accelerator
+    from streamgen.compiler import assemble, compile, load
+    from streamgen.config import CompileConfig
+    from streamgen.language_model import LanguageModel
     from streamgen.waves import Waves
 
-__all__ = [
-    "Accelerator",
-    "CompileConfig",
-    "DecoderAccelerator",
-    "DecoderConfig",
-    "Waves",
-    "assemble",
-    "compile",
-    "compile_decoder",
-    "load",
-    "open_decoder",
-]
+__all__ = ["Accelerator", "CompileConfig", "LanguageModel", "Waves", "assemble", "compile", "load"]
 
 _HOMES = {
-    "Accelerator": "streamgen.compiler",
+    "Accelerator": "streamgen.accelerator",
     "CompileConfig": "streamgen.config",
-    "DecoderAccelerator": "streamgen.decoder",
-    "DecoderConfig": "streamgen.config",
+    "LanguageModel": "streamgen.language_model",
     "Waves": "streamgen.waves",
     "assemble": "streamgen.compiler",
     "compile": "streamgen.compiler",
-    "compile_decoder": "streamgen.decoder",
     "load": "streamgen.compiler",
-    "open_decoder": "streamgen.decoder",
 }
 
 

@@ -5,76 +5,120 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
+from streamgen.quantisation import Numbers
 
-__all__ = ["CompileConfig", "DecoderConfig"]
+__all__ = ["CompileConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileConfig:
-    """Choices of `streamgen.compile`.
+    """Choices of `streamgen.compile`: budgets, formats, and factors that are fixed where they should not be
+    chosen.
 
     name: of the accelerator; a Verilog identifier, the kernel's name on the card.
     board: what it is built for: "u55c", "u280", or a `streamgen.boards.Board`.
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
+    context: positions of a text of a language model, at most those of the model.
     multipliers: budget of weight x activation multipliers over all matmuls.
     channels: budget of memory channels, up to those of the board (32), one AXI master each.
     converter_bits: budget of layout converters. A module whose converters hold more becomes several
         accelerators that run one after the other and meet in memory; the budgets above are those of each.
         None: half of the board's block memory.
+    policy: "spatial" gives every operation hardware of its own, "shared" has all matmuls take turns on one
+        engine, a column a memory channel, and operations that are alike on one kernel each. None: spatial
+        for modules that it can build, shared for the rest.
     weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
+    head: the same for the logits of a language model.
+    formats: the same by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"}
     group: weights along K that share one integer scale (w4): 32, 64 or 128.
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
     minimum: keep an integer minimum beside each group scale (asymmetric groups).
-    token_lanes: tokens that one weight meets in a cycle; None lets the explorer choose.
-    fixed: factors that the explorer must take, by layer (path of the module, or name of the operation in the
-        report): of a matmul `columns`, `n_lanes` (output rows a column computes side by side),
-        `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
+    p_bits: bits of the integers of a softmax in attention: 8 to 16.
+    token_lanes: spatial: tokens that one weight meets in a cycle; None lets the explorer choose.
+    fixed: spatial: factors that the explorer must take, by layer (path of the module, or name of the
+        operation in the report): of a matmul `columns`, `n_lanes` (output rows a column computes side by
+        side), `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
         elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
+    n_lanes: shared: output rows that a column of the engine computes side by side, 32 multipliers each; None:
+        the greatest power of two that the multipliers allow.
+    lanes: shared: elements a cycle between matmuls, a power of two up to 16; None: as `n_lanes`.
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
-        512 bits, in beats; thinner streams have 64.
+        512 bits, in beats; thinner streams have 64. None: 512, of a shared engine 1024.
     clock_mhz: kernel clock that memory rates and reports are computed for.
-    sizing: FIFO sizing strategy, "conservative" or "normal".
+    sizing: FIFO sizing strategy: "conservative" keeps the schedule in which every kernel starts as soon as it
+        can, "normal" lets kernels run at their own rates.
     """
 
     name: str = "accelerator"
     board: str | Board = DEFAULT_BOARD.name
     max_tokens: int = 16
+    context: int = 2048
     multipliers: int = 1024
     channels: int = 8
     converter_bits: int | None = None
+    policy: Literal["spatial", "shared"] | None = None
     weights: str = "w4"
+    head: str = "w8"
+    formats: Mapping[str, str] = field(default_factory=dict, hash=False)
     group: int = 32
     scale_bits: int = 8
     minimum: bool = True
+    p_bits: int = 12
     token_lanes: int | None = None
     fixed: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
-    prefetch_beats: int = 512
+    n_lanes: int | None = None
+    lanes: int | None = None
+    prefetch_beats: int | None = None
     clock_mhz: float = 300.0
     sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "board", _known("CompileConfig", self.board))
+        object.__setattr__(self, "board", _known(self.board))
         most = self.card.hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
+            ("context", "at least 1", self.context >= 1),
             ("multipliers", "at least 32", self.multipliers >= 32),
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
+            ("policy", "None, 'spatial' or 'shared'", self.policy in (None, "spatial", "shared")),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
+            ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
             ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
+            ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
             ("token_lanes", "None or a power of two", _power_of_two_or_none(self.token_lanes)),
-            ("prefetch_beats", "at least 64 (one burst)", self.prefetch_beats >= 64),
+            ("n_lanes", "None or at least 1", self.n_lanes is None or self.n_lanes >= 1),
+            ("lanes", "None or a power of two up to 16", self.lanes in (None, 1, 2, 4, 8, 16)),
+            (
+                "prefetch_beats",
+                "None or at least 64 (one burst)",
+                self.prefetch_beats is None or self.prefetch_beats >= 64,
+            ),
             ("clock_mhz", "above 0", self.clock_mhz > 0),
             ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
         ):
             if not holds:
                 raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
         _check_fixed(self.fixed)
-        # a copy: what the caller does to its own mapping later changes nothing here
+        # copies: what the caller does to its own mappings later changes nothing here
         object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
+        object.__setattr__(self, "formats", dict(self.formats))
+        self.numbers(False)  # which checks the formats
+
+    def numbers(self, language: bool) -> Numbers:
+        """The numbers that the accelerator of a language model, or of another module, computes with."""
+        head = {"logits": self.head} if language else {}
+        return Numbers(
+            weights=self.weights,
+            by_layer={**self.formats, **head},
+            group=self.group,
+            scale_bits=self.scale_bits,
+            minimum=self.minimum,
+            p_bits=self.p_bits,
+        )
 
     @property
     def card(self) -> Board:
@@ -85,12 +129,12 @@ class CompileConfig:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
 
 
-def _known(config: str, board: str | Board) -> str | Board:
+def _known(board: str | Board) -> str | Board:
     """The board, restored where a file has kept it. ValueError that names the field for what is none."""
     try:
         found = board_of(board)
     except ValueError as error:
-        raise ValueError(f"{config}.board: {error}") from error
+        raise ValueError(f"CompileConfig.board: {error}") from error
     return board if isinstance(board, str) else found
 
 
@@ -113,65 +157,3 @@ def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
                     f"CompileConfig.fixed[{layer!r}][{factor!r}] is {value!r}; "
                     "allowed is an integer of at least 1"
                 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """Choices of `streamgen.compile_decoder`.
-
-    name: of the accelerator; a Verilog identifier. board: what it is built for, "u55c", "u280" or a
-    `streamgen.boards.Board`. max_tokens: the largest number of tokens of a pass; a longer prompt takes
-    several. context: positions of a text, at most those of the model. channels: memory channels, a column of
-    the matmul engine each; an even number. n_lanes: output rows that a column computes side by side, 32
-    multipliers each. lanes: elements a cycle between matmuls.
-    weights: format of the weights of all matmuls but the head, "w4" or "w8". head: of the last matmul.
-    group: weights along K that share a scale, 32, 64 or 128 (w4 weights without a grid of their own).
-    scale_bits: of group scales, 8 to 16. minimum: whether groups have minimums; without, weights are
-    symmetric. p_bits: of the integers of the softmax, 8 to 16. prefetch_beats: beats of the FIFO of each
-    column's codes. clock_mhz: of the design. sizing: "conservative" keeps the schedule in which every kernel
-    starts as soon as it can, "normal" lets kernels run at their own rates.
-    """
-
-    name: str = "decoder"
-    board: str | Board = DEFAULT_BOARD.name
-    max_tokens: int = 16
-    context: int = 2048
-    channels: int = 8
-    n_lanes: int = 4
-    lanes: int = 4
-    weights: str = "w4"
-    head: str = "w8"
-    group: int = 32
-    scale_bits: int = 8
-    minimum: bool = True
-    p_bits: int = 12
-    prefetch_beats: int = 1024
-    clock_mhz: float = 300.0
-    sizing: Literal["conservative", "normal"] = "conservative"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "board", _known("DecoderConfig", self.board))
-        most = self.card.hbm.channels
-        for name, law, holds in (
-            ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
-            ("max_tokens", "at least 1", self.max_tokens >= 1),
-            ("context", "at least 1", self.context >= 1),
-            ("channels", f"even, 2 to {most}", 2 <= self.channels <= most and self.channels % 2 == 0),
-            ("n_lanes", "at least 1", self.n_lanes >= 1),
-            ("lanes", "a power of two up to 16", self.lanes in (1, 2, 4, 8, 16)),
-            ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
-            ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
-            ("group", "32, 64 or 128", self.group in (32, 64, 128)),
-            ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
-            ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
-            ("prefetch_beats", "at least 64 (one burst)", self.prefetch_beats >= 64),
-            ("clock_mhz", "above 0", self.clock_mhz > 0),
-            ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
-        ):
-            if not holds:
-                raise ValueError(f"DecoderConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
-
-    @property
-    def card(self) -> Board:
-        """The board, also where it is given by name."""
-        return board_of(self.board)

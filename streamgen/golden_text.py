@@ -16,9 +16,19 @@ from streamgen.operations import Embedding
 from streamgen.prompt import checked_ids
 from streamgen.sampling import Sampler
 
-__all__ = ["GoldenModel", "Session", "vocabulary_of"]
+__all__ = ["GoldenModel", "Session", "is_language_model", "vocabulary_of"]
 
 PASS_TOKENS = 256
+
+
+def is_language_model(graph: LogicalGraph) -> bool:
+    """Whether a graph takes ids and gives logits, when asked for them, and the likeliest id."""
+    return (
+        graph.context > 0
+        and [value.kind for value in graph.inputs] == ["ids"]
+        and graph.outputs[0] in graph.requested
+        and len(graph.outputs) == 3
+    )
 
 
 def vocabulary_of(model: LogicalGraph) -> int:
@@ -35,6 +45,10 @@ class GoldenModel:
         self._interpreter = exact(model)
         (self._ids,) = (value.name for value in model.inputs)
         self._logits = model.outputs[0]
+
+    def __call__(self, ids: Sequence[int] | ndarray) -> ndarray:
+        """float32 [vocabulary]: behind the last token of a text."""
+        return self.session().last_logits(ids)
 
     def session(self) -> "Session":
         """A text to be continued, empty at first."""

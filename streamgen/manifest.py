@@ -66,7 +66,7 @@ __all__ = [
     "argument_map",
 ]
 
-MANIFEST_VERSION = 3
+MANIFEST_VERSION = 4
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -345,7 +345,8 @@ class Manifest:
     board: what it is built for. top, verilog: module and file name. sources: files of Verilog that the
     modules of users need beside it, in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
-    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`.
+    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`. whole:
+    all tokens of a sequence belong to one run.
     """
 
     board: BoardFacts
@@ -363,6 +364,7 @@ class Manifest:
     streams: tuple[Stream, ...] = ()
     sources: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    whole: bool = False
     version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:

@@ -17,9 +17,10 @@ from streamgen.difference import Difference, Expectation
 from streamgen.errors import DeviceError, DeviceTimeoutError, ProbeError
 from streamgen.graph import Edge, Graph, Program
 from streamgen.manifest import Manifest, Stream
+from streamgen.packing import BEAT_BYTES, MemoryLayout
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.device import Device
-from streamgen.runtime.execution import Observer
+from streamgen.runtime.execution import Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice, Watched
 
 __all__ = ["Probe", "ProbeReport"]
@@ -62,21 +63,26 @@ class Probe:
     def observer(self, program: Program, manifest: Manifest) -> Observer:
         """What watches the runs of a design whose golden model is `program`."""
 
-        def observe(device: Device, images: Mapping[str, bytes], tiles: int) -> AbstractContextManager[None]:
-            return self._watch(device, images, program.at(tiles), manifest, tiles)
+        def observe(
+            device: Device, images: Mapping[str, bytes], launch: Launch
+        ) -> AbstractContextManager[None]:
+            graph = program.at(launch.tiles, launch.position, launch.variant)
+            return self._watch(device, images, graph, manifest, launch)
 
         return observe
 
     @contextmanager
     def _watch(
-        self, device: Device, images: Mapping[str, bytes], graph: Graph, manifest: Manifest, tiles: int
+        self, device: Device, images: Mapping[str, bytes], graph: Graph, manifest: Manifest, launch: Launch
     ) -> Iterator[None]:
         assert isinstance(device, SimulatedDevice)
+        tiles = launch.tiles
         by_name = {edge.name: edge for edge in graph.edges}
         edges = [by_name[stream.name] for stream in self.streams(manifest)]
         boundary = {b.name: b for b in manifest.buffers}
         inputs = {name: unpacked(boundary[name], image, tiles) for name, image in images.items()}
-        expected, outputs = _expected(graph, inputs, edges)
+        expected, outputs = _expected(graph, inputs, _state(graph, device), edges)
+        written = manifest.variant(launch.variant).outputs
         self.report = replace(self.report, runs=self.report.runs + 1)
         run = Expectation(graph, edges, expected, self.report.runs)
         device.watch(expected)
@@ -98,6 +104,8 @@ class Probe:
         seen = device.watched()
         found = None if run.complete(seen) else run.owed(seen) or run.absent(seen)
         for name, array in outputs.items() if found is None else ():
+            if name not in written:
+                continue
             image = packed(boundary[name], array, tiles)
             there = device.allocate(name).read(len(image))
             if there != image:
@@ -113,13 +121,16 @@ class Probe:
 
 
 def _expected(
-    graph: Graph, inputs: Mapping[str, np.ndarray], edges: Sequence[Edge]
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    state: dict[str, np.ndarray],
+    edges: Sequence[Edge],
 ) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """The tokens of each edge as they pass it, over all phases, and the outputs by name."""
     parts: dict[str, list[np.ndarray]] = {edge.name: [] for edge in edges}
     sinks = {tensor.node: tensor.name for tensor in graph.tensors if tensor.role == "output"}
     outputs = {}
-    for phase, port, array in golden.steps(graph, inputs):
+    for phase, port, array in golden.steps(graph, inputs, state):
         for edge in graph.outputs_of(port.node):
             if edge.source != port:
                 continue
@@ -127,4 +138,22 @@ def _expected(
                 outputs[sinks[edge.target.node]] = array
             if edge.name in parts and (itensor := graph.itensor(edge, phase)) is not None:
                 parts[edge.name].append(formats.encode(itensor.dtype, itensor.to_tokens(array)))
-    return [np.concatenate(parts[edge.name]) for edge in edges], outputs
+    return [_joined(parts[edge.name]) for edge in edges], outputs
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The tokens of an edge; none of one that rests in all phases of a run."""
+    return np.concatenate(parts) if parts else np.zeros((0, 1), np.uint8)
+
+
+def _state(graph: Graph, device: SimulatedDevice) -> dict[str, np.ndarray]:
+    """What earlier runs have left on a device, by buffer."""
+    found = {}
+    for tensor in graph.tensors:
+        if tensor.role == "state" and tensor.place not in found:
+            assert tensor.itensor is not None
+            layout = MemoryLayout.of(tensor.itensor)
+            size = layout.beats(tensor.itensor.token_count) * BEAT_BYTES
+            image = device.allocate(tensor.place).read(size)
+            found[tensor.place] = layout.unpack(tensor.itensor, image)
+    return found

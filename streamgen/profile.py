@@ -11,7 +11,8 @@ less. Bytes of streams are those of the graph, exact.
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,11 +23,11 @@ from rich.table import Table
 from streamgen.contract import memory_ports
 from streamgen.emit.images import weights_name
 from streamgen.explore.bound import memory_beats, phases
-from streamgen.graph import Graph
+from streamgen.graph import Graph, Program
 from streamgen.manifest import Manifest, PhaseTable
 from streamgen.packing import BEAT_BYTES
-from streamgen.runtime.generation import Pass
-from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.device import Device
+from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice
 
 __all__ = [
@@ -34,9 +35,8 @@ __all__ = [
     "PassProfile",
     "PhaseProfile",
     "Profile",
+    "Profiler",
     "StreamProfile",
-    "instruments",
-    "profile_pass",
 ]
 
 
@@ -86,9 +86,10 @@ class StreamProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class PassProfile:
-    """A pass of `tokens` tokens from `position` on. moved: bytes read and written, by channel, as the
-    simulated memory counts them."""
+    """A pass of `tokens` tokens from `position` on, by one design. moved: bytes read and written, by channel,
+    as the simulated memory counts them."""
 
+    design: str
     position: int
     tokens: int
     cycles: int
@@ -105,7 +106,8 @@ class PassProfile:
     def lines(self) -> Iterator[str | Table]:
         """What is printed of it."""
         yield (
-            f"{self.tokens} tokens at {self.position}: {self.cycles} cycles, bound {self.bound:.0f}, "
+            f"{self.design}, {self.tokens} tokens at {self.position}: {self.cycles} cycles, "
+            f"bound {self.bound:.0f}, "
             f"ratio {self.cycles / self.bound:.3f}; {sum(map(sum, self.moved.values()))} bytes moved"
         )
         yield self._phase_table()
@@ -147,7 +149,7 @@ class PassProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The passes of a text; `str()` prints them as tables."""
+    """The passes of a text, or of other inputs; `str()` prints them as tables."""
 
     name: str
     clock_mhz: float
@@ -163,16 +165,32 @@ class Profile:
         return console.file.getvalue()
 
 
-def instruments(manifest: Manifest) -> Instruments:
-    """What the simulator of a profile is built with."""
-    return Instruments(profile=tuple(stream.instance for stream in manifest.streams))
+class Profiler:
+    """Sees where the cycles of all runs of one call go; `passes` has them."""
+
+    def __init__(self) -> None:
+        self.passes: list[PassProfile] = []
+
+    def observer(self, program: Program, names: Sequence[str], execution: Execution) -> Observer:
+        """What watches the runs of a design on a simulator that counts at its streams. names: of phases."""
+
+        @contextmanager
+        def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
+            assert isinstance(device, SimulatedDevice)
+            graph = program.at(launch.tiles, launch.position, launch.variant)
+            channels = [port.channel for port in device.manifest.ports]
+            before = {channel: device.traffic(channel) for channel in channels}
+            device.profile(len(graph.nodes), _tokens(graph, device.manifest))
+            yield
+            moved = {channel: _moved(before[channel], device.traffic(channel)) for channel in channels}
+            cycles, tokens = execution.statuses[-1].cycles, launch.tiles * program.token_lanes
+            self.passes.append(_profile(graph, names, device, launch, tokens, cycles, moved))
+
+        return observe
 
 
-def profile_pass(
-    graph: Graph, names: Sequence[str], device: SimulatedDevice, run: Callable[[], Pass]
-) -> PassProfile:
-    """What `run` does on a device with `instruments`. graph: of that pass. names: of its phases."""
-    manifest = device.manifest
+def _tokens(graph: Graph, manifest: Manifest) -> dict[tuple[str, str, int], np.ndarray]:
+    """Tokens that pass each side of each stream for its node, step by step."""
     instances = {stream.name: stream.instance for stream in manifest.streams}
     places = {node.name: k for k, node in enumerate(graph.nodes)}
     steps = [phase for phase, _ in graph.steps()]
@@ -184,20 +202,30 @@ def profile_pass(
         for side, node, orders in (("i", source, sent), ("o", target, read)):
             counts = np.array([0 if it is None else it.token_count for it in orders])
             tokens[instances[edge.name], side, places[node.name]] = counts[steps]
-    channels = [port.channel for port in manifest.ports]
-    before = {channel: device.traffic(channel) for channel in channels}
-    device.profile(len(graph.nodes), tokens)
-    one = run()
-    found = device.profiled()
+    return tokens
+
+
+def _profile(
+    graph: Graph,
+    names: Sequence[str],
+    device: SimulatedDevice,
+    launch: Launch,
+    tokens: int,
+    total: int,
+    moved: dict[int, tuple[int, int]],
+) -> PassProfile:
+    """What a device has counted in a run of `total` cycles."""
+    manifest, found = device.manifest, device.profiled()
     rate = Fraction(manifest.memory.beats, manifest.memory.cycles)
+    steps = [phase for phase, _ in graph.steps()]
     of_phase = (np.array(steps) == np.arange(graph.phases)[:, None]).astype(np.uint64)
     cycles, busy, stalled = (of_phase @ part for part in (found.cycles, found.busy, found.stalled))
-    table = manifest.variant(one.variant).program
-    streams = tuple(_streams(graph, manifest, table, one.cycles * float(rate) * BEAT_BYTES))
+    table = manifest.variant(launch.variant).program
     return PassProfile(
-        position=one.position,
-        tokens=one.tokens,
-        cycles=one.cycles,
+        design=manifest.top,
+        position=launch.position,
+        tokens=tokens,
+        cycles=total,
         phases=tuple(
             PhaseProfile(
                 name=name,
@@ -219,8 +247,8 @@ def profile_pass(
             )
             for k, node in enumerate(graph.nodes)
         ),
-        streams=streams,
-        moved={channel: _moved(before[channel], device.traffic(channel)) for channel in channels},
+        streams=tuple(_streams(graph, manifest, table, total * float(rate) * BEAT_BYTES)),
+        moved=moved,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgen.runtime.device import Device
+from streamgen.runtime.execution import Launch
 from streamgen.runtime.simulator import SimulatedDevice
 
 __all__ = ["Recorder", "Waves"]
@@ -42,7 +43,7 @@ class Recorder:
         self._runs = 0
 
     @contextmanager
-    def observe(self, device: Device, images: Mapping[str, bytes], tiles: int) -> Iterator[None]:
+    def observe(self, device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
         """An observer of `streamgen.runtime.execution`."""
         self._runs += 1
         if self._runs != self._waves.run:

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import sigmoid, silu
 
 import streamgen
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.config import CompileConfig
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import streamgen
-from streamgen.config import DecoderConfig
-from streamgen.decoder import DecoderAccelerator
+from streamgen.config import CompileConfig
 from streamgen.frontend.assembly import (
     AttentionParts,
     FeedForwardParts,
@@ -19,16 +19,17 @@ from streamgen.frontend.assembly import (
 )
 from streamgen.graph.interpret import reference
 from streamgen.graph.logical import LogicalGraph
+from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear, Norm
 from streamgen.tokenizer import Tokenizer, Vocabulary
 
 __all__ = [
-    *("MATMULS", "TINY", "WORDS", "assembled", "is_tied", "logits_of", "random_decoder", "random_parts"),
-    *("stepper", "tiny_accelerator", "tiny_decoder"),
+    *("MATMULS", "TINY", "WORDS", "assembled", "compiled_model", "is_tied", "logits_of", "opened_model"),
+    *("random_decoder", "random_parts", "stepper", "tiny_accelerator", "tiny_decoder"),
 ]
 
 MATMULS = ("q", "k", "v", "o", "gate", "up", "down")
-TINY = DecoderConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
+TINY = CompileConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
 WORDS = Tokenizer(
     Vocabulary(
         tokens=[chr(ord("!") + i) for i in range(64)],
@@ -114,9 +115,25 @@ def tiny_decoder(**changes: Any) -> LogicalGraph:
 
 
 @cache
-def tiny_accelerator() -> DecoderAccelerator:
+def tiny_accelerator() -> LanguageModel:
     """Compiled once a process; its simulator is built once for all tests."""
-    return streamgen.compile_decoder(tiny_decoder(), TINY, tokenizer=WORDS)
+    return compiled_model(tiny_decoder(), TINY, tokenizer=WORDS)
+
+
+def compiled_model(
+    graph: LogicalGraph, config: CompileConfig, tokenizer: Tokenizer | None = None
+) -> LanguageModel:
+    """The accelerator of a language model."""
+    found = streamgen.compile(graph, None, config, tokenizer=tokenizer)
+    assert isinstance(found, LanguageModel)
+    return found
+
+
+def opened_model(folder: Path) -> LanguageModel:
+    """A language model that was written."""
+    found = streamgen.load(folder)
+    assert isinstance(found, LanguageModel)
+    return found
 
 
 def is_tied(graph: LogicalGraph) -> bool:

@@ -28,7 +28,7 @@ from accelerators import (
 
 import streamgen
 from streamgen import formats, golden
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.config import CompileConfig
 from streamgen.errors import (
     CheckpointError,

@@ -17,13 +17,13 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from streamgen import cli
-from streamgen.config import DecoderConfig
-from streamgen.decoder import DecoderAccelerator, open_decoder
+from streamgen.config import CompileConfig
 from streamgen.frontend import default_checkpoint
+from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear
 from streamgen.runtime.generation import Pass
 from streamgen.sampling import Sampler
-from tests.decoders import TINY, WORDS, tiny_accelerator, tiny_decoder
+from tests.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
 
 PROMPT = "FOWB94"  # as many tokens: two passes
 CHOICE: dict[str, Any] = {"temperature": 2.0, "top_k": 30, "top_p": 0.9, "seed": 7}
@@ -39,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(folder: Path) -> Iterator[DecoderAccelerator]:
-    found = open_decoder(folder)
+def opened(folder: Path) -> Iterator[LanguageModel]:
+    found = opened_model(folder)
     yield found
     found.close()
 
@@ -66,12 +66,12 @@ def golden_text(count: int, **choice: Any) -> str:
 def changed(folder: Path, place: Path, **notes: Any) -> Path:
     """A copy with other notes."""
     copy = Path(shutil.copytree(folder, place))
-    found = json.loads((copy / "decoder.json").read_text()) | notes
-    (copy / "decoder.json").write_text(json.dumps(found))
+    found = json.loads((copy / "model.json").read_text()) | notes
+    (copy / "model.json").write_text(json.dumps(found))
     return copy
 
 
-def costs(what: str, passes: list[Pass], model: DecoderAccelerator) -> str:
+def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
     """A line of costs: 300 MHz, and every channel moves 64 bytes in so many cycles of so many."""
     tokens, cycles = sum(one.tokens for one in passes), sum(one.cycles for one in passes)
     moved = sum(one.bytes or 0 for one in passes)
@@ -84,7 +84,7 @@ def costs(what: str, passes: list[Pass], model: DecoderAccelerator) -> str:
     )
 
 
-def test_greedy_text_and_costs(call: Call, folder: Path, opened: DecoderAccelerator) -> None:
+def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) -> None:
     """The text is golden's; the figures are those of the same passes, counted once more."""
     code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--golden")
     assert (code, err) == (0, "")
@@ -165,13 +165,13 @@ def test_compiles_writes_and_opens_again(
     call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --output the folder is what the API writes; options of the configuration reach the compiler."""
-    seen: list[tuple[object, DecoderConfig | None]] = []
+    seen: list[tuple[object, CompileConfig | None]] = []
 
-    def compiled(model: object, config: DecoderConfig | None = None, **_: object) -> DecoderAccelerator:
+    def compiled(model: object, inputs: None, config: CompileConfig, progress: object) -> LanguageModel:
         seen.append((model, config))
         return tiny_accelerator()
 
-    monkeypatch.setattr("streamgen.cli.generation.compile_decoder", compiled)
+    monkeypatch.setattr("streamgen.cli.sources.compile", compiled)
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     text = PROMPT + golden_text(2)
     for model, given in (("model.gguf", options), ("default", ["--no-minimum", "--clock-mhz=250"])):
@@ -182,7 +182,7 @@ def test_compiles_writes_and_opens_again(
             assert (place / file.name).read_bytes() == file.read_bytes(), file.name
     assert seen == [
         ("model.gguf", TINY),
-        (default_checkpoint(), DecoderConfig(minimum=False, clock_mhz=250.0)),
+        (default_checkpoint(), CompileConfig(minimum=False, clock_mhz=250.0)),
     ]
     code, out, err = call("model.gguf", "--prompt", PROMPT, "-o", place)
     assert (code, out) == (2, "")
@@ -264,14 +264,14 @@ def gguf_file(path: Path, **fields: int) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("", 2, "Missing argument 'MODEL'"),
+        ("", 2, "Missing argument 'SOURCE'"),
         ("{folder} --prompt ''", 2, "the prompt is empty; at least one token is needed"),
         ("{folder}", 2, "Missing option '--prompt'"),
-        ("nowhere --prompt A", 1, "nowhere: there is no such file"),
+        ("nowhere --prompt A", 2, "'nowhere' is neither a folder, nor a GGUF file, nor module:factory"),
         (
             "empty --prompt A",
             2,
-            "empty holds neither what --output has written nor a checkpoint with a tokenizer.json",
+            "empty holds neither a written accelerator nor a checkpoint with a config.json",
         ),
         ("text --prompt A", 1, "text: not a GGUF file; it starts with b'no m', not b'GGUF'"),
         ("short.gguf --prompt A", 1, "short.gguf: truncated or corrupt GGUF"),
@@ -297,10 +297,10 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt A --golden --temperature 1", 2, "--golden draws the same tokens only with a --s"),
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
-        ("m.gguf --prompt A --channels 3", 2, "DecoderConfig.channels is 3; allowed is even, 2 to 32"),
-        ("m.gguf --prompt A --weights w2", 2, "DecoderConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
-        ("silent --prompt A", 2, "silent has no tokenizer, which a text needs; checkpoints bring one"),
-        ("damaged --prompt A", 2, "decoder.json cannot be read"),
+        ("m.gguf --prompt A --channels 40", 2, "CompileConfig.channels is 40; allowed is 1 to 32"),
+        ("m.gguf --prompt A --weights w2", 2, "CompileConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        ("silent --prompt A", 2, "a text needs a tokenizer; this model came without a tokenizer"),
+        ("damaged --prompt A", 2, "model.json cannot be read"),
     ],
 )
 def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: int, message: str) -> None:
@@ -345,7 +345,7 @@ def test_help_teaches(call: Call) -> None:
     """Examples that parse, and every field of the configuration."""
     code, out, _ = call("--help")
     assert code == 0 and "examples:" in out
-    for field in dataclasses.fields(DecoderConfig):
+    for field in dataclasses.fields(CompileConfig):
         assert f"--{field.name.replace('_', '-')}" in out, field.name
     command = cli.streamgen.commands["generate"]
     for text in (command.help or "", cli.streamgen.help or ""):
@@ -354,4 +354,4 @@ def test_help_teaches(call: Call) -> None:
         for line in lines:
             arguments = [part.strip('"') for part in re.findall(r'"[^"]*"|\S+', line)]
             with command.make_context("generate", arguments) as context:
-                assert context.params["prompt"] and " " not in context.params["model"]
+                assert context.params["prompt"] and " " not in context.params["source"]

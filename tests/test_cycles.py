@@ -10,7 +10,7 @@ import streamgen
 from streamgen.explore import explore
 from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
-from streamgen.lower import layer_shapes, lower_network, quantise_network
+from streamgen.lower import layer_shapes, lower_network
 
 ALLOWANCE = 1.15
 LATENCY = 200  # cycles of a stage
@@ -67,7 +67,7 @@ def test_demo_block() -> None:
 def test_stages() -> None:
     """Bytes and multipliers of the bound, counted by hand from the shapes."""
     network = import_module(_block(), (torch.zeros(4, 128),))
-    network = quantise_network(network, CONFIG)
+    network = network.quantised(CONFIG.numbers(False))
     plan = explore(layer_shapes(network), CONFIG, 0.7)
     first, second = stages(lower_network(network, plan, CONFIG, 0.7, tiles=1), tokens=3)
     assert {name.split("_")[0] for name in first.columns} == {"gate", "up"}

@@ -5,7 +5,7 @@ import pytest
 from accelerators import by_hand, values
 
 from streamgen import formats
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.difference import Expectation, _compare
 from streamgen.itensor import ITensor
 from streamgen.probe import _expected

@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 import streamgen
 from streamgen import golden
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.explore.fusion import FusedGroup

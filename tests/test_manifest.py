@@ -163,8 +163,8 @@ def changed(**changes):
     [
         ("[]", "manifest: expected an object, not []"),
         (
-            changed(version=2),
-            "manifest version 2 is not 3: written by another version of streamgen; compile the model again",
+            changed(version=3),
+            "manifest version 3 is not 4: written by another version of streamgen; compile the model again",
         ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),

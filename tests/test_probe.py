@@ -9,7 +9,7 @@ from accelerators import by_hand, same, tiny, values
 from verilog_faults import flip_operator
 
 import streamgen
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.errors import DeviceError, ProbeError, StreamgenError
 from streamgen.graph import Graph
 from streamgen.runtime import verilator

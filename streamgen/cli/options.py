@@ -7,15 +7,14 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
 
-from streamgen.config import CompileConfig, DecoderConfig
+from streamgen.config import CompileConfig
 
 __all__ = ["config_of", "config_options", "require_no_options"]
 
-Config = TypeVar("Config", CompileConfig, DecoderConfig)
 Command = Callable[..., Any]
 
 
@@ -33,45 +32,40 @@ class _Json(click.ParamType):
             self.fail(f"{value!r} is not JSON: {error}", param, ctx)
 
 
-def config_options(config: type[Config]) -> Callable[[Command], Command]:
-    """Gives a command an option for every field of a configuration; None where it is not given."""
-
-    def give(command: Command) -> Command:
-        texts, hints = _texts(config), typing.get_type_hints(config)
-        for field in reversed(dataclasses.fields(config)):
-            name = field.name.replace("_", "-")
-            kind = _kind(hints[field.name])
-            declaration = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
-            default = field.default if field.default is not dataclasses.MISSING else None
-            shown = f"  [default: {default}]" if default is not None else ""
-            option = click.option(
-                declaration,
-                field.name,
-                type=kind,
-                default=None,
-                metavar="JSON" if isinstance(kind, _Json) else None,
-                help=f"{texts[field.name]}{shown}",
-            )
-            command = option(command)
-        return command
-
-    return give
+def config_options(command: Command) -> Command:
+    """Gives a command an option for every field of `CompileConfig`; None where it is not given."""
+    texts, hints = _texts(), typing.get_type_hints(CompileConfig)
+    for field in reversed(dataclasses.fields(CompileConfig)):
+        name = field.name.replace("_", "-")
+        kind = _kind(hints[field.name])
+        default = field.default if field.default is not dataclasses.MISSING else None
+        shown = f"  [default: {default}]" if default is not None else ""
+        option = click.option(
+            f"--{name}/--no-{name}" if kind is bool else f"--{name}",
+            field.name,
+            type=kind,
+            default=None,
+            metavar="JSON" if isinstance(kind, _Json) else None,
+            help=f"{texts[field.name]}{shown}",
+        )
+        command = option(command)
+    return command
 
 
-def given_options(config: type[Config], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the parameters of a command, those of a configuration that were given."""
-    names = {field.name for field in dataclasses.fields(config)}
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the parameters of a command, those of the configuration that were given."""
+    names = {field.name for field in dataclasses.fields(CompileConfig)}
     return {name: value for name, value in values.items() if name in names and value is not None}
 
 
-def config_of(config: type[Config], values: Mapping[str, Any], **defaults: Any) -> Config:
+def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
     """The configuration that the options say; `defaults` where they say nothing."""
-    return config(**{**defaults, **given_options(config, values)})
+    return CompileConfig(**{**defaults, **given_options(values)})
 
 
-def require_no_options(config: type[Config], source: str, values: Mapping[str, Any]) -> None:
+def require_no_options(source: str, values: Mapping[str, Any]) -> None:
     """click's UsageError when a folder, which is compiled already, is to be changed."""
-    if given := given_options(config, values):
+    if given := given_options(values):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(f"{source} is compiled already; {names} cannot change it")
 
@@ -86,11 +80,11 @@ def _kind(hint: Any) -> Any:
     return hint if hint in (bool, int, float, str) else _Json()
 
 
-def _texts(config: type[Config]) -> dict[str, str]:
-    """What the docstring of a configuration says of each field."""
-    names = [field.name for field in dataclasses.fields(config)]
-    body = re.sub(r"\s+", " ", inspect.getdoc(config) or "")
-    found = re.split(rf"(?:^|(?<=[.\]}}]) )({'|'.join(names)}): ", body)
+def _texts() -> dict[str, str]:
+    """What the docstring of the configuration says of each field."""
+    names = [field.name for field in dataclasses.fields(CompileConfig)]
+    body = re.sub(r"\s+", " ", inspect.getdoc(CompileConfig) or "")
+    found = re.split(rf"(?:^|(?<=[.\]}}}}]) )({'|'.join(names)}): ", body)
     return {
         name: text[:1].upper() + text[1:].strip() for name, text in zip(found[1::2], found[2::2], strict=True)
     }

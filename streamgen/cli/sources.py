@@ -1,4 +1,4 @@
-"""Where an accelerator comes from: a written folder, a Python factory, a layer of a GGUF file."""
+"""Where an accelerator comes from: a written folder, a checkpoint, a factory in Python, a layer of a file."""
 
 import importlib
 import importlib.util
@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
+from streamgen.accelerator import Accelerator
 from streamgen.cli.options import config_of, require_no_options
-from streamgen.compiler import Accelerator, compile, load
-from streamgen.config import CompileConfig
-from streamgen.decoder import CONFIG, open_decoder
+from streamgen.compiler import compile, load
+from streamgen.language_model import LanguageModel
 from streamgen.progress import Progress
-from streamgen.report import Report
 
-__all__ = ["accelerator_of", "report_of"]
+__all__ = ["accelerator_of", "language_model_of"]
+
+WRITTEN, CHECKPOINT = ("manifest.json", "chain.json"), "config.json"
 
 EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants to see more than one
 
@@ -30,49 +31,58 @@ def accelerator_of(
     options: those of the command. click's UsageError when the line names none, or two.
     """
     if (source is None) == (gguf is None):
-        raise click.UsageError("name either a SOURCE (a folder or module:factory) or --gguf FILE")
+        raise click.UsageError("name either a SOURCE (see --help) or --gguf FILE")
     if gguf is not None:
         from streamgen.frontend import default_checkpoint, load_feed_forward  # torch takes seconds to load
 
         progress("reading the checkpoint")
         block = load_feed_forward(default_checkpoint() if gguf == "default" else gguf, layer)
-        return compile(
-            block,
-            block.example_inputs(EXAMPLE_TOKENS),
-            config_of(CompileConfig, options, name=f"feed_forward_{layer}"),
-            progress=progress,
-        )
+        config = config_of(options, name=f"feed_forward_{layer}")
+        return compile(block, block.example_inputs(EXAMPLE_TOKENS), config, progress)
     assert source is not None
     if Path(source).is_dir():
-        require_no_options(CompileConfig, source, options)
-        return load(source)
+        if any(Path(source, name).is_file() for name in WRITTEN):
+            require_no_options(source, options)
+            return load(source)
+        if not Path(source, CHECKPOINT).is_file():
+            raise click.UsageError(
+                f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
+            )
+        return compile(source, None, config_of(options), progress)
+    config = config_of(options)
+    if source == "default":
+        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
+
+        return compile(default_checkpoint(), None, config, progress)
+    if ":" not in source:
+        if not Path(source).is_file():
+            raise click.UsageError(f"{source!r} is neither a folder, nor a GGUF file, nor module:factory")
+        return compile(source, None, config, progress)
     progress(f"calling {source}")
-    module, example_inputs = _called(source)
-    return compile(module, example_inputs, config_of(CompileConfig, options), progress=progress)
+    return compile(*_called(source), config, progress)
 
 
-def report_of(
-    source: str | None, gguf: str | None, layer: int, options: Mapping[str, Any], progress: Progress
-) -> Report:
-    """The report of the accelerator that a command line names, which may be a written decoder too."""
-    if source is not None and gguf is None and Path(source, CONFIG).is_file():
-        require_no_options(CompileConfig, source, options)
-        progress("lowering the model")
-        return open_decoder(source).report()
-    return accelerator_of(source, gguf, layer, options, progress).report()
+def language_model_of(source: str, options: Mapping[str, Any], progress: Progress) -> LanguageModel:
+    """The language model that a command line names; click's UsageError when it is something else."""
+    found = accelerator_of(source, None, 0, options, progress)
+    if not isinstance(found, LanguageModel):
+        raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
+    return found
 
 
 def _called(source: str) -> tuple[Any, Any]:
-    """What the factory `module:function` or `file.py:function` returns."""
-    place, colon, name = source.rpartition(":")
-    if not colon or not place or not name:
-        raise click.UsageError(f"{source!r} is neither a folder nor module:factory")
+    """The model that the factory `module:function` or `file.py:function` returns, and its example inputs."""
+    place, _, name = source.rpartition(":")
+    if not place or not name:
+        raise click.UsageError(f"{source!r} is no module:factory")
     factory = getattr(_module(place), name, None)
     if not callable(factory):
         raise click.UsageError(f"{place} has no function {name!r}")
     result = factory()
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"{source} must return (module, example inputs), not {type(result).__name__}")
+    if not isinstance(result, tuple):
+        return result, None
+    if len(result) != 2:
+        raise TypeError(f"{source} must return a model or (module, example inputs), not {len(result)} values")
     return result
 
 

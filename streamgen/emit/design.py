@@ -73,6 +73,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         counters=found.counters,
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=board.hbm.latency),
         streams=_streams(graph),
+        whole=program.whole,
         variants=tuple(
             Variant(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
             for name, table in encoding.variants.items()

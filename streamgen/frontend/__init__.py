@@ -1,5 +1,6 @@
 """From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch."""
 
+from streamgen.frontend.any_module import import_any
 from streamgen.frontend.checkpoint import load_decoder
 from streamgen.frontend.decoder import import_decoder
 from streamgen.frontend.export import import_module
@@ -8,6 +9,7 @@ from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_f
 __all__ = [
     "FeedForward",
     "default_checkpoint",
+    "import_any",
     "import_decoder",
     "import_module",
     "load_decoder",

@@ -54,10 +54,13 @@ class Shape:
 class Operator(ABC):
     """What an operation does; frozen dataclasses with constants as arrays.
 
-    results: names of the values it makes, () for one that has the operation's own name.
+    results: names of the values it makes, () for one that has the operation's own name. spatial: whether
+    `lower.network` gives it hardware of its own. mixes_tokens: whether a row of a result depends on others.
     """
 
     arity: ClassVar[int] = 1
+    spatial: ClassVar[bool] = False
+    mixes_tokens: ClassVar[bool] = False
     results: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -228,6 +231,11 @@ class LogicalGraph:
                     yield from layer.walk(f"{prefix}{operation.name}[{index}].")
             else:
                 yield f"{prefix}{operation.name}", operation
+
+    @property
+    def mixes_tokens(self) -> bool:
+        """Whether all tokens of a sequence belong together, in one pass or with what passes leave."""
+        return any(operation.op.mixes_tokens for _, operation in self.walk())
 
     def op(self, path: str) -> Any:
         """What the operation at a path does; GraphError when there is none."""

@@ -19,13 +19,14 @@ import numpy as np
 
 from streamgen.errors import GraphError
 from streamgen.graph.ir import Edge, Graph, Node, Port, Tensor
-from streamgen.graph.program import Program
+from streamgen.graph.program import Program, Variant
 from streamgen.graph.verify import verify
 from streamgen.itensor import ITensor
 
 __all__ = ["decode_value", "encode_value", "load_program", "save_program"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
+_OF_TENSORS = ("name", "role", "node", "channel", "port", "buffer", "phase")  # as they are
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, GraphError),
@@ -33,31 +34,52 @@ _UNREADABLE = (
 
 
 def save_program(program: Program, folder: Path) -> None:
-    """Write a program into an existing folder; the same program gives the same bytes."""
+    """Write a program into an existing folder; the same program gives the same bytes. GraphError for one
+    whose runs depend on positions: its graphs are too many to be written."""
+    if program.context:
+        raise GraphError(f"program {program.graph.name!r} has runs at {program.context} positions")
     graph = program.graph
-    tiles = range(1, program.max_tiles + 1)
-    by_tiles = [program.at(t).by_name for t in tiles]
+    by_tiles = [program.at(tiles).by_name for tiles in range(1, program.max_tiles + 1)]
+    places = {id(tensor): f"{k}_{tensor.name}" for k, tensor in enumerate(graph.tensors)}
     document = {
         "name": graph.name,
         "token_lanes": program.token_lanes,
         "max_tiles": program.max_tiles,
+        "whole": program.whole,
+        "sections": [list(section) for section in graph.sections],
         "nodes": [
             {
                 "name": node.name,
                 "params": encode_value(node.params),
+                "steps": dict(node.steps),
                 "bounds": [[encode_value(b) for b in nodes[node.name].bounds] for nodes in by_tiles],
             }
             for node in graph.nodes
         ],
-        "edges": [[str(e.source), str(e.target), e.depth] for e in graph.edges],
-        "tensors": [[t.name, t.role, t.node, list(t.shape), t.channel] for t in graph.tensors],
+        "edges": [[str(e.source), str(e.target), e.depth, e.back] for e in graph.edges],
+        "tensors": [
+            {
+                **{name: getattr(t, name) for name in _OF_TENSORS},
+                "shape": list(t.shape),
+                "itensor": encode_value(t.itensor),
+                "data": None if t.data is None else places[id(t)],
+            }
+            for t in graph.tensors
+        ],
+        "variants": {
+            name: {
+                "bounds": {node: encode_value(b) for node, b in variant.bounds.items()},
+                "resting": sorted(map(list, variant.resting)),
+            }
+            for name, variant in program.variants.items()
+        },
     }
     (folder / _GRAPH).write_text(json.dumps(document, indent=1) + "\n")
     with zipfile.ZipFile(folder / _CONSTANTS, "w", zipfile.ZIP_DEFLATED) as archive:
         for tensor in graph.tensors:
             if tensor.data is not None:
                 # a fixed date, so that the bytes depend on nothing but the data
-                with archive.open(zipfile.ZipInfo(f"{tensor.name}.npy"), "w") as file:
+                with archive.open(zipfile.ZipInfo(f"{places[id(tensor)]}.npy"), "w") as file:
                     np.lib.format.write_array(file, tensor.data, allow_pickle=False)
 
 
@@ -74,21 +96,40 @@ def load_program(folder: Path) -> Program:
 
 def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Program:
     params = {n["name"]: decode_value(n["params"]) for n in document["nodes"]}
-    edges = tuple(Edge(_port(s), _port(t), depth) for s, t, depth in document["edges"])
+    edges = tuple(Edge(_port(s), _port(t), depth, back) for s, t, depth, back in document["edges"])
+    sections = tuple((phases, walks) for phases, walks in document["sections"])
 
     def graph(tiles: int, position: int) -> Graph:
         nodes = tuple(
-            Node(n["name"], params[n["name"]], tuple(decode_value(b) for b in n["bounds"][tiles - 1]))
+            Node(
+                n["name"],
+                params[n["name"]],
+                tuple(decode_value(b) for b in n["bounds"][tiles - 1]),
+                n["steps"],
+            )
             for n in document["nodes"]
         )
-        return verify(Graph(document["name"], nodes, edges, tensors))
+        return verify(Graph(document["name"], nodes, edges, tensors, sections))
 
     tensors: tuple[Tensor, ...] = tuple(
-        Tensor(name, role, node, tuple(shape), channel, constants[name] if role == "constant" else None)
-        for name, role, node, shape, channel in document["tensors"]
+        Tensor(
+            **{name: t[name] for name in _OF_TENSORS},
+            shape=tuple(t["shape"]),
+            itensor=decode_value(t["itensor"]),
+            data=None if t["data"] is None else constants[t["data"]],
+        )
+        for t in document["tensors"]
     )
+    variants = {
+        name: Variant(
+            {node: decode_value(b) for node, b in v["bounds"].items()},
+            frozenset((node, phase) for node, phase in v["resting"]),
+        )
+        for name, v in document["variants"].items()
+    }
     largest = document["max_tiles"]
-    return Program(graph(largest, 0), document["token_lanes"], largest, graph)
+    whole = document["whole"]
+    return Program(graph(largest, 0), document["token_lanes"], largest, graph, variants=variants, whole=whole)
 
 
 def _port(text: str) -> Port:

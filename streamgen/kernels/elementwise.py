@@ -94,16 +94,20 @@ SCALAR_FUNCTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _ElementwiseParams(ABC):
-    """lanes: elements of a token. max_tokens: the most tokens of one descriptor."""
+    """lanes: elements of a token. max_tokens: the most tokens of a row. max_rows: the most rows of a
+    descriptor; where there may be several, bounds["rows"] says how many the tokens are."""
 
     lanes: int
     max_tokens: int
+    max_rows: int = 1
 
     def __post_init__(self) -> None:
         if self.lanes < 1:
             raise ValueError(f"lanes is {self.lanes}; at least 1 is needed")
         if not 1 <= self.max_tokens < 1 << 32:
             raise ValueError(f"max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
+        if not 1 <= self.max_rows < 1 << 32:
+            raise ValueError(f"max_rows is {self.max_rows}; 1 to 2^32 - 1 are allowed")
 
     @property
     @abstractmethod
@@ -139,35 +143,50 @@ class _ElementwiseParams(ABC):
         return {"o": self._itensor(bounds, "itensor")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens, and the constants as bits of f24."""
-        tokens = Field("tokens", self.max_tokens.bit_length())
-        return tokens, *(Field(name, F24.bits) for name in self.constants)
+        """The number of tokens of a row, of rows where there are several, the constants as bits of f24."""
+        counts = [Field("tokens", self.max_tokens.bit_length())]
+        if self.max_rows > 1:
+            counts.append(Field("rows", self.max_rows.bit_length()))
+        return *counts, *(Field(name, F24.bits) for name in self.constants)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        """The value of each descriptor field; ValueError for more tokens than `max_tokens`."""
-        tokens = self._itensor(bounds, "itensor").token_count
-        if tokens > self.max_tokens:
-            raise ValueError(f"itensor has {tokens} tokens; max_tokens is {self.max_tokens}")
-        return {"tokens": tokens}
+        """The value of each descriptor field; ValueError for more tokens or rows than there may be."""
+        count, rows = self._itensor(bounds, "itensor").token_count, bounds.get("rows", 1)
+        if not 1 <= rows <= self.max_rows:
+            raise ValueError(f"rows is {rows}; 1 to max_rows, {self.max_rows}, are allowed")
+        if count % rows:
+            raise ValueError(f"itensor has {count} tokens, which are no {rows} rows")
+        if count // rows > self.max_tokens:
+            raise ValueError(f"itensor has {count // rows} tokens; max_tokens is {self.max_tokens}")
+        return {"tokens": count // rows, **({"rows": rows} if self.max_rows > 1 else {})}
 
     def cost(self, bounds: Bounds) -> Cost:
         """Exact cycles: a descriptor, a token a cycle, the latency of the unit."""
-        tokens = self.describe(bounds)["tokens"]
-        count = CountdownParams(bits=self.descriptor_fields()[0].bits)
-        control = Resources(lut=8, ff=self.unit.latency + F24.bits * len(self.constants))
+        constants = F24.bits * len(self.constants)
+        control = Resources(lut=8, ff=self.unit.latency + constants)
+        control += CountdownParams(bits=self.max_tokens.bit_length()).resources
+        if self.max_rows > 1:
+            control += CountdownParams(bits=self.max_rows.bit_length()).resources
+            control += Resources(lut=0, ff=self.max_tokens.bit_length() + constants)
         control += skid_resources(self.lanes * F24.bits, 1)
         return Cost(
-            resources=self.lanes * self.unit.resources + count.resources + control,
+            resources=self.lanes * self.unit.resources + control,
             ii=1.0,
             latency=self.latency,
-            cycles=1 + tokens + self.latency,
+            cycles=self._begin + self._itensor(bounds, "itensor").token_count + self.latency,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """A token a cycle, from cycle 1 on the inputs, a latency later on the output."""
-        tokens = self.describe(bounds)["tokens"]
-        curves = {port: Curve.nest(1, (tokens, 1)) for port in self.inputs(bounds)}
-        return curves | {"o": Curve.nest(1 + self.latency, (tokens, 1))}
+        """A token a cycle on the inputs, a latency later on the output."""
+        self.describe(bounds)  # which checks the bounds
+        tokens = self._itensor(bounds, "itensor").token_count
+        curves = {port: Curve.nest(self._begin, (tokens, 1)) for port in self.inputs(bounds)}
+        return curves | {"o": Curve.nest(self._begin + self.latency, (tokens, 1))}
+
+    @property
+    def _begin(self) -> int:
+        """The cycle of the first token: a descriptor takes one, and another one to count rows."""
+        return 1 if self.max_rows == 1 else 2
 
     def build(self) -> "Elementwise":
         """The component."""
@@ -319,17 +338,17 @@ class Elementwise(wiring.Component):
         m = Module()
         unit, pins = self._params.unit, self._params.pins
         inputs = [getattr(self, name) for name in self._params.operands]
-        count = CountdownParams(bits=self._params.descriptor_fields()[0].bits).build()
+        count = CountdownParams(bits=self._params.max_tokens.bit_length()).build()
         m.submodules.count = count
-        descriptor = self.i_descriptor
+        row = self._add_rows(m)
         m.d.comb += [
-            count.i_count.payload.eq(descriptor.payload.tokens),
-            count.i_count.valid.eq(descriptor.valid),
-            descriptor.ready.eq(count.i_count.ready),
+            count.i_count.payload.eq(row.payload["tokens"]),
+            count.i_count.valid.eq(row.valid),
+            row.ready.eq(count.i_count.ready),
         ]
         constants = {name: Signal(F24.bits, name=name, reset_less=True) for name in self._params.constants}
         with m.If(count.taken):
-            m.d.sync += (value.eq(descriptor.payload[name]) for name, value in constants.items())
+            m.d.sync += (value.eq(row.payload[name]) for name, value in constants.items())
 
         results = stream.Signature(self._params.lanes * F24.bits).create()
         add_skid(m, results, [wiring.flipped(self.o)])
@@ -354,3 +373,22 @@ class Elementwise(wiring.Component):
                 m.d.comb += getattr(block, pins[name]).eq(i.payload[at])
             m.d.comb += (getattr(block, pins[name]).eq(value) for name, value in constants.items())
         return m
+
+    def _add_rows(self, m: Module) -> Any:
+        """A stream of a descriptor's fields, once for each of its rows."""
+        descriptor = self.i_descriptor
+        if self._params.max_rows == 1:
+            return descriptor
+        rows = CountdownParams(bits=self._params.max_rows.bit_length()).build()
+        m.submodules.rows = rows
+        row = descriptor.signature.flip().create(path=("row",))
+        m.d.comb += [
+            rows.i_count.payload.eq(descriptor.payload.rows),
+            rows.i_count.valid.eq(descriptor.valid),
+            descriptor.ready.eq(rows.i_count.ready),
+            row.valid.eq(rows.active),
+            rows.step.eq(row.valid & row.ready),
+        ]
+        with m.If(rows.taken):
+            m.d.sync += row.payload.eq(descriptor.payload)
+        return row

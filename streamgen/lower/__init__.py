@@ -2,7 +2,7 @@
 
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.memory import converter_bits, fifo_bits, unfused_bits
-from streamgen.lower.network import layer_shapes, lower_network, quantise_network, tensor_names
+from streamgen.lower.network import layer_shapes, lower_network, tensor_names
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
 from streamgen.lower.split import GraphParts, sub_network
@@ -18,7 +18,6 @@ __all__ = [
     "layer_shapes",
     "lower_network",
     "place_constants",
-    "quantise_network",
     "size_fifos",
     "sub_network",
     "tensor_names",

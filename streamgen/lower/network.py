@@ -37,29 +37,13 @@ from streamgen.lower.columns import column_tensors, in_tokens_of
 from streamgen.manifest import SCALARS
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.packing import MemoryLayout
-from streamgen.quantisation import Numbers
 
-__all__ = ["layer_shapes", "lower_network", "quantise_network", "tensor_names"]
+__all__ = ["layer_shapes", "lower_network", "tensor_names"]
 
 INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
+PREFETCH = 512  # beats of the codes of a matmul
 THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
 WORD_LANES = 16  # 32-bit words of a beat: tokens of values that lie row after row
-
-
-def quantise_network(network: LogicalGraph, config: CompileConfig) -> LogicalGraph:
-    """The network with the weights of every linear on the grid that the hardware computes with.
-
-    A weight that brings its own 4-bit grid keeps it. ValueError names an operation whose weight is not
-    finite, or whose grid has minimums that the configuration leaves out.
-    """
-    return network.quantised(
-        Numbers(
-            weights=config.weights,
-            group=config.group,
-            scale_bits=config.scale_bits,
-            minimum=config.minimum,
-        )
-    )
 
 
 def layer_shapes(network: LogicalGraph) -> list[Shape]:
@@ -341,7 +325,7 @@ class _Lowering:
             shape=data.shape,
             channel=channel,
             data=padded,
-            prefetch=self._config.prefetch_beats if wide else THIN_PREFETCH,
+            prefetch=(self._config.prefetch_beats or PREFETCH) if wide else THIN_PREFETCH,
             burst=64 if wide else THIN_BURST,
         )
 

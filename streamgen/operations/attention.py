@@ -45,6 +45,7 @@ class Attention(Operator):
     soft_cap: float | None = None
     p_bits: int = 12
     arity = 3
+    mixes_tokens = True
 
     def __post_init__(self) -> None:
         for name in ("heads", "kv_heads", "head_dim"):
@@ -159,8 +160,10 @@ class Attention(Operator):
             "rows_per_head": site.tokens * self.group,
         }
         if self.soft_cap is not None:
-            cap = ScalarParams(function="soft_cap", lanes=1, max_tokens=scores.itensor.token_count)
-            bounds = {"itensor": scores.itensor, "constant": self.soft_cap}
+            cap = ScalarParams(
+                function="soft_cap", lanes=1, max_tokens=most, max_rows=site.tokens * self.heads
+            )
+            bounds = {"itensor": scores.itensor, "constant": self.soft_cap, "rows": site.tokens * self.heads}
             scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
         params = AttentionSoftmaxParams(lanes=1, max_length=most, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)

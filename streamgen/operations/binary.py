@@ -37,6 +37,7 @@ class Binary(Operator):
 
     operation: str
     arity = 2
+    spatial = True
 
     def __post_init__(self) -> None:
         if self.operation not in BINARY_OPERATIONS:

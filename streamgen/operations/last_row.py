@@ -17,6 +17,8 @@ __all__ = ["LastRow"]
 class LastRow(Operator):
     """Of a run with `every_row` all rows pass."""
 
+    mixes_tokens = True
+
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if x.rows != "tokens":

@@ -21,6 +21,7 @@ class Scalar(Operator):
 
     function: Literal["scale", "soft_cap"]
     constant: float
+    spatial = True
 
     def __post_init__(self) -> None:
         if self.function not in ("scale", "soft_cap"):

@@ -43,6 +43,7 @@ class Unary(Operator):
     """function: one of UNARY_FUNCTIONS."""
 
     function: str
+    spatial = True
 
     def __post_init__(self) -> None:
         if self.function not in UNARY_FUNCTIONS:

@@ -24,24 +24,34 @@ def in_passes(
     inputs: Sequence[Buffer],
     outputs: Sequence[Buffer],
     most: int,
+    whole: bool,
     once: Pass,
     given: Sequence[np.ndarray],
 ) -> tuple[np.ndarray, ...]:
     """The outputs for the inputs that a user gives, computed by `once` for at most `most` tokens at a time.
 
-    once: from inputs by name, checked and rounded, and the number of tokens, to logical outputs by name.
+    whole: a sequence, the last of the leading dimensions, is not divided. once: from inputs by name, checked
+    and rounded, and the number of tokens, to logical outputs by name.
     """
     arrays, leading = checked_inputs(inputs, given)
-    tokens = prod(leading)
+    tokens, size = prod(leading), most
+    if whole and leading:
+        size = max(1, leading[-1])
+        if size > most:
+            raise ValueError(
+                f"a sequence has {size} tokens; the accelerator takes {most} at once (max_tokens), as each "
+                "of them depends on all"
+            )
     parts: list[Mapping[str, np.ndarray]] = []
-    for first in range(0, tokens, most):
-        count = min(most, tokens - first)
+    for first in range(0, tokens, size):
+        count = min(size, tokens - first)
         taken = {
             info.name: array if info.tile_loop is None else array[first : first + count]
             for info, array in zip(inputs, arrays, strict=True)
         }
         parts.append(once(taken, count))
-    return tuple(joined(info, [part[info.name] for part in parts], leading) for info in outputs)
+    outer = leading[:-1] if whole else ()
+    return tuple(joined(info, [part[info.name] for part in parts], leading, outer) for info in outputs)
 
 
 def checked_inputs(
@@ -143,12 +153,15 @@ def cropped(info: Buffer, array: np.ndarray, tokens: int) -> np.ndarray:
     return array[tuple(slice(extent) for extent in extents)]
 
 
-def joined(info: Buffer, parts: list[np.ndarray], leading: tuple[int, ...]) -> np.ndarray:
-    """The outputs of several runs, with the leading dimensions of the inputs."""
+def joined(
+    info: Buffer, parts: list[np.ndarray], leading: tuple[int, ...], outer: tuple[int, ...]
+) -> np.ndarray:
+    """The outputs of several runs, with the leading dimensions of the inputs; those that have no tokens are
+    the same for all, but for the sequences of `outer`."""
     if info.tile_loop is None:
         if not parts:
             raise ValueError(f"output {info.name!r} does not depend on tokens, and no tokens are given")
-        return parts[-1]
+        return np.stack(parts).reshape(*outer, *parts[0].shape) if outer else parts[-1]
     features = _shape(info)[1:]
     if not parts:
         return np.zeros((*leading, *features), formats.numpy_dtype(ITensor.parse(_text(info)).dtype))

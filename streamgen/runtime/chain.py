@@ -127,7 +127,7 @@ class ChainExecution:
                         results[info.name] = cropped(info, unpacked(info, made[info.name], tiles), count)
             return results
 
-        return in_passes(self.inputs, self.outputs, self._most, once, inputs)
+        return in_passes(self.inputs, self.outputs, self._most, self._whole, once, inputs)
 
     def evaluate(self, computes: Sequence[Compute], *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `run`, with a function in the place of each group's device (see `Execution.evaluate`)."""
@@ -140,7 +140,7 @@ class ChainExecution:
                 values |= compute({i.name: padded(i, values[i.name], tiles) for i in infos}, tiles)
             return {info.name: cropped(info, values[info.name], count) for info in self.outputs}
 
-        return in_passes(self.inputs, self.outputs, self._most, once, inputs)
+        return in_passes(self.inputs, self.outputs, self._most, self._whole, once, inputs)
 
     def close(self) -> None:
         """Give all devices back; the next run opens them again."""
@@ -150,6 +150,10 @@ class ChainExecution:
     @property
     def _most(self) -> int:
         return self.groups[0].manifest.max_tokens
+
+    @property
+    def _whole(self) -> bool:
+        return any(group.manifest.whole for group in self.groups)
 
     def _transfer(
         self, group: Execution, images: Mapping[str, bytes], tiles: int, timeout: float

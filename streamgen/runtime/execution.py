@@ -8,6 +8,7 @@ Verilog in the folder change, the next run uses what they hold then.
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,11 +30,21 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
 
-__all__ = ["Execution", "Observer"]
+__all__ = ["Execution", "Launch", "Observer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A run of the hardware: its token tiles, the position of the first token, the manifest's variant."""
+
+    tiles: int
+    position: int = 0
+    variant: str | None = None
+
 
 Stamp = tuple[int, int, int]
 Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
-Observer = Callable[[Device, Mapping[str, bytes], int], AbstractContextManager[None]]
+Observer = Callable[[Device, Mapping[str, bytes], Launch], AbstractContextManager[None]]
 
 
 class Execution:
@@ -54,9 +65,9 @@ class Execution:
         """How `device` is opened."""
         self._device: Device | None = None
         self._stamps: dict[str, Stamp] = {}
-        self.observer: Observer = lambda device, images, tiles: nullcontext()
-        """Called with the device, the images of the inputs and the token tiles of each run of the hardware,
-        which happens inside the context that it returns."""
+        self.observer: Observer = lambda device, images, launch: nullcontext()
+        """Called for each run of the hardware: with the device, images of the inputs and what is launched;
+        the run happens inside the context that it returns."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
         self._read_manifest()
@@ -102,7 +113,8 @@ class Execution:
             return {info.name: cropped(info, results[info.name], count) for info in outputs}
 
         infos, outputs = self.buffers("input"), self.buffers("output")
-        return in_passes(infos, outputs, self.manifest.max_tokens, once, inputs)
+        manifest = self.manifest
+        return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, once, inputs)
 
     def tiles(self, tokens: int) -> int:
         """Token tiles of a run of so many tokens."""
@@ -130,7 +142,7 @@ class Execution:
         self._load(device, chosen.program)
         for info in self.buffers("input"):
             device.allocate(info.name).write(images[info.name])
-        with self.observer(device, images, tiles):
+        with self.observer(device, images, Launch(tiles=tiles, position=position, variant=variant)):
             self.statuses.append(self._start(device, tiles, position, timeout))
         return {
             info.name: device.allocate(info.name).read(image_bytes(info, tiles))

@@ -15,12 +15,12 @@ import numpy as np
 
 from streamgen.manifest import StatusBlock
 from streamgen.prompt import checked_ids
-from streamgen.runtime.arrays import packed, unpacked
+from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.sampling import Sampler
 
-__all__ = ["DecoderDevice", "Pass", "Session"]
+__all__ = ["BEST", "IDS", "LOGITS", "Pass", "Session", "TextDevice"]
 
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
 BEST = "best"
@@ -43,8 +43,8 @@ class Pass:
         return self.status.cycles
 
 
-class DecoderDevice:
-    """The decoder written in a folder.
+class TextDevice:
+    """The language model written in a folder.
 
     vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass.
     """
@@ -90,7 +90,10 @@ class DecoderDevice:
         self.passes.append(
             Pass(position=position, tokens=tokens, variant=variant, bytes=moved, status=status)
         )
-        return {name: unpacked(infos[name], image, tokens) for name, image in found.items()}
+        return {
+            name: cropped(infos[name], unpacked(infos[name], image, tokens), tokens)
+            for name, image in found.items()
+        }
 
     def _switch(self, session: "Session") -> None:
         """Bring what a session has stored onto the device; an interruption in between loses none of them."""
@@ -120,7 +123,7 @@ class DecoderDevice:
 class Session:
     """One text: tokens so far, with their keys and values on the device."""
 
-    def __init__(self, device: DecoderDevice) -> None:
+    def __init__(self, device: TextDevice) -> None:
         self._device = device
         self.saved: dict[str, bytes] | None = {}
         """What the device held of this text when another one went on; None when it was closed instead."""

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streamgen
 from streamgen.cli import main
-from streamgen.decoder import DecoderAccelerator
-from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError
-from streamgen.manifest import Counter, Manifest
-from streamgen.profile import instruments, profile_pass
-from streamgen.runtime.execution import Execution
-from streamgen.runtime.generation import BEST, DecoderDevice, Pass
+from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
+from streamgen.language_model import LanguageModel
+from streamgen.manifest import Counter
+from streamgen.profile import Profiler
+from streamgen.runtime.execution import Launch
+from streamgen.runtime.generation import BEST
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import SimulatedDevice, simulated
+from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.sampling import Sampler
+from streamgen.waves import Waves
 from tests.campaigns import sampled
-from tests.decoders import TINY, WORDS, random_decoder, tiny_accelerator
+from tests.decoders import TINY, WORDS, compiled_model, opened_model, random_decoder, tiny_accelerator
+from tests.schedule.features import FEATURES
 
 CONTEXT, VOCABULARY = TINY.context, WORDS.size
 PHASES = ("embedding", "attention_norm", "q+k+v", "o", "gate+up", "down", "last", "logits")
@@ -30,27 +31,27 @@ IDS = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[DecoderAccelerator]:
+def model() -> Iterator[LanguageModel]:
     found = tiny_accelerator()
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def written(model: DecoderAccelerator, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(model: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tests leave it as it is."""
     return model.write(tmp_path_factory.mktemp("decoder") / "tiny")
 
 
 @pytest.fixture(scope="module")
-def expected(model: DecoderAccelerator) -> np.ndarray:
+def expected(model: LanguageModel) -> np.ndarray:
     """Logits behind every token of IDS."""
     return model.golden.logits(IDS)
 
 
 @pytest.mark.timeout(900)
 def test_any_split_of_a_text_gives_the_logits_of_golden(
-    model: DecoderAccelerator, expected: np.ndarray, seed: int
+    model: LanguageModel, expected: np.ndarray, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(3):
@@ -64,7 +65,7 @@ def test_any_split_of_a_text_gives_the_logits_of_golden(
     np.testing.assert_array_equal(model.logits(IDS[:6]), expected[:6])
 
 
-def test_texts_are_those_of_golden(model: DecoderAccelerator) -> None:
+def test_texts_are_those_of_golden(model: LanguageModel) -> None:
     for length in (1, 2, 4, 5, 19):
         prompt = [int(i) for i in IDS[:length]]
         assert list(model.generate(prompt, 5)) == list(model.generate(prompt, 5, golden=True)), length
@@ -80,26 +81,26 @@ LENGTHS = [range(1, 14), range(14, 30), range(30, 46), range(46, 60), range(60, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lengths", sampled(LENGTHS, [LENGTHS[0], LENGTHS[-1]]), ids=str)
-def test_prompts_of_every_length(model: DecoderAccelerator, lengths: range) -> None:
+def test_prompts_of_every_length(model: LanguageModel, lengths: range) -> None:
     for length in lengths:
         prompt = [int(i) for i in IDS[:length]]
         assert list(model.generate(prompt, 4)) == list(model.generate(prompt, 4, golden=True)), length
 
 
-def test_text_in_text_out(model: DecoderAccelerator) -> None:
+def test_text_in_text_out(model: LanguageModel) -> None:
     prompt = WORDS.decode(IDS[:5])
     ids = list(model.generate([int(i) for i in IDS[:5]], 6))
     assert "".join(map(str, model.generate(prompt, 6))) == WORDS.decode(ids)
 
 
-def test_a_stop_ends_a_text(model: DecoderAccelerator) -> None:
+def test_a_stop_ends_a_text(model: LanguageModel) -> None:
     ids = list(model.generate([5, 6], 8))
     stop = ids[3]
     assert list(model.generate([5, 6], 8, stop=[stop])) == ids[: ids.index(stop) + 1]
     assert list(model.generate([5, 6], 0)) == []
 
 
-def test_sessions_are_kept_apart(model: DecoderAccelerator, expected: np.ndarray) -> None:
+def test_sessions_are_kept_apart(model: LanguageModel, expected: np.ndarray) -> None:
     """Two texts in turn: what one has stored survives the other; a reset begins again."""
     other_ids = (IDS[::-1] + 1) % VOCABULARY
     other_expected = model.golden.logits(other_ids)
@@ -112,7 +113,7 @@ def test_sessions_are_kept_apart(model: DecoderAccelerator, expected: np.ndarray
     np.testing.assert_array_equal(one.last_logits(IDS[:2]), expected[1])
 
 
-def test_memory_may_be_slow(model: DecoderAccelerator, expected: np.ndarray) -> None:
+def test_memory_may_be_slow(model: LanguageModel, expected: np.ndarray) -> None:
     slow = MemoryModel.of(model.manifest.memory, delays=300, seed=5)
     session = model.device(slow).session()
     for first in range(0, 12, 4):
@@ -121,7 +122,7 @@ def test_memory_may_be_slow(model: DecoderAccelerator, expected: np.ndarray) -> 
     model.close()
 
 
-def test_passes_are_counted(model: DecoderAccelerator) -> None:
+def test_passes_are_counted(model: LanguageModel) -> None:
     device = model.device()
     seen = len(device.passes)
     device.session().last_logits(IDS[:6])
@@ -131,7 +132,7 @@ def test_passes_are_counted(model: DecoderAccelerator) -> None:
         assert one.cycles > 1000 and one.bytes is not None and one.bytes > 30_000
 
 
-def test_logits_are_written_when_asked_for(model: DecoderAccelerator) -> None:
+def test_logits_are_written_when_asked_for(model: LanguageModel) -> None:
     """A greedy text, and all but the last pass of a prompt, leave the logits in memory as they are."""
     device = model.device()
     seen, buffer = len(device.passes), device.execution.device.allocate("logits")
@@ -147,11 +148,11 @@ def test_logits_are_written_when_asked_for(model: DecoderAccelerator) -> None:
     assert [(one.tokens, one.variant) for one in passes] == [(4, BEST), (2, BEST), (1, BEST), (1, None)]
 
 
-def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, written: Path) -> None:
+def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: Path) -> None:
     model.close()
     model.session().last_logits(IDS[:6])
     report = model.report()
-    found = streamgen.open_decoder(written)
+    found = opened_model(written)
     assert found.report().cycles is None
     found.session().last_logits(IDS[:6])
     assert found.report() == report
@@ -179,7 +180,7 @@ def test_the_report_is_that_of_the_opened_folder(model: DecoderAccelerator, writ
 @pytest.mark.slow  # a simulator of its own
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delays", [0, 300])
-def test_a_profile_adds_up(model: DecoderAccelerator, delays: int) -> None:
+def test_a_profile_adds_up(model: LanguageModel, delays: int) -> None:
     """A pass of four tokens and one of one token, held against what hardware and memory count themselves."""
     memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
     found = model.profile(IDS[:5], memory=memory)
@@ -219,10 +220,10 @@ def test_a_profile_adds_up(model: DecoderAccelerator, delays: int) -> None:
 
 
 @pytest.mark.slow  # a simulator of its own
-def test_a_profile_as_text(model: DecoderAccelerator) -> None:
+def test_a_profile_as_text(model: LanguageModel) -> None:
     text = str(model.profile(IDS[:2]))
     for part in (
-        "2 tokens at 0: ",
+        "tiny, 2 tokens at 0: ",
         "cycles / bound",
         "busy+stalled %",
         "% of the channel",
@@ -235,24 +236,19 @@ def test_a_profile_as_text(model: DecoderAccelerator) -> None:
 
 
 @pytest.mark.slow  # a simulator of its own
-def test_a_profile_of_other_tokens_is_refused(model: DecoderAccelerator, written: Path) -> None:
-    def open_device(folder: Path, manifest: Manifest) -> SimulatedDevice:
-        return simulated(folder, manifest, instruments=instruments(manifest))
+def test_a_profile_of_other_tokens_is_refused(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    observer = Profiler.observer
 
-    with Execution(written, open_device) as execution:
-        device = DecoderDevice(execution, VOCABULARY, CONTEXT)
-        simulator = execution.device
-        assert isinstance(simulator, SimulatedDevice)
+    for tokens in (2, 4):
 
-        def run() -> Pass:
-            device.session().last_logits(IDS[:3])
-            return device.passes[-1]
+        def of_other_tokens(self: Profiler, *given: Any, tokens: int = tokens) -> Any:
+            watch = observer(self, *given)
+            return lambda device, images, launch: watch(device, images, Launch(tiles=tokens))
 
-        for tokens in (2, 4):
-            with pytest.raises(DeviceError) as raised:
-                profile_pass(model.program.at(tokens), PHASES, simulator, run)
-            assert str(raised.value) == "other tokens have passed than those of the graph"
-        assert profile_pass(model.program.at(3), PHASES, simulator, run).tokens == 3
+        monkeypatch.setattr(Profiler, "observer", of_other_tokens)
+        with pytest.raises(DeviceError) as raised:
+            model.profile(IDS[:3])
+        assert str(raised.value) == "other tokens have passed than those of the graph"
 
 
 def test_the_report_on_the_command_line(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,14 +264,14 @@ def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -
     manifest["counters"][-1]["depth"] = 7
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError) as raised:
-        streamgen.open_decoder(folder).report()
+        opened_model(folder).report()
     assert str(raised.value) == (
         f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
     )
 
 
 def test_an_interrupted_pass_leaves_the_text_as_it_was(
-    model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    model: LanguageModel, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = model.session()
     session.last_logits(IDS[:3])
@@ -293,7 +289,7 @@ def test_an_interrupted_pass_leaves_the_text_as_it_was(
     np.testing.assert_array_equal(session.last_logits(IDS[3:6]), expected[5])
 
 
-def test_a_failed_pass_leaves_the_text_as_it_was(model: DecoderAccelerator, expected: np.ndarray) -> None:
+def test_a_failed_pass_leaves_the_text_as_it_was(model: LanguageModel, expected: np.ndarray) -> None:
     session = model.session()
     session.last_logits(IDS[:3])
     device = model.device()
@@ -310,7 +306,7 @@ def test_a_failed_pass_leaves_the_text_as_it_was(model: DecoderAccelerator, expe
 
 
 def test_an_interrupted_switch_loses_no_text(
-    model: DecoderAccelerator, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    model: LanguageModel, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while what one text has stored gives way to what another one has."""
     one, other = model.session(), model.session()
@@ -339,7 +335,7 @@ def test_an_interrupted_switch_loses_no_text(
     np.testing.assert_array_equal(one.last_logits(IDS[3:5]), expected[4])
 
 
-def test_a_closed_device_has_lost_its_text(model: DecoderAccelerator, expected: np.ndarray) -> None:
+def test_a_closed_device_has_lost_its_text(model: LanguageModel, expected: np.ndarray) -> None:
     """The text that was on it cannot go on, and says so; one that was put by can."""
     kept, lost = model.session(), model.session()
     kept.last_logits(IDS[:2])
@@ -366,7 +362,7 @@ def test_a_closed_device_has_lost_its_text(model: DecoderAccelerator, expected: 
 )
 @pytest.mark.parametrize("golden", [False, True])
 def test_bad_choices(
-    model: DecoderAccelerator, golden: bool, choice: dict[str, Any], kind: type[Exception], message: str
+    model: LanguageModel, golden: bool, choice: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     """Told at once, greedy or not."""
     with pytest.raises(kind) as raised:
@@ -387,33 +383,78 @@ def test_bad_choices(
         ("", 3, "the prompt is empty; at least one token is needed"),
     ],
 )
-def test_bad_prompts(model: DecoderAccelerator, prompt: Any, count: int, message: str) -> None:
+def test_bad_prompts(model: LanguageModel, prompt: Any, count: int, message: str) -> None:
     for golden in (False, True):
         with pytest.raises((ValueError, TypeError)) as raised:
             list(model.generate(prompt, count, golden=golden))
         assert str(raised.value) == message
 
 
-def test_the_context_ends(model: DecoderAccelerator) -> None:
+def test_the_context_ends(model: LanguageModel) -> None:
     session = model.session()
     session.last_logits(IDS)
     with pytest.raises(ValueError, match=r"^72 tokens, 1 more and 0 to come are 73; the context is 72$"):
         session.last_logits([1])
-    with pytest.raises(ValueError, match="without a tokenizer"):
-        streamgen.DecoderAccelerator(TINY, VOCABULARY, None, folder=Path("nowhere")).generate("a", 1)
+
+
+def test_a_tokenizer_that_is_missing_leaves_ids(model: LanguageModel, written: Path, tmp_path: Path) -> None:
+    """Text is refused with the reason; ids go on."""
+    folder = Path(shutil.copytree(written, tmp_path / "tiny"))
+    notes = json.loads((folder / "model.json").read_text())
+    notes |= {"tokenizer": None, "missing": "the tokenizer is of the kind 'llama'"}
+    (folder / "model.json").write_text(json.dumps(notes))
+    found = opened_model(folder)
+    with pytest.raises(ValueError, match=r"^the tokenizer is of the kind 'llama': give ids, or a tokenizer"):
+        found.generate("a", 1)
+    assert list(found.generate([5, 6], 2)) == list(model.generate([5, 6], 2))
+    found.close()
+
+
+def test_run_mirrors_golden(model: LanguageModel, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(model.run(IDS[:6]), expected[5])
+    np.testing.assert_array_equal(model.golden(IDS[:6]), expected[5])
+    (ids,) = model.random_inputs(7, seed=3)
+    assert ids.shape == (7,) and ids.max() < VOCABULARY
+    with pytest.raises(TypeError, match="run takes the ids of a text; 2 inputs are given"):
+        model.run(IDS[:2], IDS[:2])
+
+
+@pytest.mark.slow  # simulators of its own
+@pytest.mark.timeout(900)
+def test_probes_and_waves(model: LanguageModel, expected: np.ndarray, tmp_path: Path) -> None:
+    """Every token of two passes is golden's, with what the first has left in the cache; a wrong weight is
+    found where it is read."""
+    waves = Waves(tmp_path / "waves.fst", 100, 200, run=2)
+    session = model.session()
+    session.last_logits(IDS[:3])
+    found = model.run(IDS[:6], probe=True, waves=waves)
+    np.testing.assert_array_equal(found, expected[5])
+    assert model.probed is not None and model.probed.difference is None
+    assert model.probed.runs == 2 and model.probed.tokens > 10_000
+    assert model.probed.edges == len(model.graph.edges)
+    assert (tmp_path / "waves.fst").stat().st_size > 1000
+    np.testing.assert_array_equal(session.last_logits(IDS[3:5]), expected[4])
+    folder = model.write(tmp_path / "spoilt")
+    weights = bytearray((folder / "weights_0.bin").read_bytes())
+    weights[len(weights) // 2] ^= 64
+    (folder / "weights_0.bin").write_bytes(weights)
+    spoilt = opened_model(folder)
+    with pytest.raises(ProbeError, match="load_"):
+        spoilt.run(IDS[:3], probe=True)
+    spoilt.close()
 
 
 def test_written_and_opened_again(
-    model: DecoderAccelerator, written: Path, expected: np.ndarray, tmp_path: Path
+    model: LanguageModel, written: Path, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    names = {"decoder.json", "decoder.npz", "design.v", "manifest.json", "notes.json"}
+    names = {"model.json", "model.npz", "design.v", "manifest.json", "notes.json"}
     names |= {"weights_0.bin", "weights_1.bin"}
     assert {file.name for file in written.iterdir()} == names
-    found = streamgen.open_decoder(written)
+    found = opened_model(written)
     assert found.config == model.config and found.manifest == model.manifest
     np.testing.assert_array_equal(found.session().last_logits(IDS[:4]), expected[3])
     np.testing.assert_array_equal(found.golden.logits(IDS[:4]), expected[:4])
-    copy = streamgen.open_decoder(found.write(tmp_path / "copy"))
+    copy = opened_model(found.write(tmp_path / "copy"))
     assert list(copy.generate("$%", 3)) == list(model.generate("$%", 3))
     for one in (found, copy):
         one.close()
@@ -426,7 +467,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
     weights = bytearray((folder / "weights_0.bin").read_bytes())
     weights[600] ^= 64
     (folder / "weights_0.bin").write_bytes(weights)
-    found = streamgen.open_decoder(folder)
+    found = opened_model(folder)
     assert not np.array_equal(found.logits(IDS[:3]), expected[:3])
     found.close()
 
@@ -434,11 +475,11 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
 @pytest.mark.parametrize(
     ("file", "content", "kind", "message"),
     [
-        ("decoder.json", None, ValueError, "holds no written decoder: no decoder.json"),
-        ("decoder.json", b"{", ValueError, "decoder.json cannot be read"),
-        ("decoder.json", b'{"config": {"no": 1}}', ValueError, "decoder.json cannot be read"),
-        ("decoder.npz", None, CheckpointError, "decoder.npz is no stored model"),
-        ("decoder.npz", b"PK nothing", CheckpointError, "decoder.npz is no stored model"),
+        ("model.json", None, GraphError, "holds no readable program"),
+        ("model.json", b"{", ValueError, "model.json cannot be read"),
+        ("model.json", b'{"config": {"no": 1}}', ValueError, "model.json cannot be read"),
+        ("model.npz", None, CheckpointError, "model.npz is no stored model"),
+        ("model.npz", b"PK nothing", CheckpointError, "model.npz is no stored model"),
         ("manifest.json", None, ValueError, "no manifest.json"),
         ("notes.json", None, ValueError, "notes.json cannot be read"),
         ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
@@ -453,15 +494,15 @@ def test_damaged_folders(
     else:
         (folder / file).write_bytes(content)
     with pytest.raises(kind, match=message):
-        found = streamgen.open_decoder(folder)
+        found = opened_model(folder)
         try:
-            list(found.generate([1], 1, golden=file == "decoder.npz"))
+            list(found.generate([1], 1, golden=file == "model.npz"))
         finally:
             found.close()
 
 
-def test_what_is_stored_is_what_was_compiled(model: DecoderAccelerator, written: Path) -> None:
-    notes = json.loads((written / "decoder.json").read_text())
+def test_what_is_stored_is_what_was_compiled(model: LanguageModel, written: Path) -> None:
+    notes = json.loads((written / "model.json").read_text())
     assert notes["vocabulary"] == VOCABULARY and notes["config"]["channels"] == 2
     assert (written / "design.v").read_text().count("module tiny") == 1
 
@@ -484,5 +525,28 @@ SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 
 def test_what_is_not_built(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
     decoder = random_decoder(**(SMALL | changes))
     with pytest.raises(GraphError) as raised:
-        streamgen.compile_decoder(decoder, replace(TINY, **options))
+        compiled_model(decoder, replace(TINY, **options))
     assert str(raised.value) == message
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_any_sizes_and_features() -> None:
+    """Sizes that divide into nothing, biases, windows in turn, soft-caps, norms of heads, behind blocks."""
+    sizes = {"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 16, "rotated": 16, "wide": 100}
+    odd = random_decoder(function="relu", bias=True, layers=4, vocabulary=71, context=24, **sizes)
+    for change in FEATURES.values():
+        odd = change(odd)
+    config = replace(TINY, name="odd", n_lanes=4, lanes=4)
+    accelerator = compiled_model(odd, config)
+    ids = np.random.default_rng(0).integers(0, 71, 14)
+    expected = accelerator.golden.logits(ids)
+    np.testing.assert_array_equal(accelerator.logits(ids), expected)
+    session = accelerator.session()
+    for first in range(0, 14, 4):
+        np.testing.assert_array_equal(
+            session.last_logits(ids[first : first + 4]), expected[min(first + 3, 13)]
+        )
+    prompt = [int(i) for i in ids[:5]]
+    assert list(accelerator.generate(prompt, 5)) == list(accelerator.generate(prompt, 5, golden=True))
+    accelerator.close()

@@ -6,18 +6,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import streamgen
-from streamgen.config import DecoderConfig
-from streamgen.decoder import DecoderAccelerator
+from streamgen.config import CompileConfig
 from streamgen.explore.bound import pass_cycles
 from streamgen.frontend import default_checkpoint, load_decoder
 from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.language_model import LanguageModel
 from streamgen.operations import Embedding, Linear
+from tests.decoders import compiled_model
 
 PROMPT = np.array([504, 3426, 314, 253, 1507, 1248, 282, 5420, 913, 338, 7725, 768, 282, 260])
 
 
-def same_as_golden(model: DecoderAccelerator, prompt: np.ndarray, count: int) -> None:
+def same_as_golden(model: LanguageModel, prompt: np.ndarray, count: int) -> None:
     """Logits of the prompt and of so many greedy tokens, bit for bit."""
     session, golden, ids = model.session(), model.golden.session(), prompt
     for step in range(count):
@@ -42,8 +42,8 @@ def two_layers() -> LogicalGraph:
 @pytest.mark.slow  # test_decoder.py has two layers of a smaller model, `make demo` all of this one
 @pytest.mark.timeout(900)
 def test_two_layers() -> None:
-    config = DecoderConfig(name="two_layers", max_tokens=8, context=128, channels=4)
-    model = streamgen.compile_decoder(two_layers(), config)
+    config = CompileConfig(name="two_layers", max_tokens=8, context=128, channels=4, multipliers=512)
+    model = compiled_model(two_layers(), config)
     same_as_golden(model, PROMPT, 4)
     step = model.device().passes[-1]
     memory = model.manifest.memory

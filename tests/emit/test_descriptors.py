@@ -13,7 +13,7 @@ from streamgen.errors import GraphError
 from streamgen.explore import explore
 from streamgen.graph import Graph, Node, Program, Variant
 from streamgen.graph.logical import LogicalGraph, Operation, Value
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
+from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.operations import Binary, Linear
 
 Describe = Callable[[int], int]
@@ -171,7 +171,7 @@ def _accelerator(config: CompileConfig) -> Program:
         ),
         ("y", "up"),
     )
-    network = quantise_network(network, config)
+    network = network.quantised(config.numbers(False))
     plan = explore(layer_shapes(network), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     program, _ = finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)

@@ -15,7 +15,7 @@ from streamgen.explore import explore
 from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph, Operation, Value
 from streamgen.itensor import ITensor
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
+from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.manifest import Manifest
 from streamgen.operations import Binary, Linear, Unary
 from streamgen.packing import BEAT_BYTES, MemoryLayout
@@ -43,7 +43,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
         ),
         ("y", "hidden"),
     )
-    network = quantise_network(network, config)
+    network = network.quantised(config.numbers(False))
     plan = explore(layer_shapes(network), config, 0.6927)
     tiles = -(-config.max_tokens // plan.token_lanes)
     return finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)[0]

@@ -102,6 +102,29 @@ def test_scalar_matches_golden(function: str, lanes: int, seed: int) -> None:
         check_golden(params, cases, Stalls(seed=lanes, sources=sources, sinks=sinks))
 
 
+@pytest.mark.parametrize("function", SCALAR_FUNCTIONS)
+def test_rows_are_counted(function: str) -> None:
+    """Descriptors of several rows, each with another constant, back to back; promises hold for them too."""
+    params = ScalarParams(function=function, lanes=2, max_tokens=5, max_rows=7)
+    cases = []
+    for number, (count, length) in enumerate([(1, 1), (7, 1), (1, 5), (3, 2), (7, 5), (2, 1), (1, 1)]):
+        itensor = rows(count * length, 2, row=length)
+        bounds = {"itensor": itensor, "constant": CONSTANTS[number % len(CONSTANTS)], "rows": count}
+        cases.append((bounds, {"i": values(itensor.shape, number)}))
+    for sources, sinks in [(0.0, 0.0), (0.3, 0.3)]:
+        check_golden(params, cases, Stalls(seed=3, sources=sources, sinks=sinks))
+    for bounds, arrays in cases[:5]:
+        check_promises(params, bounds, arrays)
+
+
+def test_rows_must_fit() -> None:
+    params = ScalarParams(function="scale", lanes=2, max_tokens=5, max_rows=3)
+    for count, message in ((4, "rows is 4; 1 to max_rows, 3"), (3, "8 tokens, which are no 3 rows")):
+        bounds = {"itensor": rows(8, 2, row=1), "constant": 1.0, "rows": count}
+        with pytest.raises(ValueError, match=message):
+            params.describe(bounds)
+
+
 def test_negative_scale() -> None:
     params = ScalarParams(function="scale", lanes=1, max_tokens=13)
     itensor = rows(13, 1, row=1)

@@ -21,7 +21,7 @@ from streamgen.fifo.sizing import Schedule
 from streamgen.formats import encode, round_f24
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
-from streamgen.lower import finish, layer_shapes, lower_network, quantise_network
+from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.quantisation import QuantisedWeight
 
@@ -121,7 +121,7 @@ class Compiled:
             fixed = {name: {"columns": c, "n_lanes": n} for name, (c, n) in factors.items()}
             config = replace(config, fixed=fixed, multipliers=1 << 20)
         self.graph, self.config = graph, config
-        self.network = quantise_network(graph, config)
+        self.network = graph.quantised(config.numbers(False))
         self.weights = {o.name: o.op.integers for o in self.network.operations if isinstance(o.op, Linear)}
         self.plan = explore(layer_shapes(self.network), config, RATE)
         self.lanes = self.plan.token_lanes

@@ -1,0 +1,319 @@
+"""Accelerators: designs with their golden models; written, run, looked into."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgen import golden
+from streamgen.debugging import Debugging
+from streamgen.emit import Design
+from streamgen.errors import GraphError
+from streamgen.explore import predict
+from streamgen.folders import new_folder
+from streamgen.graph import Graph, Program
+from streamgen.graph.storage import save_program
+from streamgen.itensor import ITensor
+from streamgen.manifest import Buffer, Manifest, StatusBlock
+from streamgen.probe import ProbeReport
+from streamgen.profile import Profile
+from streamgen.progress import Progress
+from streamgen.report import Notes, PassTiming, Report
+from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
+from streamgen.runtime.execution import Compute
+from streamgen.runtime.memory import MemoryModel
+from streamgen.summary import group_report, intermediate_memory
+from streamgen.waves import Waves
+
+__all__ = ["Accelerator", "Group"]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One accelerator of those that run one after the other. source: what gives its program, when that is
+    needed. design: None when it is written already."""
+
+    source: Callable[[], Program]
+    notes: Notes
+    design: Design | None = None
+
+    @cached_property
+    def program(self) -> Program:
+        """The graph of every run."""
+        return self.source()
+
+    @property
+    def graph(self) -> Graph:
+        """The finished graph of the largest run."""
+        return self.program.graph
+
+    def write(self, folder: Path) -> None:
+        """Write the design and its notes into an existing folder."""
+        assert self.design is not None
+        for name, content in self.design.files().items():
+            (folder / name).write_bytes(content)
+        self.notes.write(folder)
+
+    def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
+        """Outputs by name of a run of so many token tiles, in numpy."""
+        outputs, _ = golden.run(self.program.at(tiles), arrays)
+        return outputs
+
+
+class Accelerator:
+    """Designs with their golden models; runs on the simulated device.
+
+    `groups` run one after the other; one, unless their converters are over the budget. chain: how they
+    follow one another, for several. folder: where it is written.
+    """
+
+    def __init__(self, groups: Sequence[Group], chain: Chain | None, *, folder: Path | None = None) -> None:
+        self.groups = tuple(groups)
+        self._chain, self._folder = chain, folder
+        self._execution: ChainExecution | None = None
+        self._memory: MemoryModel | None = None
+        self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
+        self.probed: ProbeReport | None = None
+        """What the last call of `run` has compared with golden; None when it was not asked to."""
+
+    @property
+    def graph(self) -> Graph:
+        """The finished graph of the largest run. GraphError when there are several groups."""
+        return self._only().graph
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the host knows of the design. GraphError when there are several groups."""
+        self._only()
+        return self.manifests[0]
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """What the host knows of each group."""
+        designs = [group.design for group in self.groups if group.design is not None]
+        if len(designs) == len(self.groups):
+            return tuple(design.manifest for design in designs)
+        return tuple(group.manifest for group in self._running().groups)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What `run` takes, in order: name, shape, itensor."""
+        return self._running().inputs
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """What the hardware writes, in order; `run` returns it."""
+        return self._running().outputs
+
+    def write(self, folder: str | Path) -> Path:
+        """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
+        groups have a folder each, and `chain.json` says in which order they run.
+
+        FileExistsError when the folder exists and is not empty; OSError when it cannot be written. Either
+        everything is written or nothing is left.
+        """
+        target = Path(folder).resolve()
+        with new_folder(target) as place:
+            if any(group.design is None for group in self.groups):
+                assert self._folder is not None
+                shutil.copytree(self._folder, place, dirs_exist_ok=True)
+            else:
+                self._fill(place)
+        self.close()
+        self._folder = target
+        return target
+
+    def run(
+        self,
+        *inputs: Any,
+        memory: MemoryModel | None = None,
+        timeout: float = 600.0,
+        probe: bool | Sequence[str] = False,
+        waves: Waves | None = None,
+        progress: Progress | None = None,
+    ) -> Any:
+        """What the written RTL with the written weights computes, in a cycle-accurate simulation.
+
+        inputs: arrays (or torch tensors) [..., features]; leading dimensions are tokens, more than
+        `max_tokens` of them are several passes. Returns an array for one output, a tuple for several.
+        memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
+        probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
+        `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
+        long; by default that goes to standard error when it is a terminal.
+
+        Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler,
+        DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
+        starts from a reset.
+        """
+        debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress)
+        return self._run(inputs, memory, timeout, debugging)
+
+    def profile(
+        self,
+        *inputs: Any,
+        memory: MemoryModel | None = None,
+        timeout: float = 3600.0,
+        progress: Progress | None = None,
+    ) -> Profile:
+        """Run, and see where the cycles go: by phase, by kernel and phase, by stream.
+
+        The simulator for it is built once per design, like those of probes. Arguments and errors: those of
+        `run`.
+        """
+        debugging = Debugging(self.manifests, profile=True, progress=progress)
+        self._run(inputs, memory, timeout, debugging)
+        return Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+
+    def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
+        """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
+        rng = np.random.default_rng(seed)
+        arrays = []
+        for info in self.inputs:
+            assert info.shape is not None and info.itensor is not None
+            shape = info.shape if info.tile_loop is None else (tokens, *info.shape[1:])
+            dtype = ITensor.parse(info.itensor).dtype
+            if dtype[0] in "iu":
+                bits = int(dtype[1:])
+                low = -(1 << bits - 1) if dtype[0] == "i" else 0
+                arrays.append(rng.integers(low, low + (1 << bits), shape))
+            else:
+                arrays.append(rng.normal(size=shape).astype(np.float32))
+        return arrays
+
+    @property
+    def golden(self) -> Callable[..., Any]:
+        """What `run` must return, bit for bit: called as `run` is, computed in numpy from the program, not
+        from the RTL."""
+        return self._golden_run
+
+    def predict(self, tokens: int) -> int:
+        """Cycles that `run` takes for so many tokens, over all its passes, without running anything.
+
+        The memory is the manifest's. ValueError unless `tokens` is at least 1.
+        """
+        if tokens < 1:
+            raise ValueError(f"tokens is {tokens}; at least 1 is needed")
+        total = 0
+        for group, manifest in zip(self.groups, self.manifests, strict=True):
+            control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
+            full, rest = divmod(tokens, manifest.max_tokens)
+            for passes, count in ((full, manifest.max_tokens), (1, rest)):
+                if passes and count:
+                    graph = group.program.at(-(-count // manifest.tokens_per_tile))
+                    total += passes * predict(graph, manifest.program, manifest.memory, control)
+        return total
+
+    def report(self) -> Report:
+        """Groups, resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
+        manifests = self.manifests
+        return Report(
+            name=self._name,
+            clock_mhz=manifests[0].clock_mhz,
+            groups=tuple(
+                group_report(group.graph, manifest, group.notes, statuses, self._timings())
+                for group, manifest, statuses in zip(self.groups, manifests, self._statuses, strict=True)
+            ),
+            memory=intermediate_memory([group.graph for group in self.groups]),
+        )
+
+    def close(self) -> None:
+        """Give the device back; the next run opens it again."""
+        if self._execution is not None:
+            self._execution.close()
+        self._execution = None
+
+    def _run(
+        self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
+    ) -> Any:
+        with self._devices(memory, debugging) as execution:
+            outputs = execution.run(*map(_array, inputs), timeout=timeout)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _golden_run(self, *inputs: Any) -> Any:
+        computes: list[Compute] = [group.golden for group in self.groups]
+        outputs = self._running().evaluate(computes, *map(_array, inputs))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _timings(self) -> Sequence[PassTiming]:
+        """Of the runs that a report is about, where bounds are known."""
+        return ()
+
+    @contextmanager
+    def _devices(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
+        """The written groups, watched; those of a simulator that is built for it are closed in the end."""
+        if debugging.needed:
+            execution = ChainExecution(self._written)
+        else:
+            execution = self._running()
+            if memory != self._memory:
+                self.close()
+                self._memory, execution = memory, self._running()
+        for group, one in zip(self.groups, execution.groups, strict=True):
+            one.open_device = debugging.opener(memory)
+            one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
+        try:
+            yield execution
+            debugging.check()
+        finally:
+            self.probed = debugging.report
+            self._statuses = [tuple(one.statuses) for one in execution.groups]
+            if debugging.needed:
+                execution.close()
+
+    def _fill(self, folder: Path) -> None:
+        """Write all files of the groups."""
+        places = [folder] if self._chain is None else [folder / name for name in self._chain.folders]
+        for group, place in zip(self.groups, places, strict=True):
+            place.mkdir(exist_ok=True)
+            group.write(place)
+            self._fill_program(group, place)
+        if self._chain is not None:
+            (folder / CHAIN_FILE).write_text(self._chain.to_json())
+
+    def _fill_program(self, group: Group, folder: Path) -> None:
+        """Write what the program of a group is read from."""
+        save_program(group.program, folder)
+
+    def _only(self) -> Group:
+        if len(self.groups) > 1:
+            raise GraphError(
+                f"there are {len(self.groups)} groups; take the graph or the manifest of one of them"
+            )
+        return self.groups[0]
+
+    @property
+    def _name(self) -> str:
+        return self.manifests[0].top if self._chain is None else self._chain.name
+
+    @property
+    def _written(self) -> Path:
+        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        if self._folder is None:
+            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            self.write(place)
+        assert self._folder is not None
+        return self._folder
+
+    def _running(self) -> ChainExecution:
+        """The written design, ready to run."""
+        folder = self._written
+        if self._execution is None:
+            self._execution = ChainExecution(folder)
+        return self._execution
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of what may be a torch tensor that wants gradients."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
+            value = value.float()
+    return np.asarray(value)
