@@ -24,6 +24,7 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen import formats
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import Queue, QueueParams
@@ -50,8 +51,8 @@ class _DmaParams:
 
     layout: MemoryLayout
     max_tokens: int
-    rate: float = 0.6927
-    latency: int = 100
+    rate: float = DEFAULT_BOARD.rate
+    latency: int = DEFAULT_BOARD.hbm.latency
     _WAITING: ClassVar[int]
 
     def __post_init__(self) -> None:
