@@ -9,7 +9,12 @@ WORKERS ?= 2
 
 SEED ?= 0
 
-.PHONY: test check campaign demo quality lint types bench clean
+# What a user of the package may name; pdoc makes pages of these modules and of those in them.
+API := $(addprefix streamgen., accelerator compiler config contract converters errors fifo frontend golden \
+    golden_text graph itensor kernels language_model lower memory operations platform profile quantisation \
+    report runtime sampling schedule testing tokenizer waves)
+
+.PHONY: test check campaign demo quality docs bench clean
 
 # What a change must pass: on 2 cores, from a fresh clone, in an hour in which the machine is slow, at most 10
 # minutes for test, 40 for check and 10 for demo. `pytest --times 20` prints what tests take.
@@ -31,6 +36,9 @@ demo: $(STAMP)  ## the main job: a language model writes text on its simulated a
 
 quality: $(STAMP)  ## perplexity, next-token agreement of SmolLM2 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py
+
+docs: $(STAMP)  ## the API reference, in build/api
+	$(RUN)/python -m pdoc -o build/api $(API) '!streamgen.fifo._events'
 
 bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done

@@ -13,6 +13,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from streamgen.manifest import (
+    BoardFacts,
     Buffer,
     Descriptor,
     Manifest,
@@ -46,6 +47,7 @@ def manifest(channels: int = 1, beats: int = 1024) -> Manifest:
     data = [Buffer(name=f"data{c}", role="input", channel=c, bytes=2 * 64 * beats) for c in range(channels)]
     unused = [Buffer(name=role, role=role, channel=0, bytes=1024) for role in ("table", "status")]
     return Manifest(
+        board=BoardFacts(name="u55c", channels=32, channel_bytes=512 << 20),
         top="top", verilog="design.v", design_hash="0" * 16, clock_mhz=300.0, tokens_per_tile=1, max_tokens=1,
         ports=tuple(Port(name=f"m_axi_gmem{c}", channel=c, id_bits=0) for c in range(channels)),
         buffers=(*data, *unused), counters=(), memory=MemoryTiming(beats=133, cycles=192, latency=100),

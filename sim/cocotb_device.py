@@ -21,7 +21,7 @@ from streamgen.errors import DeviceError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime.device import Device, DeviceBuffer
-from streamgen.runtime.memory import CHANNEL_BYTES, MemoryModel
+from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.verilator import package_folder
 
 __all__ = ["CocotbDevice", "Job"]
@@ -137,7 +137,7 @@ class CocotbDevice(Device):
     def _allocate(self, info: BufferInfo) -> DeviceBuffer:
         buffers = self._content[info.channel]
         ends = [address + -(-len(content) // PAGE) * PAGE for address, content in buffers.items()]
-        address = max(ends, default=info.channel * CHANNEL_BYTES)
+        address = max(ends, default=info.channel * self.manifest.board.channel_bytes)
         buffers[address] = bytearray(b"\xa5" * info.bytes)
         offset = self._offsets[info.name]
         self._registers |= {offset: address & 0xFFFFFFFF, offset + 4: address >> 32}

@@ -20,12 +20,12 @@ from streamgen.explore import predict
 from streamgen.folders import new_folder
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
-from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer, Manifest, StatusBlock
 from streamgen.probe import ProbeReport
 from streamgen.profile import Profile
 from streamgen.progress import Progress
 from streamgen.report import Notes, PassTiming, Report
+from streamgen.runtime.arrays import random_inputs
 from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
 from streamgen.runtime.execution import Compute
 from streamgen.runtime.memory import MemoryModel
@@ -130,7 +130,7 @@ class Accelerator:
         with new_folder(target) as place:
             if any(group.design is None for group in self.groups):
                 assert self._folder is not None
-                shutil.copytree(self._folder, place, dirs_exist_ok=True)
+                shutil.copytree(self._folder, place, copy_function=shutil.copyfile, dirs_exist_ok=True)
             else:
                 self._fill(place)
         self.close()
@@ -180,19 +180,7 @@ class Accelerator:
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
-        rng = np.random.default_rng(seed)
-        arrays = []
-        for info in self.inputs:
-            assert info.shape is not None and info.itensor is not None
-            shape = info.shape if info.tile_loop is None else (tokens, *info.shape[1:])
-            dtype = ITensor.parse(info.itensor).dtype
-            if dtype[0] in "iu":
-                bits = int(dtype[1:])
-                low = -(1 << bits - 1) if dtype[0] == "i" else 0
-                arrays.append(rng.integers(low, low + (1 << bits), shape))
-            else:
-                arrays.append(rng.normal(size=shape).astype(np.float32))
-        return arrays
+        return random_inputs(self.inputs, tokens, seed)
 
     @property
     def golden(self) -> Callable[..., Any]:

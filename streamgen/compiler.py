@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from streamgen.accelerator import Accelerator, Group
 from streamgen.config import CompileConfig
-from streamgen.emit import Design, emit
+from streamgen.emit import Design, emit, place_program
 from streamgen.errors import CheckpointError, GraphError
 from streamgen.explore.fusion import FusedGroup
 from streamgen.extras import needed
@@ -26,7 +26,6 @@ from streamgen.graph.storage import load_program
 from streamgen.grouping import group_graph, group_network
 from streamgen.language_model import MODEL, LanguageModel, Text
 from streamgen.lower import finish
-from streamgen.platform.u55c import U55C
 from streamgen.progress import Progress, terminal_progress
 from streamgen.report import Notes
 from streamgen.runtime.chain import CHAIN_FILE, Chain
@@ -106,14 +105,16 @@ def compile(
 
 def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
     """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
-    depths are added. Of `config` name, converter_bits, clock_mhz and sizing matter. GraphError names what
-    breaks a law, BudgetError kernels whose own converters are too large."""
+    depths are added. Of `config` name, board, converter_bits, clock_mhz and sizing matter. GraphError names
+    what breaks a law, BudgetError kernels whose own converters are too large."""
     config = config or CompileConfig(name=graph.name)
     groups = []
     for part, fused in group_graph(graph, config):
-        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing)
-        fixed = Program(program.graph)
-        design = emit(fixed, replace(config, name=part.name), max_tokens=1)
+        named = replace(config, name=part.name)
+        place = partial(place_program, config=named)
+        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
+        fixed = Program(program.graph, slrs=program.slrs)
+        design = emit(fixed, named, max_tokens=1)
         groups.append(_group(fixed, design, _notes(fused, design, {1: schedules[0].finish})))
     inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
@@ -161,11 +162,14 @@ def _policy(graph: LogicalGraph, config: CompileConfig) -> str:
 def _spatial(network: LogicalGraph, config: CompileConfig, tell: Progress) -> Accelerator:
     """Every operation on hardware of its own, in as many groups as the converters take."""
     tell("choosing groups, lanes and columns")
-    rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
+    rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
     groups = []
     for part, fused in group_network(network, config, rate):
         tell(f"{part.config.name}: kernels, converters, FIFO depths")
-        program, schedules = finish(part.build, part.plan.token_lanes, part.largest, config.sizing)
+        place = partial(place_program, config=part.config)
+        program, schedules = finish(
+            part.build, part.plan.token_lanes, part.largest, config.sizing, place=place
+        )
         tell(f"{part.config.name}: Verilog")
         design = emit(program, part.config, max_tokens=config.max_tokens)
         corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
@@ -182,7 +186,7 @@ def _shared(model: LogicalGraph, config: CompileConfig, tell: Progress) -> Group
     """All operations in turn on what they share."""
     tell("phases, kernels, converters, FIFO depths")
     binding = derived(model, config)
-    program, cycles = finished(binding, model, config)
+    program, cycles = finished(binding, model, config, partial(place_program, config=config))
     tell("Verilog")
     design = emit(program, config, max_tokens=config.max_tokens)
     tell("")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from streamgen.boards import DEFAULT_BOARD, Board, board_of
 from streamgen.quantisation import Numbers
 
 __all__ = ["CompileConfig"]
@@ -15,14 +16,15 @@ class CompileConfig:
     chosen.
 
     name: of the accelerator; a Verilog identifier, the kernel's name on the card.
+    board: what it is built for: "u55c", "u280", or a `streamgen.boards.Board`.
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
     context: positions of a text of a language model, at most those of the model.
     multipliers: budget of weight x activation multipliers over all matmuls.
-    channels: budget of memory channels, 1 to 32, one AXI master each.
+    channels: budget of memory channels, up to those of the board (32), one AXI master each.
     converter_bits: budget of layout converters. A module whose converters hold more becomes several
         accelerators that run one after the other and meet in memory; the budgets above are those of each.
-        None: half of the card's block memory.
+        None: half of the board's block memory.
     policy: "spatial" gives every operation hardware of its own, "shared" has all matmuls take turns on one
         engine, a column a memory channel, and operations that are alike on one kernel each. None: spatial
         for modules that it can build, shared for the rest.
@@ -49,6 +51,7 @@ class CompileConfig:
     """
 
     name: str = "accelerator"
+    board: str | Board = DEFAULT_BOARD.name
     max_tokens: int = 16
     context: int = 2048
     multipliers: int = 1024
@@ -71,12 +74,14 @@ class CompileConfig:
     sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "board", _known(self.board))
+        most = self.card.hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
             ("context", "at least 1", self.context >= 1),
             ("multipliers", "at least 32", self.multipliers >= 32),
-            ("channels", "1 to 32", 1 <= self.channels <= 32),
+            ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("policy", "None, 'spatial' or 'shared'", self.policy in (None, "spatial", "shared")),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
@@ -115,8 +120,22 @@ class CompileConfig:
             p_bits=self.p_bits,
         )
 
+    @property
+    def card(self) -> Board:
+        """The board, also where it is given by name."""
+        return board_of(self.board)
+
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+def _known(board: str | Board) -> str | Board:
+    """The board, restored where a file has kept it. ValueError that names the field for what is none."""
+    try:
+        found = board_of(board)
+    except ValueError as error:
+        raise ValueError(f"CompileConfig.board: {error}") from error
+    return board if isinstance(board, str) else found
 
 
 def _power_of_two_or_none(value: int | None) -> bool:

@@ -23,7 +23,6 @@ from streamgen.lower import (
     tensor_names,
 )
 from streamgen.operations import Constant
-from streamgen.platform.u55c import U55C
 
 __all__ = ["NetworkGroup", "group_graph", "group_network"]
 
@@ -141,7 +140,7 @@ def _placed(groups: list[NetworkGroup]) -> list[NetworkGroup]:
 
 def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
     """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
-    parts = GraphParts(graph, float(U55C.hbm.beats_per_cycle(config.clock_mhz)))
+    parts = GraphParts(graph, float(config.card.hbm.beats_per_cycle(config.clock_mhz)))
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
 

@@ -49,6 +49,7 @@ __all__ = [
     "TABLE_CHUNK",
     "TABLE_MAGIC",
     "Argument",
+    "BoardFacts",
     "Buffer",
     "Counter",
     "Descriptor",
@@ -65,7 +66,7 @@ __all__ = [
     "argument_map",
 ]
 
-MANIFEST_VERSION = 3
+MANIFEST_VERSION = 4
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -138,6 +139,16 @@ class Port:
     name: str
     channel: int
     id_bits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardFacts:
+    """What a host needs to know of the board: its name, and how many memory channels of how many bytes it
+    has; channel i begins at i * channel_bytes."""
+
+    name: str
+    channels: int
+    channel_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,13 +342,14 @@ def argument_map(pointers: tuple[str, ...]) -> tuple[Argument, ...]:
 class Manifest:
     """Everything the host needs to run the design.
 
-    top, verilog: module and file name. sources: files of Verilog that the modules of users need beside it,
-    in order. design_hash: 16 hex digits, also wired into the hardware and
+    board: what it is built for. top, verilog: module and file name. sources: files of Verilog that the
+    modules of users need beside it, in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
     Verilog each edge is, in topological order. variants: what a run may do in the place of `program`. whole:
     all tokens of a sequence belong to one run.
     """
 
+    board: BoardFacts
     top: str
     verilog: str
     design_hash: str
@@ -357,7 +369,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if self.version != MANIFEST_VERSION:
-            raise ValueError(f"manifest version {self.version} is not {MANIFEST_VERSION}")
+            raise ValueError(_other_version(self.version))
         if len(self.design_hash) != 16 or set(self.design_hash) - set("0123456789abcdef"):
             raise ValueError(f"design_hash must be 16 hexadecimal digits, not {self.design_hash!r}")
         names = [buffer.name for buffer in self.buffers]
@@ -417,8 +429,15 @@ class Manifest:
         """ValueError names the first field that is missing, unknown or of the wrong type."""
         value = json.loads(text)
         if isinstance(value, dict) and value.get("version") != MANIFEST_VERSION:
-            raise ValueError(f"manifest version {value.get('version')} is not {MANIFEST_VERSION}")
+            raise ValueError(_other_version(value.get("version")))
         return typing.cast(Manifest, _decode(cls, value, "manifest"))
+
+
+def _other_version(version: Any) -> str:
+    return (
+        f"manifest version {version} is not {MANIFEST_VERSION}: "
+        "written by another version of streamgen; compile the model again"
+    )
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from streamgen.boards import Board, board_of
 from streamgen.cost import Resources
 
 __all__ = [
@@ -33,13 +34,14 @@ NOTES = "notes.json"
 class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
     converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
-    promised resources by kind of block and by SLR, the boundaries of SLRs that streams cross."""
+    board, the promised resources by kind of block and by SLR, the boundaries of SLRs that streams cross."""
 
     units: tuple[str, ...]
     ended: str
     converter_budget: int | None
     choices: tuple[str, ...]
     scheduled_cycles: Mapping[int, int]
+    board: Board
     resources: Mapping[str, Resources]
     slrs: Mapping[str, Resources]
     crossings: Mapping[str, int]
@@ -59,11 +61,12 @@ class Notes:
                 converter_budget=value["converter_budget"],
                 choices=tuple(value["choices"]),
                 scheduled_cycles={int(tokens): c for tokens, c in value["scheduled_cycles"].items()},
+                board=board_of(value["board"]),
                 resources={block: Resources(**r) for block, r in value["resources"].items()},
                 slrs={slr: Resources(**r) for slr, r in value["slrs"].items()},
                 crossings={stream: int(count) for stream, count in value["crossings"].items()},
             )
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"these are no notes of the compiler: {error!r}") from error
 
     def write(self, folder: Path) -> None:
@@ -118,12 +121,13 @@ class FifoReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceReport:
-    """Promised resources by kind of block, and what the card leaves to a kernel.
+    """Promised resources by kind of block, and what the shell of the board leaves to a kernel.
 
     slrs: of each SLR what is used and what there is; fill: the share that may be used. crossings: by stream,
     the boundaries of SLRs that it crosses, where it crosses any.
     """
 
+    board: str
     parts: Mapping[str, Resources]
     available: Resources
     slrs: Mapping[str, tuple[Resources, Resources]]
@@ -229,7 +233,7 @@ class GroupReport:
         rows = {
             **self.resources.parts,
             "total": self.resources.total,
-            "U55C leaves": self.resources.available,
+            f"{self.resources.board} leaves": self.resources.available,
         }
         for block, resources in rows.items():
             table.add_row(block, *(f"{getattr(resources, name):g}" for name in names))

@@ -4,6 +4,7 @@ The matmuls share one engine with a column a memory channel, other operations th
 (`streamgen.schedule`).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamgen.config import CompileConfig
@@ -12,7 +13,6 @@ from streamgen.formats import MX_GROUP
 from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
-from streamgen.platform.u55c import U55C
 from streamgen.runtime.generation import BEST
 from streamgen.schedule import Derivation, EnginePlan
 
@@ -47,23 +47,27 @@ def engine_plan(config: CompileConfig, context: int) -> EnginePlan:
         lanes=lanes,
         kv_channels=1 << (columns.bit_length() - 1),
         prefetch=config.prefetch_beats or PREFETCH,
+        fabric=config.card.fabric,
     )
 
 
 def derived(model: LogicalGraph, config: CompileConfig) -> Derivation:
     """The binding of a quantised model. Errors: those of `Derivation` and `engine_plan`."""
-    rate = float(U55C.hbm.beats_per_cycle(config.clock_mhz))
+    rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
     return Derivation(model, engine_plan(config, model.context), rate, config.name)
 
 
 def finished(
-    binding: Derivation, model: LogicalGraph, config: CompileConfig
+    binding: Derivation,
+    model: LogicalGraph,
+    config: CompileConfig,
+    place: Callable[[Program], Mapping[str, str]] | None = None,
 ) -> tuple[Program, dict[int, int]]:
     """Its program, and the scheduled cycles of one phase after the other by number of tokens, unless these
     depend on the position."""
     variants = {BEST: binding.requested} if binding.requested else {}
     size, context = config.max_tokens, model.context
-    program, schedules = finish(binding.graph, 1, size, config.sizing, context, variants)
+    program, schedules = finish(binding.graph, 1, size, config.sizing, context, variants, place)
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}

@@ -9,7 +9,6 @@ from streamgen.emit import Design
 from streamgen.graph import Edge, Graph
 from streamgen.lower import converter_bits, fifo_bits, unfused_bits
 from streamgen.manifest import Manifest, StatusBlock
-from streamgen.platform.u55c import U55C
 from streamgen.report import (
     FifoReport,
     GroupReport,
@@ -26,6 +25,7 @@ __all__ = ["group_report", "intermediate_memory", "notes_of"]
 def notes_of(design: Design, **known: Any) -> Notes:
     """The notes of a group: what the compiler knows, by field, and what its design promises."""
     return Notes(
+        board=design.board,
         resources=design.resources,
         slrs=design.placement.used,
         crossings=design.placement.crossings,
@@ -53,9 +53,10 @@ def group_report(
         choices=notes.choices,
         resources=ResourceReport(
             parts=notes.resources,
-            available=U55C.resources,
-            slrs={slr.name: (notes.slrs[slr.name], slr.resources) for slr in U55C.slrs},
-            fill=U55C.fill,
+            board=notes.board.name,
+            available=notes.board.resources,
+            slrs={slr.name: (notes.slrs[slr.name], slr.resources) for slr in notes.board.slrs},
+            fill=notes.board.fill,
             crossings=notes.crossings,
         ),
         fifos=tuple(

@@ -13,10 +13,10 @@ import pytest
 from accelerators import TINY, same, tiny, values
 
 from streamgen import cli
-from streamgen.cli.arrays import random_inputs
 from streamgen.config import CompileConfig
 from streamgen.errors import StreamgenError
 from streamgen.manifest import Buffer
+from streamgen.runtime.arrays import random_inputs
 
 FACTORY = """
 import torch
@@ -143,17 +143,17 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        ("report", 2, "name either a SOURCE (a folder or module:factory) or --gguf FILE"),
-        ("report {folder} --gguf x", 2, "name either a SOURCE (a folder or module:factory) or --gguf FILE"),
-        ("report nowhere", 2, "'nowhere' is neither a folder nor module:factory"),
+        ("report", 2, "name either a SOURCE (see --help) or --gguf FILE"),
+        ("report {folder} --gguf x", 2, "name either a SOURCE (see --help) or --gguf FILE"),
+        ("report nowhere", 2, "'nowhere' is neither a folder, nor a GGUF file, nor module:factory"),
         ("report nomodule:f", 2, "nomodule cannot be imported: No module named 'nomodule'"),
         ("report nofile.py:f", 2, "there is no file nofile.py"),
         ("report models:f", 2, "models has no function 'f'"),
         ("report models:number", 2, "models has no function 'number'"),
-        ("report models:nothing", 2, "models:nothing must return (module, example inputs), not NoneType"),
+        ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
         ("report models:softmax", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
-        ("report .", 1, "holds no readable program"),
+        ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
         ("report models:tiny --channels 99", 2, "CompileConfig.channels is 99; allowed is 1 to 32"),
         ("report models:tiny --channels x", 2, "'x' is not a valid integer"),
         ("report models:tiny --fixed {{", 2, "'{{' is not JSON"),
@@ -193,7 +193,7 @@ def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("streamgen.cli.sources.compile", lambda *_, **__: tiny())
-    monkeypatch.setattr("streamgen.compiler.save_program", interrupt)
+    monkeypatch.setattr("streamgen.accelerator.save_program", interrupt)
     assert call("compile", "models:tiny", "-o", "made/here", *OPTIONS) == (130, "", "\ninterrupted\n")
     assert [file.name for file in tmp_path.iterdir() if file.name != "__pycache__"] == ["models.py"]
 

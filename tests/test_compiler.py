@@ -16,7 +16,7 @@ import torch
 from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
-from streamgen import compiler
+from streamgen import accelerator
 from streamgen.config import CompileConfig
 from streamgen.emit import design
 from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
@@ -155,7 +155,7 @@ def _fails(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, at: int, e
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 FAILURES = {
-    "read-only": (compiler.tempfile, "mkdtemp", 0, PermissionError(errno.EACCES, "Permission denied")),
+    "read-only": (accelerator.tempfile, "mkdtemp", 0, PermissionError(errno.EACCES, "Permission denied")),
     "full at once": (Path, "write_bytes", 0, FULL),
     "full later": (Path, "write_bytes", 2, FULL),
     "full in the text": (Path, "write_text", 0, FULL),
@@ -186,7 +186,7 @@ def test_failed_write_leaves_nothing(
 def test_failed_copy_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = streamgen.load(folder)
     with monkeypatch.context() as patch:
-        _fails(patch, compiler.shutil, "copyfile", 3, FULL)
+        _fails(patch, accelerator.shutil, "copyfile", 3, FULL)
         with pytest.raises(OSError, match="No space left"):
             loaded.write(tmp_path / "copy")
     assert [p.name for p in tmp_path.iterdir()] == ["written"]

@@ -1,6 +1,7 @@
 """A module imports only from floors below its own."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ PACKAGE = Path(streamgen.__file__).parent
 FLOORS: list[list[set[str]]] = [
     [
         {
+            "boards",
             "errors",
             "extras",
             "folders",
@@ -137,6 +139,16 @@ def _violations(package: Path) -> list[str]:
 
 def test_floors() -> None:
     assert _violations(PACKAGE) == []
+
+
+def test_no_board_is_named_but_among_the_boards() -> None:
+    names = re.compile(r"u55c|u280|0\.6927|13_300|512 << 20|0x2000_0000", re.IGNORECASE)
+    named = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if names.search(path.read_text()) and path.parent.name != "boards"
+    }
+    assert named == {"config.py"}  # in the texts of its options
 
 
 def test_every_module_stands_on_a_floor() -> None:

@@ -9,6 +9,7 @@ import pytest
 from streamgen.manifest import (
     STATUS_MAGIC,
     Argument,
+    BoardFacts,
     Buffer,
     Counter,
     Descriptor,
@@ -34,6 +35,7 @@ PROGRAM = PhaseTable(
     )
 )
 MANIFEST = Manifest(
+    board=BoardFacts(name="u55c", channels=32, channel_bytes=512 << 20),
     top="top",
     verilog="top.v",
     design_hash="0123456789abcdef",
@@ -160,7 +162,10 @@ def changed(**changes):
     ("text", "message"),
     [
         ("[]", "manifest: expected an object, not []"),
-        (changed(version=1), "manifest version 1 is not 3"),
+        (
+            changed(version=3),
+            "manifest version 3 is not 4: written by another version of streamgen; compile the model again",
+        ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),
         (changed(ports={}), "manifest.ports: expected a list, not {}"),

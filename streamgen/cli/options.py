@@ -73,8 +73,8 @@ def require_no_options(source: str, values: Mapping[str, Any]) -> None:
 def _kind(hint: Any) -> Any:
     """click's type for an annotation; JSON for all that it has none for."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        (inner,) = [part for part in typing.get_args(hint) if part is not type(None)]
-        return _kind(inner)
+        parts = [part for part in typing.get_args(hint) if part is not type(None)]
+        return str if str in parts else _kind(parts[0])  # what has a name is given by it
     if typing.get_origin(hint) is Literal:
         return click.Choice(typing.get_args(hint))
     return hint if hint in (bool, int, float, str) else _Json()

@@ -3,18 +3,17 @@
 import hashlib
 from dataclasses import dataclass, replace
 
+from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
-from streamgen.emit.descriptors import encode
-from streamgen.emit.images import boundary_buffer, constant_images, state_buffer, weights_name
+from streamgen.emit.images import constant_images, weights_name
+from streamgen.emit.outline import outline
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
 from streamgen.emit.resources import promised, require_fit
-from streamgen.emit.top import TopParams, channel_name, fifo_name, stores
+from streamgen.emit.top import channel_name, fifo_name
 from streamgen.graph import Graph, Program
-from streamgen.manifest import Buffer, Counter, Manifest, MemoryTiming, Port, Stream, Variant
-from streamgen.packing import BEAT_BYTES
-from streamgen.platform.u55c import U55C
+from streamgen.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
 from streamgen.rtl import Library, to_verilog
 
 __all__ = ["Design", "emit"]
@@ -25,13 +24,15 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 @dataclass(frozen=True, eq=False)
 class Design:
     """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
-    the weight files, by name. resources: what it promises to use, by kind of block. placement: on SLRs."""
+    the weight files, by name. resources: what it promises to use, by kind of block. placement: on the SLRs of
+    the board."""
 
     manifest: Manifest
     verilog: str
     sources: dict[str, str]
     images: dict[str, bytes]
     resources: dict[str, Resources]
+    board: Board
     placement: Placement
 
     def files(self) -> dict[str, bytes]:
@@ -47,45 +48,17 @@ class Design:
 def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
 
-    BudgetError when the card has too little for it; GraphError for descriptors that are not affine and for
+    BudgetError when the board has too little for it; GraphError for descriptors that are not affine and for
     components that are not what their Params say.
     """
-    graph = program.graph
+    graph, board = program.graph, config.card
     check_components(graph)
-    constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    encoding = encode(program, set(stores(graph)), constants)
-    images = constant_images(graph)
-    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
-    states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
-    control_channel = boundary[0].channel if boundary else 0
-    weights = [
-        Buffer(
-            name=weights_name(c), role="weights", channel=c, bytes=len(image), file=f"{weights_name(c)}.bin"
-        )
-        for c, image in images.items()
-    ]
-    programs = (encoding.table, *encoding.variants.values())
-    table = Buffer(
-        name="table", role="table", channel=control_channel, bytes=max(len(one.pack()) for one in programs)
-    )
-    counters = [
-        Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
-    ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
-    words = 16 + len(counters)
-    status = Buffer(
-        name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
-    )
-    buffers = (table, status, *boundary, *states.values(), *weights)
-    top = TopParams(
-        graph=graph,
-        encoding=encoding,
-        pointers=tuple(buffer.name for buffer in buffers),
-        design_hash=0,
-        control_channel=control_channel,
-    )
-    placement = require_fit(config.name, top, U55C)
-    rate = U55C.hbm.beats_per_cycle(config.clock_mhz)
+    found = outline(program, config)
+    top, encoding = found.top, found.top.encoding
+    placement = require_fit(config.name, top, board, program.slrs)
+    rate = board.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
+        board=BoardFacts(name=board.name, channels=board.hbm.channels, channel_bytes=board.hbm.channel_bytes),
         top=config.name,
         verilog=_VERILOG,
         design_hash="0" * 16,
@@ -95,10 +68,10 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         ports=tuple(
             Port(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
         ),
-        buffers=buffers,
+        buffers=found.buffers,
         program=encoding.table,
-        counters=tuple(counters),
-        memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=U55C.hbm.latency),
+        counters=found.counters,
+        memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=board.hbm.latency),
         streams=_streams(graph),
         whole=program.whole,
         variants=tuple(
@@ -110,6 +83,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
+    images = constant_images(graph)
     library = Library()
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
     verilog = to_verilog(top.build(), config.name, library)
@@ -120,6 +94,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         sources=sources,
         images={f"{weights_name(c)}.bin": image for c, image in images.items()},
         resources=promised(top),
+        board=board,
         placement=placement,
     )
 

@@ -1,13 +1,16 @@
 """Memory images of the constants, one buffer a channel, and what the host must know of every buffer."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+
+from numpy import ndarray
 
 from streamgen.graph import Graph, Program, Tensor
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["boundary_buffer", "constant_images", "state_buffer", "weights_name"]
+__all__ = ["boundary_buffer", "constant_bytes", "constant_images", "state_buffer", "weights_name"]
 
 
 def weights_name(channel: int) -> str:
@@ -17,24 +20,36 @@ def weights_name(channel: int) -> str:
 
 def constant_images(graph: Graph) -> dict[int, bytes]:
     """By channel, the constants that its loads read, at the offsets of their descriptors."""
-    images: dict[int, bytearray] = {}
+    images = {channel: bytearray(count) for channel, count in constant_bytes(graph).items()}
+    for tensor, itensor, array, first in _placed(graph):
+        packed = MemoryLayout.of(itensor).pack(itensor, array)
+        images[tensor.channel][first : first + len(packed)] = packed
+    return {channel: bytes(image) for channel, image in images.items()}
+
+
+def constant_bytes(graph: Graph) -> dict[int, int]:
+    """Bytes of those images, known before anything is packed."""
+    count: dict[int, int] = {}
+    for tensor, itensor, _, first in _placed(graph):
+        end = first + MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
+        count[tensor.channel] = max(end, count.get(tensor.channel, 0))
+    return dict(sorted(count.items()))
+
+
+def _placed(graph: Graph) -> Iterator[tuple[Tensor, ITensor, ndarray, int]]:
+    """Every constant of every walk: its tensor, stream and values, and the byte at which it begins."""
     for tensor in graph.tensors:
         if tensor.role != "constant":
             continue
         assert tensor.data is not None
-        itensor = graph.tensor_itensor(tensor)
-        layout, node = MemoryLayout.of(itensor), graph.node(tensor.node)
-        image = images.setdefault(tensor.channel, bytearray())
+        itensor, node = graph.tensor_itensor(tensor), graph.node(tensor.node)
         phase = tensor.phase
         if phase is None:
             phase = next(phase for phase, bounds in enumerate(node.bounds) if bounds is not None)
         for walk, array in enumerate(tensor.data if tensor.walks(itensor) > 1 else [tensor.data]):
             bounds = node.at(phase, walk)
             assert bounds is not None
-            packed, first = layout.pack(itensor, array), bounds["offset"] * BEAT_BYTES
-            image.extend(bytes(max(0, first + len(packed) - len(image))))
-            image[first : first + len(packed)] = packed
-    return {channel: bytes(image) for channel, image in sorted(images.items())}
+            yield tensor, itensor, array, bounds["offset"] * BEAT_BYTES
 
 
 def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:

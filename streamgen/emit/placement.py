@@ -18,10 +18,10 @@ from operator import add
 import numpy as np
 from numpy import ndarray
 
+from streamgen.boards import Board
 from streamgen.cost import Resources
-from streamgen.platform.u55c import Board
 
-__all__ = ["Block", "Link", "Placement", "place"]
+__all__ = ["Block", "Link", "Placement", "place", "placed"]
 
 _GRAINS = (0.05, 0.01)  # size of a cluster, as a share of an SLR's limit; the finer one if the first fails
 _GAP = 0.05  # of the bits, to a bound of the fewest
@@ -64,6 +64,14 @@ class Placement:
     def fits(self, board: Board) -> bool:
         """Whether no SLR is filled above the share that a design may fill."""
         return all(_within(self.used[slr.name], slr.resources * board.fill) for slr in board.slrs)
+
+
+def placed(
+    blocks: Sequence[Block], links: Sequence[Link], board: Board, slrs: Mapping[str, str]
+) -> Placement:
+    """The placement with each block where `slrs` says."""
+    names = [slr.name for slr in board.slrs]
+    return _placement(blocks, links, board, [names.index(slrs[block.name]) for block in blocks])
 
 
 def place(blocks: Sequence[Block], links: Sequence[Link], board: Board) -> Placement:

@@ -5,7 +5,7 @@ refuses a design that has no placement within the share of each SLR that may be 
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -13,14 +13,14 @@ from operator import add
 from rich.console import Console
 from rich.table import Table
 
+from streamgen.boards import Board
 from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
-from streamgen.emit.placement import Block, Link, Placement, place
+from streamgen.emit.placement import Block, Link, Placement, place, placed
 from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
 from streamgen.formats import MX_GROUP
 from streamgen.graph import Node
-from streamgen.platform.u55c import Board
 
 __all__ = ["blocks", "links", "promised", "require_fit"]
 
@@ -77,10 +77,13 @@ def links(top: TopParams) -> list[Link]:
     return streams + descriptors
 
 
-def require_fit(name: str, top: TopParams, board: Board) -> Placement:
-    """The placement of the design. BudgetError when there is none within the limits: with a table of what
-    is needed, placed and allowed, the largest blocks of each resource that is short, and what would help."""
+def require_fit(name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None) -> Placement:
+    """The placement of the design: each block where `slrs` says, if these fit; they were placed with FIFOs of
+    one token. Else another. BudgetError when there is none within the limits: with a table of what is needed,
+    placed and allowed, the largest blocks of each resource that is short, and what would help."""
     parts = blocks(top)
+    if slrs and (placement := placed(parts, links(top), board, slrs)).fits(board):
+        return placement
     placement = place(parts, links(top), board)
     if placement.fits(board):
         return placement

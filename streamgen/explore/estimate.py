@@ -18,12 +18,10 @@ from streamgen.config import CompileConfig
 from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
 from streamgen.packing import BEAT_BITS, MemoryLayout
-from streamgen.platform.u55c import U55C
 
 __all__ = ["WORD_LANES", "Estimate", "Time", "converter_budget"]
 
 WORD_LANES = 16  # 32-bit words of a beat
-_BRAM_BITS, _URAM_BITS = 36 * 1024, 288 * 1024
 
 Linears = Mapping[str, LinearPlan]
 
@@ -46,10 +44,10 @@ class Time:
 
 
 def converter_budget(config: CompileConfig) -> int:
-    """Converter bits of one accelerator: the user's, or half of the card's block memory."""
+    """Converter bits of one accelerator: the user's, or half of the board's block memory."""
     if config.converter_bits is not None:
         return config.converter_bits
-    return int(U55C.resources.bram * _BRAM_BITS + U55C.resources.uram * _URAM_BITS) // 2
+    return config.card.memory_bits // 2
 
 
 class Estimate:
@@ -59,6 +57,7 @@ class Estimate:
         self.linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
         self.vectors = [shape for shape in shapes if isinstance(shape, VectorShape)]
         self._config, self._rate, self.lanes = config, rate, lanes
+        self.fabric = config.card.fabric
         self.made = {shape.name for shape in shapes}
         self.features: dict[str, int] = {}
         for shape in shapes:

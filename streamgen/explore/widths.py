@@ -13,6 +13,7 @@ Nothing should wait for a vector kernel, and none should be wider than what feed
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamgen.boards import Fabric
 from streamgen.cost import Resources
 from streamgen.explore.estimate import WORD_LANES, Estimate
 from streamgen.explore.fixed import VECTOR_LANES, Fixed
@@ -22,7 +23,6 @@ from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, U
 __all__ = ["Widths", "choose_widths"]
 
 _QUANTISE_SHARE = 64
-_LUTS_OF_A_DSP = 136  # the card has so many for each
 _CONVERTER_LUTS = 80, 40  # a converter between widths: fixed, and for each element of the wider token
 
 
@@ -79,11 +79,11 @@ def _behind(
     results = estimate.lanes * plan.n_lanes
     period = max(estimate.steps(shape, pads), results)
     led = [v for v in estimate.vectors if leaders[v.name] == shape.name and v.name not in fixed]
-    lane = sum(_luts(vector.function) for vector in led)
+    lane = sum(_luts(vector.function, estimate.fabric) for vector in led)
     raw = {linear.name for linear in estimate.linears if not linear.bias}
     converted = sum(operand in raw for vector in led for operand in vector.operands)
     if shape.bias:
-        lane += _luts("add")
+        lane += _luts("add", estimate.fabric)
         converted += 1
     best, least = plan.columns, float(lane * plan.columns)
     width = plan.columns
@@ -95,10 +95,10 @@ def _behind(
     return best
 
 
-def _luts(function: str) -> float:
+def _luts(function: str, fabric: Fabric) -> float:
     unit = (UNARY_FUNCTIONS | SCALAR_FUNCTIONS | BINARY_OPERATIONS)[function]
     resources: Resources = unit.resources
-    return resources.lut + _LUTS_OF_A_DSP * resources.dsp
+    return resources.lut + fabric.luts_of_a_dsp * resources.dsp
 
 
 def _check(name: str, lanes: int, plan: LinearPlan, leader: str) -> None:

@@ -24,6 +24,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
+from streamgen.boards import ULTRASCALE_PLUS
 from streamgen.cost import Resources
 from streamgen.stream.register_slice import add_skid, skid_resources
 
@@ -38,13 +39,6 @@ _BLOCK_DEPTH = 8
 # Up to here LUT memory is the natural choice.
 _LUTRAM_DEPTH = 64
 _LUTRAM_BITS = 2048
-# Simple dual port shapes (rows, columns, RAMB36), and the blocks on the card, to compare shares of it.
-_BRAM_SHAPES = (
-    *((512 << k, columns, 1.0) for k, columns in enumerate((72, 36, 18, 9, 4, 2, 1))),
-    *((512 << k, columns, 0.5) for k, columns in enumerate((36, 18, 9, 4, 2, 1))),
-)
-_URAM_ROWS, _URAM_COLUMNS = 4096, 72
-_BRAM_OF_CARD, _URAM_OF_CARD = 1776, 960
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +46,7 @@ class QueueParams:
     """bits: payload width. depth: tokens it holds. memory: the kind, or None for the one that suits.
 
     Which kind suits: registers up to depth 2, LUT memory up to depth 64 or 2048 bits, else block or ultra
-    RAM, whichever takes the smaller share of the U55C's.
+    RAM, whichever takes the smaller share of what boards have (`Fabric`).
     """
 
     bits: int
@@ -82,7 +76,8 @@ class QueueParams:
             return "register"
         if self.depth <= _LUTRAM_DEPTH or self.depth * self.bits <= _LUTRAM_BITS:
             return "lutram"
-        if self._bram[0] / _BRAM_OF_CARD <= self._uram / _URAM_OF_CARD:
+        brams, urams = ULTRASCALE_PLUS.brams_of_urams
+        if self._bram[0] * urams <= self._uram * brams:
             return "bram"
         return "uram"
 
@@ -100,12 +95,14 @@ class QueueParams:
         count, address = bits_for(self.depth), ceil_log2(self.depth)
         folds = 1 << address != self.depth  # a pointer that turns round before its width does
         if self.kind == "lutram":
-            # 8 LUTs hold 32 rows of 14 bits or 64 rows of 7 bits; a LUT chooses among 4 banks
-            banks = -(-self.depth // 64)
-            slices = -(-self.bits // 14) if self.depth <= 32 else -(-self.bits // 7) * banks
+            # a LUT chooses among 4 banks
+            shapes = ULTRASCALE_PLUS.lutram
+            shape = next((shape for shape in shapes if self.depth <= shape.rows), shapes[-1])
+            banks = -(-self.depth // shape.rows)
+            memory = -(-self.bits // shape.columns) * banks * int(shape.blocks)
             choice = self.bits * -(-banks // 4) + banks if banks > 1 else 0
             pointers = 4 * address + 3 if folds else 3 * address + 6
-            return Resources(lut=pointers + 8 * slices + choice, ff=2 * address + count + 2)
+            return Resources(lut=pointers + memory + choice, ff=2 * address + count + 2)
         pointers = Resources(lut=(5 if folds else 4) * address + 10, ff=2 * address + 2 * count + 4)
         return self.block_memory + pointers + Resources(lut=0, ff=self.bits)
 
@@ -115,7 +112,7 @@ class QueueParams:
         blocks, rows = self._bram
         found = {"bram": blocks}
         if self.kind == "uram":
-            found, rows = {"uram": self._uram}, _URAM_ROWS
+            found, rows = {"uram": self._uram}, ULTRASCALE_PLUS.uram.rows
         return Resources(lut=self.bits * -(-(-(-self.depth // rows) - 1) // 3), ff=0, **found)
 
     @property
@@ -123,16 +120,17 @@ class QueueParams:
         """Blocks, and the rows of the shape that needs the fewest, the deepest of several."""
         blocks, rows = min(
             (-(-self.depth // rows) * -(-self.bits // columns) * blocks, -rows)
-            for rows, columns, blocks in _BRAM_SHAPES
+            for rows, columns, blocks in ULTRASCALE_PLUS.bram
         )
         return blocks, -rows
 
     @property
     def _uram(self) -> int:
         """Blocks; a narrow rest of the columns lies several times beside itself in one block."""
-        whole, rest = divmod(self.bits, _URAM_COLUMNS)
-        blocks = whole * -(-self.depth // _URAM_ROWS)
-        return blocks + (-(-self.depth // (_URAM_ROWS * (_URAM_COLUMNS // rest))) if rest else 0)
+        rows, columns, _ = ULTRASCALE_PLUS.uram
+        whole, rest = divmod(self.bits, columns)
+        blocks = whole * -(-self.depth // rows)
+        return blocks + (-(-self.depth // (rows * (columns // rest))) if rest else 0)
 
     def build(self) -> "Queue":
         return Queue(self)

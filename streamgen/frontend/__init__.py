@@ -3,15 +3,18 @@
 from streamgen.frontend.any_module import import_any
 from streamgen.frontend.checkpoint import load_decoder
 from streamgen.frontend.decoder import import_decoder
-from streamgen.frontend.export import import_module
+from streamgen.frontend.export import Imported, Structure, import_module, import_structured
 from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
 
 __all__ = [
     "FeedForward",
+    "Imported",
+    "Structure",
     "default_checkpoint",
     "import_any",
     "import_decoder",
     "import_module",
+    "import_structured",
     "load_decoder",
     "load_feed_forward",
 ]

@@ -5,8 +5,9 @@ here. What an importer cannot take it raises as `Unsupported`; all of these are 
 with the module it stands in and the source line that made it.
 """
 
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,27 @@ class Mismatch(Unsupported):
 
 
 class Constants:
-    """Parameters, buffers and what is made of them alone."""
+    """Parameters, buffers and what is made of them alone.
 
-    def __init__(self, module: torch.nn.Module, program: torch.export.ExportedProgram) -> None:
+    arrays: of other programs of the module. changing: calls may change in place what calls before have made;
+    then whoever reads a constant must do so when its own call is met.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        program: torch.export.ExportedProgram,
+        arrays: dict[tuple[Any, ...], tuple[torch.Tensor, np.ndarray]] | None = None,
+        *,
+        changing: bool = False,
+    ) -> None:
+        self.changing = changing
         self.module = module
         self.program = program
-        self.tensors: dict[Node, torch.Tensor] = {}
+        self.tensors: dict[Node, Any] = {}  # a call that splits makes several
         self.paths: dict[Node, str] = {}  # node of a parameter -> its path in the module
-        self.arrays: dict[tuple[Any, ...], np.ndarray] = {}
+        self.arrays = {} if arrays is None else arrays
+        self.own: set[int] = set()  # memory of parameters and buffers
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
 
     def placeholder(self, node: Node) -> bool:
@@ -80,19 +94,25 @@ class Constants:
         store = self.program.state_dict
         tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
         self.tensors[node] = tensor.detach()
+        self.own.add(tensor.untyped_storage().data_ptr())
         self.paths[node] = spec.target
         return True
 
     def fold(self, node: Node) -> None:
         """Compute what depends on parameters alone."""
         target: Any = node.target
+        if target is operator.getitem:
+            source, index = node.args
+            self.tensors[node] = self.tensors[source][index]
+            return
         if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
             raise Unsupported()
-        if target._schema.is_mutable and target != aten.detach_.default:
-            raise Unsupported("it changes a parameter or a buffer in place")
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
+        own = target._schema.is_mutable and args[0].untyped_storage().data_ptr() in self.own
+        if target._schema.is_mutable and target != aten.detach_.default and (own or not self.changing):
+            raise Unsupported("it changes a parameter or a buffer in place")
         result = target(*args, **kwargs)
-        if not isinstance(result, torch.Tensor):
+        if not isinstance(result, torch.Tensor | list | tuple):
             raise Unsupported()
         self.tensors[node] = result
 
@@ -101,12 +121,12 @@ class Constants:
         tensor = self.tensors[source]
         if not tensor.is_floating_point():
             raise Unsupported(f"a constant is {tensor.dtype}")
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor._version)
         if key not in self.arrays:
             array = tensor.cpu().to(torch.float32).numpy()
             require_finite(self.paths.get(source, f"a constant of {where(node)} "), array)
-            self.arrays[key] = array
-        return self.arrays[key]
+            self.arrays[key] = tensor, array  # the tensor too: its memory stays taken
+        return self.arrays[key][1]
 
     def grid(self, weight: Node) -> GroupGrid | None:
         """The attribute `weight_grid` of the module that owns the weight."""
@@ -126,11 +146,13 @@ class Constants:
         return grid
 
 
-def export_program(module: torch.nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
+def export_program(
+    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: Mapping[str, Any] | None = None
+) -> torch.export.ExportedProgram:
     """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
     try:
         with torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
-            return torch.export.export(module, inputs, strict=False)
+            return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
     except Exception as error:  # torch.export documents no set of exceptions
         raise UnsupportedOperationError(f"torch.export cannot trace the module: {error}") from error
 

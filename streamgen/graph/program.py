@@ -74,7 +74,8 @@ class Program:
     token_lanes: tokens of a tile. max_tiles: token tiles of the largest run.
     smaller: gives the finished graph of a run of fewer tiles, or at another position; equal params, other
     bounds. context: positions of the tokens of a run end below it; 0 when nothing depends on positions.
-    variants: runs that leave something out, by name. whole: all tokens of a sequence belong to one run.
+    variants: runs that leave something out, by name. slrs: on which region of the board each node lies, where
+    that was settled before FIFOs were sized. whole: all tokens of a sequence belong to one run.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class Program:
     smaller: Callable[[int, int], Graph] | None = field(default=None, repr=False)
     context: int = 0
     variants: Mapping[str, Variant] = field(default_factory=dict)
+    slrs: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False
 
     def at(self, tiles: int, position: int = 0, variant: str | None = None) -> Graph:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, KernelParams, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
@@ -35,7 +36,11 @@ class GraphBuilder:
     """
 
     def __init__(
-        self, name: str, *, rate: float = 0.6927, sections: tuple[tuple[int, int], ...] = ((1, 1),)
+        self,
+        name: str,
+        *,
+        rate: float = DEFAULT_BOARD.rate,
+        sections: tuple[tuple[int, int], ...] = ((1, 1),),
     ) -> None:
         self._name = name
         self._rate = rate

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -13,6 +14,8 @@ from streamgen.lower.passes import insert_converters, insert_forks, place_consta
 
 __all__ = ["finish"]
 
+_KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
+
 
 def finish(
     build: Callable[[int, int], Graph],
@@ -21,8 +24,12 @@ def finish(
     strategy: Strategy = "conservative",
     context: int = 0,
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
+    place: Callable[[Program], Mapping[str, str]] | None = None,
 ) -> tuple[Program, list[Schedule]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
+
+    lower -> place -> size: what `place` says of the program without depths, the regions of its nodes, is
+    settled before FIFOs are sized.
 
     build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
     many token tiles whose first token is at `position`; all end inside the context, if there is one.
@@ -41,20 +48,23 @@ def finish(
         smallest = insert_forks(one)
     largest = place_constants(insert_converters(insert_forks(unfinished), smallest=smallest))
 
+    @lru_cache(maxsize=_KEPT)
     def smaller(tiles: int, position: int) -> Graph:
         graph = build(tiles, position)
         _require_same_hardware(unfinished, graph, tiles)
         return place_constants(insert_converters(insert_forks(graph, largest), largest))
 
+    lowered = replace(
+        family,
+        graph=largest,
+        smaller=smaller,
+        variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
+    )
+    slrs = {} if place is None else place(lowered)
     corners = [largest, *(smaller(*run) for run in others)]
     sized, schedules = size_fifos(corners, strategy)
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
-    program = replace(
-        family,
-        graph=sized,
-        smaller=lambda *run: smaller(*run).with_depths(depths),
-        variants={name: Variant.of(sized, bounds) for name, bounds in (variants or {}).items()},
-    )
+    program = replace(lowered, graph=sized, smaller=lambda *run: smaller(*run).with_depths(depths), slrs=slrs)
     return program, schedules
 
 

@@ -23,6 +23,7 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen import formats
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
@@ -52,8 +53,8 @@ class KvLoadParams:
     layout: KvLayout
     prefetch: int = 32
     burst: int = 16
-    rate: float = 0.6927
-    latency: int = 100
+    rate: float = DEFAULT_BOARD.rate
+    latency: int = DEFAULT_BOARD.hbm.latency
 
     @property
     def read(self) -> KvReadParams:

@@ -21,6 +21,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, Transfers
@@ -49,8 +50,8 @@ class KvStoreParams:
     """
 
     layout: KvLayout
-    rate: float = 0.6927
-    latency: int = 100
+    rate: float = DEFAULT_BOARD.rate
+    latency: int = DEFAULT_BOARD.hbm.latency
 
     @property
     def append(self) -> KvAppendParams:

@@ -19,6 +19,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
@@ -49,8 +50,8 @@ class RowsLoadParams:
     dtype: str = "f24"
     prefetch: int = 64
     burst: int = 16
-    rate: float = 0.6927
-    latency: int = 100
+    rate: float = DEFAULT_BOARD.rate
+    latency: int = DEFAULT_BOARD.hbm.latency
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from streamgen.operations.attention import Attention
 from streamgen.operations.binary import BINARY_OPERATIONS, Binary
 from streamgen.operations.cache import Cache
+from streamgen.operations.concat import Concat
 from streamgen.operations.constant import Constant
 from streamgen.operations.embedding import Embedding
 from streamgen.operations.last_row import LastRow
@@ -10,6 +11,8 @@ from streamgen.operations.linear import Linear
 from streamgen.operations.norm import Norm
 from streamgen.operations.rotary import Rotary
 from streamgen.operations.scalar import Scalar
+from streamgen.operations.slice import Slice
+from streamgen.operations.softmax import Softmax
 from streamgen.operations.top_k import TopK
 from streamgen.operations.unary import UNARY_FUNCTIONS, Unary
 
@@ -19,6 +22,7 @@ __all__ = [
     "Attention",
     "Binary",
     "Cache",
+    "Concat",
     "Constant",
     "Embedding",
     "LastRow",
@@ -26,6 +30,8 @@ __all__ = [
     "Norm",
     "Rotary",
     "Scalar",
+    "Slice",
+    "Softmax",
     "TopK",
     "Unary",
 ]

@@ -25,6 +25,7 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen import formats
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, Transfers
@@ -53,8 +54,8 @@ class _DmaParams:
 
     layout: MemoryLayout
     max_tokens: int
-    rate: float = 0.6927
-    latency: int = 100
+    rate: float = DEFAULT_BOARD.rate
+    latency: int = DEFAULT_BOARD.hbm.latency
     moves: ClassVar[bool] = True
     _WAITING: ClassVar[int]
 

@@ -15,7 +15,16 @@ from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 from streamgen.packing import BEAT_BYTES, MemoryLayout
 
-__all__ = ["cropped", "image_bytes", "in_passes", "packed", "padded", "stream_of", "unpacked"]
+__all__ = [
+    "cropped",
+    "image_bytes",
+    "in_passes",
+    "packed",
+    "padded",
+    "random_inputs",
+    "stream_of",
+    "unpacked",
+]
 
 Pass = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
 
@@ -151,6 +160,22 @@ def cropped(info: Buffer, array: np.ndarray, tokens: int) -> np.ndarray:
     """The logical part of an output."""
     extents = _shape(info) if info.tile_loop is None else (tokens, *_shape(info)[1:])
     return array[tuple(slice(extent) for extent in extents)]
+
+
+def random_inputs(infos: Sequence[Buffer], tokens: int, seed: int) -> list[np.ndarray]:
+    """Normal numbers, or all integers of a format alike, for so many tokens."""
+    rng = np.random.default_rng(seed)
+    arrays: list[np.ndarray] = []
+    for info in infos:
+        shape = _shape(info) if info.tile_loop is None else (tokens, *_shape(info)[1:])
+        dtype = ITensor.parse(_text(info)).dtype
+        if dtype[0] in "iu":
+            bits = int(dtype[1:])
+            low = -(1 << bits - 1) if dtype[0] == "i" else 0
+            arrays.append(rng.integers(low, low + (1 << bits), shape))
+        else:
+            arrays.append(rng.normal(size=shape).astype(np.float32))
+    return arrays
 
 
 def joined(

@@ -24,20 +24,22 @@ follow the same laws and give equal cycles on one trace:
 from dataclasses import dataclass
 from fractions import Fraction
 
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.manifest import MemoryTiming
 
-__all__ = ["BEAT_BYTES", "CHANNEL_BYTES", "MemoryModel"]
+__all__ = ["BEAT_BYTES", "MemoryModel"]
 
 BEAT_BYTES = 64
-CHANNEL_BYTES = 0x2000_0000  # channel i begins at i times this
+_HBM = DEFAULT_BOARD.hbm
+_RATE = _HBM.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryModel:
     """Rate in beats of 64 bytes a cycle, latency in cycles; `delays` > 0 adds random cycles."""
 
-    rate: Fraction = Fraction(133, 192)  # 13.3 GB/s, 425 GB/s over 32 channels, at 300 MHz
-    latency: int = 100
+    rate: Fraction = _RATE
+    latency: int = _HBM.latency
     outstanding: int = 32
     delays: int = 0
     seed: int = 0
@@ -58,6 +60,8 @@ class MemoryModel:
         return cls(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency, **choices)
 
     @classmethod
-    def for_clock(cls, hertz: int, bytes_per_second: int = 13_300_000_000, **choices: int) -> "MemoryModel":
+    def for_clock(
+        cls, hertz: int, bytes_per_second: int = _HBM.channel_rate, **choices: int
+    ) -> "MemoryModel":
         """The channel as a kernel of this clock sees it."""
         return cls(rate=min(Fraction(1), Fraction(bytes_per_second, BEAT_BYTES * hertz)), **choices)

@@ -15,7 +15,7 @@ from streamgen.manifest import Buffer as BufferInfo
 from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import COUNTING, Instruments
-from streamgen.runtime.memory import BEAT_BYTES, CHANNEL_BYTES, MemoryModel
+from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
 from streamgen.runtime.verilator import build, load
 
 __all__ = ["Profiled", "SimulatedDevice", "Watched", "simulated"]
@@ -92,7 +92,7 @@ class SimulatedDevice(Device):
                 ):
                     raise DeviceError(f"the simulator does not show the pins of FIFO {stream!r}")
         self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
-        self._free = {port.channel: port.channel * CHANNEL_BYTES for port in manifest.ports}
+        self._free = {port.channel: port.channel * manifest.board.channel_bytes for port in manifest.ports}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
         rate = memory.rate
@@ -259,7 +259,7 @@ class SimulatedDevice(Device):
     def _allocate(self, info: BufferInfo) -> DeviceBuffer:
         address = self._free[info.channel]
         end = address + -(-info.bytes // PAGE) * PAGE
-        if end > (info.channel + 1) * CHANNEL_BYTES:
+        if end > (info.channel + 1) * self.manifest.board.channel_bytes:
             raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: channel {info.channel} is full")
         index = self._channels[info.channel]
         if not self._library.device_allocate(self._handle, index, address, info.bytes):

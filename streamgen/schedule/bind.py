@@ -102,7 +102,7 @@ class Binder:
         self.found, self.engine, self.plan, self.rate = found, engine, engine.plan, rate
         self.extent, self.tokens, self.position = extent, tokens, position
         self.caches = cache_places(found)
-        self._instances = Instances(None if like is None else like.uses)
+        self._instances = Instances(None if like is None else like.uses, engine.plan.fabric)
         self._holds: dict[str, Hold] = {}
         self._requested: dict[str, Bounds] = {}
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
@@ -165,7 +165,7 @@ class Binder:
 
     def _arrive(self, value: Value, phase: Phase) -> Stream:
         if value in self.found.inputs.values():
-            return self._input(value, phase)
+            return replace(self._input(value, phase), shape=value.shape)
         if value.again is not None and (value, phase.section) not in self._lasts:
             hold = self._carrier(value)
         else:

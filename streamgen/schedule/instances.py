@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from typing import Any
 
+from streamgen.boards import Fabric
 from streamgen.contract import Bounds, KernelParams
 from streamgen.cost import Resources
 from streamgen.graph import Port
@@ -21,8 +22,6 @@ from streamgen.kernels.select import SelectParams
 from streamgen.operations.site import Behind
 
 __all__ = ["Instance", "Instances", "Link"]
-
-LUTS_OF_A_DSP = 136  # the card has so many for each
 
 Link = tuple[int, Port, Port]
 """Phase, source and sink of a stream."""
@@ -46,7 +45,8 @@ class Instances:
     like: names of the instances of the uses, in order, as the largest run has them; the first run decides.
     """
 
-    def __init__(self, like: Sequence[str] | None) -> None:
+    def __init__(self, like: Sequence[str] | None, fabric: Fabric) -> None:
+        self._fabric = fabric
         self.by_name: dict[str, Instance] = {}
         self.links: list[Link] = []
         self.uses: list[str] = []
@@ -118,7 +118,8 @@ class Instances:
             if any(instance.name in (node, *self._before.get(node, ())) for node in nodes):
                 continue  # streams would go round
             known = {(source, sink.name) for _, source, sink in self.links if sink.node == instance.name}
-            if worth(params, bounds, {port for port, source in sources.items() if (source, port) in known}):
+            same = {port for port, source in sources.items() if (source, port) in known}
+            if worth(params, bounds, same, self._fabric):
                 return instance
         return None
 
@@ -136,12 +137,12 @@ def envelope(a: Any, b: Any) -> Any:
     return replace(a, **{name: max(getattr(a, name), getattr(b, name)) for name in sizes})
 
 
-def worth(params: KernelParams, bounds: Bounds, known: Collection[str]) -> bool:
+def worth(params: KernelParams, bounds: Bounds, known: Collection[str], fabric: Fabric) -> bool:
     """Whether hardware of its own costs more than to choose the inputs of an instance that is there, and to
     steer its outputs. known: inputs that come from where they came before, else routes would be needed."""
 
     def luts(resources: Resources) -> float:
-        return resources.lut + LUTS_OF_A_DSP * resources.dsp
+        return resources.lut + fabric.luts_of_a_dsp * resources.dsp
 
     def around(kind: type, itensor: ITensor) -> float:
         one = kind(token_bits=itensor.token_bits, ways=2, max_tokens=itensor.token_count)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from streamgen.boards import ULTRASCALE_PLUS, Fabric
+
 __all__ = ["EnginePlan"]
 
 
@@ -11,7 +13,8 @@ class EnginePlan:
 
     max_tokens: of a run. context: positions. columns: of the engine, column c on channel c. n_lanes: rows
     that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels: over which
-    caches are striped, a power of two. prefetch: beats of the FIFO of each column's codes.
+    caches are striped, a power of two. prefetch: beats of the FIFO of each column's codes. fabric: of which
+    it is built.
     """
 
     max_tokens: int
@@ -21,6 +24,7 @@ class EnginePlan:
     lanes: int
     kv_channels: int = 1
     prefetch: int = 512
+    fabric: Fabric = ULTRASCALE_PLUS
 
     @property
     def unit(self) -> int:

@@ -54,7 +54,7 @@ class Synthesis:
 
 
 def synthesise(*components: wiring.Component) -> list[Synthesis]:
-    """Map components, and the blocks they share, to the cells of the U55C's family, each on its own.
+    """Map components, and the blocks they share, to the cells of UltraScale+, each on its own.
 
     One call for many is much faster: most of the time goes into starting the flow.
     """

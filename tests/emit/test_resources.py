@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from streamgen.boards import Board, Slr
+from streamgen.boards.cards import U55C
 from streamgen.contract import Bounds
 from streamgen.cost import Cost, Resources
 from streamgen.emit.resources import blocks, links, promised, require_fit
@@ -17,7 +19,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams
-from streamgen.platform.u55c import U55C, Board, Slr
 
 ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))
 BIG = Resources(lut=10_000, ff=100_000, dsp=1000, bram=100, uram=100)
@@ -177,3 +178,16 @@ def test_too_deep_fifos() -> None:
         "too large for any SLR alone: y (Widget)",
         f"What would help: a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}",
     ]
+
+
+def test_blocks_stay_where_they_were_placed_if_that_fits() -> None:
+    """Kernels are placed before FIFOs have a depth; when these need too much there, all are placed again."""
+    design = top({"a": WidgetParams(lut=4000), "b": WidgetParams(lut=500)}, [("a", "b")], depth=64)
+    slrs = {"control and masters": "SLR0", "a": "SLR0", "b": "SLR1"}
+    assert require_fit("small", design, board(), slrs).slrs == slrs
+    assert require_fit("small", design, board(lut=20_000), slrs).slrs == slrs
+    full = slrs | {"b": "SLR0"}
+    small = board(lut=9000)
+    assert require_fit("small", design, small, slrs).slrs == slrs
+    found = require_fit("small", design, small, full)
+    assert found.slrs != full and found.fits(small)

@@ -17,6 +17,8 @@ from streamgen.operations import Constant, Linear, Unary
 from streamgen.quantisation import GroupGrid
 
 HERE = Path(__file__)
+JOINED = "an operation joins its result with one that has other tokens in its places"
+WHOLE = "rows must stay whole: each holds features of one token, and every token has one"
 
 
 class FeedForward(nn.Module):
@@ -136,6 +138,15 @@ def _copied(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return y + copy
 
 
+def _halves(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Changes of a part of a tensor, seen by parts cut before."""
+    y = x * 2
+    first, second = y.chunk(2, -1)
+    second.mul_(3)
+    y[..., 2:6].relu_()
+    return (first + second) @ m.scale.reshape(4, 2) + y[..., :2]
+
+
 def _dead(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
     x.sum().sqrt()
     torch.sort(x + 1)
@@ -156,6 +167,7 @@ def _dead(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         (lambda m, x: x**2 + x.square(), ["mul", "mul", "add"]),
         (lambda m, x: torch.relu(x).double().clone() * 2, ["relu", "constant[8]", "mul"]),
         (_copied, None),
+        (_halves, None),
         (_dead, ["constant[8]", "mul"]),
         (lambda m, x: (x, torch.relu(x), x), ["relu", "scale[1]", "scale[1]"]),
     ],
@@ -240,7 +252,7 @@ def test_folded_weight() -> None:
 class Unsupported(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.block = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8))
         self.drop = nn.Dropout(0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -252,7 +264,7 @@ class Unsupported(nn.Module):
         z = z * x[:1]
         z = functional.linear(z, x)
         z = z + torch.rand(8)
-        w = x.view(4, 16) * 2
+        w = functional.softmax(x.view(4, 16), dim=-1)
         return y, z, w, self.drop(x), x.mul_(2)
 
 
@@ -268,14 +280,17 @@ def test_all_unsupported_operations_in_one_error() -> None:
     assert problems == [
         f"  {place}: {problem}"
         for place, problem in (
-            (f"block.1 (LayerNorm), {_where('y = self.block(x)')}", "aten.layer_norm.default"),
+            (f"block.1 (GroupNorm), {_where('y = self.block(x)')}", "aten.group_norm.default"),
             (f"{root}, {_where('functional.elu(y)')}", "aten.elu.default"),
-            (f"{root}, {_where('x.transpose(0, 1)')}", "aten.transpose.int"),
-            (f"{root}, {_where('x[:1]')}", "aten.slice.Tensor"),
+            (
+                f"{root}, {_where('x.transpose(0, 1)')}",
+                f"aten.transpose.int: {JOINED}",
+            ),
+            (f"{root}, {_where('x[:1]')}", f"aten.slice.Tensor: {WHOLE}"),
             (f"{root}, {_where('+ torch.rand(8)')}", "aten.rand.default"),
             (
                 f"{root}, {_where('x.view(4, 16)')}",
-                "aten.view.default: it turns [8, 8] into [4, 16]; the last dimension must stay",
+                f"aten.view.default: {WHOLE}",
             ),
             (
                 f"drop (Dropout), {_where('self.drop(x), x.mul_(2)')}",
@@ -287,7 +302,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
             ),
         )
     ]
-    assert last.startswith("Supported: Linear; ReLU, Sigmoid, SiLU, Tanh, GELU; ")
+    assert last.startswith("Supported: Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; ")
 
 
 @pytest.mark.parametrize(
@@ -302,8 +317,15 @@ def test_all_unsupported_operations_in_one_error() -> None:
         (lambda m, x: x + x.view(8, 1, 8), "it broadcasts [8, 8] to [8, 8, 8]"),
         (lambda m, x: x * m.state.mul_(2), "it changes a parameter or a buffer in place"),
         (lambda m, x: x.view(8, 8).relu_() + 1, "it changes an input or a parameter in place"),
-        (lambda m, x: x.split(4, dim=1)[0], "aten.split.Tensor"),
-        (lambda m, x: x.softmax(-1), "aten.softmax.int"),
+        (lambda m, x: x.split(4, dim=0)[0], f"aten.split.Tensor: {WHOLE}"),
+        (lambda m, x: x.softmax(0), "aten.softmax.int: the last dimension is needed"),
+        (lambda m, x: x @ x.T, "aten.matmul.default: a product of two values must be scores of an attention"),
+        (lambda m, x: m.scale @ x, "aten.matmul.default: a value must stand left of a parameter"),
+        (lambda m, x: x - x.mean(-1, keepdim=True), "aten.sub.Tensor: a mean over features must be part of"),
+        (lambda m, x: x + x.mean(0), "aten.mean.dim: a mean over features must be part of"),
+        (lambda m, x: torch.cat([x, m.state.expand(8, 8)], 1), "it joins what is computed at run time and a"),
+        (lambda m, x: x + x.flip(0), "aten.flip.default: an operation joins its result"),
+        (lambda m, x: x[:, torch.tensor([1, 0])], "aten.index.Tensor"),
         (lambda m, x: x + x.max(), "aten.max.default"),
     ],
 )

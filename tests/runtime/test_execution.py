@@ -10,6 +10,7 @@ from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
 from streamgen.manifest import (
     STATUS_MAGIC,
+    BoardFacts,
     Buffer,
     Counter,
     Descriptor,
@@ -30,6 +31,7 @@ BIAS = "itensor<32xi8, iter_space: []*[], iter_map: ()->(0)>"
 HASH = "0123456789abcdef"
 
 MANIFEST = Manifest(
+    board=BoardFacts(name="u55c", channels=32, channel_bytes=512 << 20),
     top="top",
     verilog="design.v",
     design_hash=HASH,

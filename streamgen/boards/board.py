@@ -1,17 +1,13 @@
-"""The Alveo U55C: what a design may use, and how fast its memory is.
-
-Part xcu55c-fsvh2892-2L-e on platform xilinx_u55c_gen3x16_xdma_3_202210_1. SLR figures are what the
-shell leaves. The memory rate is the sustained sequential one (425 GB/s over all channels, measured on
-the same memory of the U280), not the 14.375 GB/s a channel of the data sheet.
-"""
+"""A board: its regions, its memory, its fabric."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 
+from streamgen.boards.fabric import Fabric
 from streamgen.cost import Resources
-from streamgen.platform.axi import BEAT_BYTES
+from streamgen.packing import BEAT_BYTES
 
-__all__ = ["U55C", "Board", "Hbm", "Slr"]
+__all__ = ["Board", "Hbm", "Slr"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +41,28 @@ class Hbm:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A card. fill: the share of each SLR that a design may fill; beyond, it is not routed at speed."""
+    """A card. name: as the command line and reports call it. slrs: what the shell leaves of each, in order.
+    clock_mhz: of kernels, unless asked otherwise. fill: the share of each SLR that a design may fill; beyond,
+    it is not routed at speed."""
 
+    name: str
     part: str
     platform: str
+    fabric: Fabric
     slrs: tuple[Slr, ...]
     hbm: Hbm
     clock_mhz: float
     watts: float
     fill: float
+
+    def __post_init__(self) -> None:
+        names = [slr.name for slr in self.slrs]
+        if self.hbm.slr not in names:
+            raise ValueError(
+                f"the memory of board {self.name!r} lies at {self.hbm.slr}; its SLRs are {names}"
+            )
+        if not 0 < self.fill <= 1:
+            raise ValueError(f"fill of board {self.name!r} must be above 0 and at most 1, not {self.fill}")
 
     @property
     def resources(self) -> Resources:
@@ -63,17 +72,13 @@ class Board:
             total += slr.resources
         return total
 
+    @property
+    def memory_bits(self) -> int:
+        """Bits of its block and ultra RAMs."""
+        offered = self.resources
+        return int(offered.bram * self.fabric.bram_bits + offered.uram * self.fabric.uram_bits)
 
-U55C = Board(
-    part="xcu55c-fsvh2892-2L-e",
-    platform="xilinx_u55c_gen3x16_xdma_3_202210_1",
-    slrs=(
-        Slr(name="SLR0", resources=Resources(lut=386_000, ff=773_000, bram=600, uram=320, dsp=2664)),
-        Slr(name="SLR1", resources=Resources(lut=364_000, ff=729_000, bram=576, uram=320, dsp=2784)),
-        Slr(name="SLR2", resources=Resources(lut=381_000, ff=763_000, bram=600, uram=320, dsp=2856)),
-    ),
-    hbm=Hbm(channels=32, channel_bytes=512 << 20, channel_rate=13_300_000_000, latency=100, slr="SLR0"),
-    clock_mhz=300.0,
-    watts=150.0,
-    fill=0.75,
-)
+    @property
+    def rate(self) -> float:
+        """Beats a cycle of a channel at the board's clock."""
+        return float(self.hbm.beats_per_cycle(self.clock_mhz))

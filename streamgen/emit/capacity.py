@@ -1,0 +1,81 @@
+"""Whether every memory channel of the board holds its buffers, before anything is packed or written."""
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from streamgen.boards import Board
+from streamgen.errors import BudgetError
+from streamgen.manifest import Buffer
+
+__all__ = ["require_room"]
+
+_PAGE = 4096  # hosts give memory in pages
+_LARGEST = 5  # buffers that an error names
+_PARTS = {
+    "weights": ("weights",),
+    "caches": ("state",),
+    "inputs, outputs": ("input", "output"),
+    "table, status": ("table", "status"),
+}
+
+
+def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:
+    """BudgetError when a channel has less room than its buffers need, or when the board has no such channel:
+    with a table of the channels that are short, their largest buffers, and what would help."""
+    count, room = board.hbm.channels, board.hbm.channel_bytes
+    missing = sorted({buffer.channel for buffer in buffers if buffer.channel >= count})
+    if missing:
+        raise BudgetError(
+            f"{name!r} uses memory channel {missing[0]}; board {board.name!r} has channels 0 to {count - 1}"
+        )
+    by_channel = {buffer.channel: [b for b in buffers if b.channel == buffer.channel] for buffer in buffers}
+    needs = {channel: _bytes(its) for channel, its in sorted(by_channel.items())}
+    over = [channel for channel, need in needs.items() if need > room]
+    if not over:
+        return
+    largest = sorted((b for b in buffers if b.channel in over), key=lambda b: (-b.bytes, b.name))[:_LARGEST]
+    lines = [
+        f"{name!r} does not fit the memory of board {board.name!r}: a channel has {room:,} bytes",
+        _table({channel: by_channel[channel] for channel in over}, room),
+        f"largest there: {', '.join(f'{b.name} (channel {b.channel}) {b.bytes:,}' for b in largest)}",
+        f"What would help: {'; '.join(_advice(by_channel, over, sum(needs.values()), board))}",
+    ]
+    raise BudgetError("\n".join(lines))
+
+
+def _bytes(buffers: Sequence[Buffer]) -> int:
+    return sum(-(-buffer.bytes // _PAGE) * _PAGE for buffer in buffers)
+
+
+def _table(by_channel: dict[int, list[Buffer]], room: int) -> str:
+    """A row for each channel: bytes by use, in all, and over its room."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("channel", *_PARTS, "all", "over by"):
+        table.add_column(title, justify="right")
+    for channel, buffers in by_channel.items():
+        uses = [_bytes([b for b in buffers if b.role in roles]) for roles in _PARTS.values()]
+        total = _bytes(buffers)
+        table.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
+    console = Console(file=io.StringIO(), width=110)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def _advice(by_channel: dict[int, list[Buffer]], over: list[int], total: int, board: Board) -> list[str]:
+    """Changes of the configuration that free what is short."""
+    advice = []
+    roles = {buffer.role for channel in over for buffer in by_channel[channel]}
+    if "weights" in roles and len(by_channel) < board.hbm.channels:
+        least = -(-total // board.hbm.channel_bytes)
+        advice.append(f"more channels ({len(by_channel)} are in use, all bytes need {least} at least)")
+    if "weights" in roles:
+        advice.append("weights of fewer bits")
+    if "state" in roles:
+        advice.append("a smaller context")
+    if roles & {"input", "output"}:
+        advice.append("a smaller max_tokens")
+    return [*advice, "a board whose channels are larger"]

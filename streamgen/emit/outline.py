@@ -1,0 +1,71 @@
+"""What a design is before its Verilog: its top, its buffers, its counters; and where its blocks lie.
+
+The order is lower, place, size, emit: all of this is known of a program whose FIFOs have no depth yet.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgen.config import CompileConfig
+from streamgen.emit.capacity import require_room
+from streamgen.emit.descriptors import encode
+from streamgen.emit.images import boundary_buffer, constant_bytes, state_buffer, weights_name
+from streamgen.emit.resources import require_fit
+from streamgen.emit.top import TopParams, stores
+from streamgen.graph import Program
+from streamgen.manifest import STATUS_WORDS, Buffer, Counter
+from streamgen.packing import BEAT_BYTES
+
+__all__ = ["Outline", "outline", "place_program"]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """top: without the hash of the design. buffers, counters: as the manifest has them."""
+
+    top: TopParams
+    buffers: tuple[Buffer, ...]
+    counters: tuple[Counter, ...]
+
+
+def place_program(program: Program, config: CompileConfig) -> Mapping[str, str]:
+    """The SLR of every block of a program, by name, placed with FIFOs of one token.
+
+    BudgetError when not even that fits the board; GraphError for descriptors that are not affine.
+    """
+    return require_fit(config.name, outline(program, config).top, config.card).slrs
+
+
+def outline(program: Program, config: CompileConfig) -> Outline:
+    """BudgetError when a memory channel has too little room; GraphError for descriptors not affine."""
+    graph = program.graph
+    constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    encoding = encode(program, set(stores(graph)), constants)
+    boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
+    states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
+    control_channel = boundary[0].channel if boundary else 0
+    weights = [
+        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=f"{weights_name(c)}.bin")
+        for c, count in constant_bytes(graph).items()
+    ]
+    programs = (encoding.table, *encoding.variants.values())
+    table = Buffer(
+        name="table", role="table", channel=control_channel, bytes=max(len(one.pack()) for one in programs)
+    )
+    counters = [
+        Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
+    ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
+    words = STATUS_WORDS + len(counters)
+    status = Buffer(
+        name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
+    )
+    buffers = (table, status, *boundary, *states.values(), *weights)
+    require_room(config.name, buffers, config.card)
+    top = TopParams(
+        graph=graph,
+        encoding=encoding,
+        pointers=tuple(buffer.name for buffer in buffers),
+        design_hash=0,
+        control_channel=control_channel,
+    )
+    return Outline(top, buffers, tuple(counters))

@@ -1,0 +1,40 @@
+"""Concat: the features of several values, one behind the other."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+
+__all__ = ["Concat"]
+
+
+@dataclass(frozen=True)
+class Concat(Operator):
+    """parts: features of each value."""
+
+    parts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise GraphError(f"{len(self.parts)} values are put together; at least 2 are needed")
+
+    @property
+    def arity(self) -> int:  # type: ignore[override]
+        return len(self.parts)
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        if tuple(x.features for x in inputs) != self.parts or len({(x.rows, x.kind) for x in inputs}) > 1:
+            raise GraphError(f"{self} is given {', '.join(map(str, inputs))}")
+        return (replace(inputs[0], features=sum(self.parts)),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        return np.concatenate(inputs, axis=1)
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def __str__(self) -> str:
+        return f"concat[{' + '.join(map(str, self.parts))}]"

@@ -1,0 +1,45 @@
+"""Slice: some features of a row that follow one another."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.interpret import Run
+from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.operations.site import Site, Stream
+
+__all__ = ["Slice"]
+
+
+@dataclass(frozen=True)
+class Slice(Operator):
+    """Features first ... first + count - 1."""
+
+    first: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.count < 1:
+            raise GraphError(f"{self.count} features from {self.first} on are no slice")
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,) = inputs
+        if self.first + self.count > x.features:
+            raise GraphError(f"{self.count} features from {self.first} on are taken of {x.features}")
+        return (replace(x, features=self.count),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        return inputs[0][:, self.first : self.first + self.count]
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """The beginnings of rows: their ends are cut off."""
+        if self.first:
+            return super().bind(site, *inputs)
+        return (site.fit(inputs[0], site.extent),)
+
+    def __str__(self) -> str:
+        return f"slice[{self.first} + {self.count}]"

@@ -1,0 +1,55 @@
+"""Buffers that a channel does not hold are refused, by the whole message."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamgen.boards import board_of
+from streamgen.emit.capacity import require_room
+from streamgen.errors import BudgetError
+from streamgen.manifest import Buffer
+
+MB = 1 << 20
+BOARD = replace(board_of("u280"), hbm=replace(board_of("u280").hbm, channel_bytes=16 * MB, channels=4))
+
+
+def buffers(*sizes: tuple[str, str, int, int]) -> list[Buffer]:
+    return [Buffer(name=n, role=role, channel=c, bytes=size) for n, role, c, size in sizes]
+
+
+def test_what_fits_to_the_byte() -> None:
+    require_room("a", buffers(("table", "table", 0, 64), ("w", "weights", 0, 16 * MB - 4096)), BOARD)
+
+
+def test_every_buffer_takes_whole_pages() -> None:
+    with pytest.raises(BudgetError, match=r" 16,781,312 +4,096\n"):
+        require_room("a", buffers(("table", "table", 0, 64), ("w", "weights", 0, 16 * MB - 4032)), BOARD)
+
+
+def test_the_table_names_what_is_over() -> None:
+    needed = buffers(
+        ("table", "table", 0, 1024),
+        ("status", "status", 0, 128),
+        ("x", "input", 1, 4 * MB),
+        ("k", "state", 1, 12 * MB),
+        ("weights_1", "weights", 1, 8 * MB),
+        ("weights_2", "weights", 2, 20 * MB),
+    )
+    with pytest.raises(BudgetError) as error:
+        require_room("a", needed, BOARD)
+    assert str(error.value).splitlines() == [
+        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes",
+        "channel     weights      caches  inputs, outputs  table, status         all    over by",
+        "      1   8,388,608  12,582,912        4,194,304              0  25,165,824  8,388,608",
+        "      2  20,971,520           0                0              0  20,971,520  4,194,304",
+        "largest there: weights_2 (channel 2) 20,971,520, k (channel 1) 12,582,912, "
+        "weights_1 (channel 1) 8,388,608, x (channel 1) 4,194,304",
+        "What would help: more channels (3 are in use, all bytes need 3 at least); weights of fewer bits; "
+        "a smaller context; a smaller max_tokens; a board whose channels are larger",
+    ]
+
+
+def test_a_channel_that_the_board_has_not() -> None:
+    with pytest.raises(BudgetError) as error:
+        require_room("a", buffers(("w", "weights", 4, 64)), BOARD)
+    assert str(error.value) == "'a' uses memory channel 4; board 'u280' has channels 0 to 3"

@@ -1,0 +1,104 @@
+"""The boards' numbers against the facts they come from, and boards as values."""
+
+import json
+from dataclasses import asdict, replace
+from fractions import Fraction
+
+import pytest
+
+from streamgen import cli
+from streamgen.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of
+from streamgen.boards.cards import U55C, U280
+from streamgen.config import CompileConfig
+from streamgen.cost import Resources
+
+
+def test_sums_over_slrs():
+    assert U55C.resources == Resources(lut=1_131_000, ff=2_265_000, bram=1776, uram=960, dsp=8304)
+    assert U280.resources == Resources(lut=1_069_000, ff=2_150_000, bram=1487, uram=960, dsp=8490)
+
+
+@pytest.mark.parametrize(("board", "size"), [(U55C, 16 << 30), (U280, 8 << 30)])
+def test_memory(board, size):
+    assert board.hbm.channels * board.hbm.channel_bytes == size
+    assert board.hbm.channels * board.hbm.channel_rate == pytest.approx(425e9, rel=0.002)
+    assert board.memory_bits == (board.resources.bram * 36 + board.resources.uram * 288) * 1024
+
+
+@pytest.mark.parametrize(("clock", "rate"), [(250.0, 0.83), (300.0, 0.69), (100.0, 1.0)])
+def test_memory_rate(clock, rate):
+    assert float(U55C.hbm.beats_per_cycle(clock)) == pytest.approx(rate, abs=0.005)
+
+
+def test_rate_is_exact():
+    assert U55C.hbm.beats_per_cycle(300.0) == Fraction(133, 192)
+    assert U55C.rate == 133 / 192
+
+
+def test_weights_of_the_fabric_are_those_of_the_default_board():
+    offered, (brams, urams) = DEFAULT_BOARD.resources, ULTRASCALE_PLUS.brams_of_urams
+    assert offered.bram * urams == offered.uram * brams
+    assert round(offered.lut / offered.dsp) == ULTRASCALE_PLUS.luts_of_a_dsp
+    assert ULTRASCALE_PLUS.uram_bits == 288 * 1024
+
+
+def test_bad_clock():
+    with pytest.raises(ValueError, match=r"^clock_mhz must be above 0, not 0$"):
+        U55C.hbm.beats_per_cycle(0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fill": 0}, "fill of board 'u55c' must be above 0 and at most 1, not 0"),
+        (
+            {"hbm": replace(U55C.hbm, slr="SLR7")},
+            "the memory of board 'u55c' lies at SLR7; its SLRs are ['SLR0', 'SLR1', 'SLR2']",
+        ),
+    ],
+)
+def test_bad_boards(changes, message):
+    with pytest.raises(ValueError) as error:
+        replace(U55C, **changes)
+    assert str(error.value) == message
+
+
+def test_by_name():
+    assert {name: board_of(name) for name in BOARDS} == {"u55c": U55C, "u280": U280}
+    mine = replace(U280, name="mine")
+    assert board_of(mine) is mine
+    with pytest.raises(ValueError, match=r"^no board is called 'u50'; known are u55c, u280$"):
+        board_of("u50")
+
+
+def test_config():
+    mine = replace(U280, name="mine", hbm=replace(U280.hbm, channels=4))
+    assert CompileConfig().card is U55C
+    assert CompileConfig(board="u280").card is U280
+    assert CompileConfig(board=mine, channels=4).card is mine
+    with pytest.raises(ValueError, match=r"^CompileConfig.channels is 6; allowed is 1 to 4$"):
+        CompileConfig(board=mine, channels=6)
+    with pytest.raises(ValueError, match=r"^CompileConfig.board: no board is called 'u50'; known are"):
+        CompileConfig(board="u50")
+
+
+@pytest.mark.parametrize("board", ["u280", replace(U280, name="mine", watts=100.0)])
+def test_stored(board):
+    config = CompileConfig(board=board)
+    assert CompileConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+def test_restored():
+    for board in BOARDS.values():
+        assert board_of(json.loads(json.dumps(asdict(board)))) == board
+    with pytest.raises(ValueError, match=r"^this is no board: KeyError\('slrs'\)$"):
+        board_of({"name": "u55c"})
+
+
+def test_command_line(capsys):
+    """A board is given by name; for one that is none, those that are known are named."""
+    source = ["examples/mlp.py:mlp", "-o", "mlp"]
+    assert cli.main(["compile", *source, "--board", "u50"]) != 0
+    assert "no board is called 'u50'; known are u55c, u280" in "".join(capsys.readouterr())
+    with cli.streamgen.commands["compile"].make_context("compile", [*source, "--board", "u280"]) as context:
+        assert context.params["board"] == "u280"
