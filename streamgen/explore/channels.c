@@ -3,82 +3,83 @@
 
 #include "tokens.h"
 
-/* The bursts of a client, one after the other; sets `request`. */
+/* The next command that a client takes; whether there is one. */
+static int take_command(struct run *r, number c)
+{
+    const struct model *m = r->m;
+    struct client *client = &r->clients[c];
+    while (c != m->table && client->command < 0 && client->step < m->steps) {
+        client->command = m->client_track[c * m->phases + m->step_phase[client->step]];
+        if (client->command < 0)
+            client->step++;
+    }
+    if (client->command < 0)
+        return 0;
+    client->earliest = 0;
+    if (m->client_asks[c] >= 0) {
+        struct line *l = &r->lines[m->client_asks[c]];
+        cycles taken;
+        if (l->pushed == l->popped)
+            return 0;
+        taken = l->ready[l->popped & (l->room - 1)];
+        if (client->free > taken)
+            taken = client->free;
+        client->earliest = taken + CUT;
+        tokens_pop(r, m->client_asks[c], taken);
+    }
+    if (c == m->table) {
+        client->left = m->walk_beats[client->command++];
+        client->offset = 0;
+        return 1;
+    }
+    client->left = m->command_beats[client->command];
+    client->offset = m->command_offset[client->command];
+    client->last = m->command_last[client->command++];
+    if (client->last) {
+        client->command = -1;
+        client->step++;
+    }
+    return 1;
+}
+
+/* Beats of the burst that comes next. */
+static number burst_beats(const struct run *r, number c)
+{
+    const struct client *client = &r->clients[c];
+    number most = r->m->client_burst[c] - client->offset % r->m->client_burst[c];
+    return client->left < most ? client->left : most;
+}
+
 void channel_ask(struct run *r, number c)
 {
     const struct model *m = r->m;
     struct client *client = &r->clients[c];
+    const struct line *l = &r->lines[m->client_beats[c]];
+    cycles last;
     client->request = NEVER;
-    if (!client->left) {
-        number first = -1;
-        if (c == m->table) {
-            const struct line *l = &r->lines[m->client_asks[c]];
-            if (l->pushed == l->popped)
-                return;
-            client->left = m->walk_beats[client->command];
-            client->offset = 0;
-            client->last = 0;
-        } else {
-            while (client->command < 0 && client->step < m->steps) {
-                first = m->client_track[c * m->phases + m->step_phase[client->step]];
-                client->command = first;
-                if (first < 0)
-                    client->step++;
-            }
-            if (client->command < 0)
-                return;
-            if (m->client_asks[c] >= 0) {
-                const struct line *l = &r->lines[m->client_asks[c]];
-                if (l->pushed == l->popped)
-                    return;
-            }
-            client->left = m->command_beats[client->command];
-            client->offset = m->command_offset[client->command];
-            client->last = m->command_last[client->command];
-        }
-        client->earliest = 0;
-        if (m->client_asks[c] >= 0) {
-            struct line *l = &r->lines[m->client_asks[c]];
-            cycles taken = l->ready[l->popped & (l->room - 1)];
-            if (client->free > taken)
-                taken = client->free;
-            client->earliest = taken + CUT;
-            tokens_pop(r, m->client_asks[c], taken);
-        }
-        if (c == m->table || !client->last)
-            client->command++;
-        else {
-            client->command = -1;
-            client->step++;
-        }
-        if (!client->left) { /* nothing of this command is here */
-            client->free = client->earliest;
-            channel_ask(r, c);
+    while (!client->left) {
+        if (client->earliest > client->free)
+            client->free = client->earliest; /* of a command without beats */
+        if (!take_command(r, c))
             return;
-        }
     }
-    {
-        number most = m->client_burst[c] - client->offset % m->client_burst[c];
-        number beats = client->left < most ? client->left : most;
-        const struct line *l = &r->lines[m->client_beats[c]];
-        if (m->client_writes[c]) {
-            cycles last = client->asked + beats - 1;
-            if (l->pushed <= last)
+    last = client->asked + burst_beats(r, c) - 1;
+    if (m->client_writes[c]) {
+        if (l->pushed <= last)
+            return;
+        client->request = l->ready[last & (l->room - 1)] + 1;
+        if (client->free > client->request)
+            client->request = client->free;
+    } else {
+        cycles issue = client->earliest > client->free ? client->earliest : client->free;
+        last -= m->client_depth[c]; /* which must have left the FIFO */
+        if (last >= 0) {
+            if (l->popped <= last)
                 return;
-            client->request = l->ready[last & (l->room - 1)] + 1;
-            if (client->free > client->request)
-                client->request = client->free;
-        } else {
-            cycles issue = client->earliest > client->free ? client->earliest : client->free;
-            cycles last = client->asked + beats - m->client_depth[c] - 1;
-            if (last >= 0) {
-                if (l->popped <= last)
-                    return;
-                if (l->freed[last % m->client_depth[c]] + 1 > issue)
-                    issue = l->freed[last % m->client_depth[c]] + 1;
-            }
-            client->request = issue + 1;
+            if (l->freed[last % m->client_depth[c]] + 1 > issue)
+                issue = l->freed[last % m->client_depth[c]] + 1;
         }
+        client->request = issue + 1;
     }
 }
 
@@ -86,8 +87,7 @@ static number grant(struct run *r, number c, cycles cycle, number *last)
 {
     const struct model *m = r->m;
     struct client *client = &r->clients[c];
-    number most = m->client_burst[c] - client->offset % m->client_burst[c];
-    number beats = client->left < most ? client->left : most;
+    number beats = burst_beats(r, c);
     client->asked += beats;
     client->left -= beats;
     client->offset += beats;

@@ -256,7 +256,7 @@ static void *zeros(size_t count, size_t size)
     return calloc(count ? count : 1, size);
 }
 
-/* Cycles until the last response, or -1 - the number of parts that are not through when nothing moves. */
+/* Cycles until the last response, or token; or -1 - the number of parts that are not through when nothing moves. */
 cycles tokens_run(const struct model *m)
 {
     struct run run = {.m = m, .first = -1}, *r = &run;
@@ -345,6 +345,8 @@ cycles tokens_run(const struct model *m)
     for (number p = 0; p < m->parts; p++) {
         begin(r, p);
         waiting += r->parts[p].step < m->steps;
+        if (r->parts[p].sent > r->end)
+            r->end = r->parts[p].sent;
     }
     for (number s = 0; s < m->streams; s++) {
         free(r->lines[s].ready);

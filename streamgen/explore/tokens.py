@@ -105,7 +105,7 @@ class Run:
     channels: of the memory ports, by node and port. descriptors: None when all of them are there in cycle 0.
     times: whether to keep those of the FIFOs, `sent` and `taken`.
 
-    cycles: until the last response. RuntimeError when nodes wait for one another for ever.
+    cycles: until the last response, or token. RuntimeError when nodes wait for one another for ever.
     """
 
     def __init__(

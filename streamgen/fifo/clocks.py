@@ -9,7 +9,8 @@ method `clocks(bounds)` say so themselves. For others all follows from their cur
     output of the row; else for those of its share of the input, token by token; at the distance of the curves
     an input waits for the outputs that come before it
 
-so inputs stand while outputs have no room, and an execution begins while the one before drains.
+so inputs stand while outputs have no room, and an execution begins while the one before drains. What such a
+kernel has to do with memory is in its curves; it takes no beats from other clients of its channels.
 """
 
 from collections.abc import Mapping, Sequence
