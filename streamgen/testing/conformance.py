@@ -11,7 +11,8 @@ params      all methods; frozen, found again when a written accelerator is loade
 golden      outputs equal golden bit for bit: each case alone, random sequences, under random stalls; the laws
             of streams; no state survives a descriptor
 reset       the same after a reset in mid-run
-promises    latency, cycles, II and the cycle of every token are those of `cost` and `curves`
+promises    latency, cycles, II and the cycle of every token are those of `cost` and `curves`, also by the
+            clocks that predictions use
 resources   `cost` is within 20 % of synthesis, no path has more than 8 LUT levels
 verilog     the same text each time, without a complaint of Verilator's lint
 """
@@ -33,6 +34,7 @@ from streamgen.errors import GraphError
 from streamgen.graph.curves import curve_problems
 from streamgen.graph.storage import decode_value, encode_value
 from streamgen.testing.bench import Stalls, stream_ports
+from streamgen.testing.clocks import check_clocks
 from streamgen.testing.kernel import Case, check_golden, check_promises, encode_port
 from streamgen.testing.lint import lint
 from streamgen.testing.stream_simulator import StreamSimulator
@@ -198,6 +200,7 @@ def _reset(params: KernelParams, cases: Sequence[Case], seed: int) -> None:
 def _promises(params: KernelParams, cases: Sequence[Case], seed: int) -> None:
     for bounds, inputs in cases:
         check_promises(params, bounds, inputs, simulator=_simulator(params))
+        check_clocks(params, bounds)
 
 
 def _resources(params: KernelParams, cases: Sequence[Case], seed: int) -> None:

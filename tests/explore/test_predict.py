@@ -23,6 +23,7 @@ from streamgen.kernels.fork import ForkParams
 from streamgen.kernels.matmul import ColumnParams
 from streamgen.kernels.quantise import QuantiseParams
 from streamgen.manifest import MemoryTiming
+from streamgen.testing.clocks import check_clocks, token_times
 from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values
 from tests.campaigns import sampled
 from tests.converters.converter_pairs import random_pair
@@ -104,35 +105,9 @@ KERNELS = {
 }
 
 
-def _alone(
-    params: Any, bounds: Mapping[str, Any], offered: Mapping[str, Any] = {}, room: Mapping[str, Any] = {}
-) -> Mapping[str, np.ndarray]:
-    """The cycle of each token of a kernel's ports. offered: when tokens come in, room: from when on a FIFO of
-    one place behind a port gives them away; all of them at once where nothing is said."""
-    executions = {"kernel": {0: clocks_of(params, bounds)}}
-    fifos = []
-    for port, it in {**params.inputs(bounds), **params.outputs(bounds)}.items():
-        known = {**offered, **room}.get(port)
-        part = Part("outside", np.arange(it.token_count) if known is None else np.asarray(known), None)
-        executions[port] = {0: Clocks((part,), {"i": (part, np.arange(it.token_count))})}
-        ends = (port, "i"), ("kernel", port)
-        fifos.append(Fifo(*(ends if port in params.inputs(bounds) else ends[::-1]), 0, int(port in room)))
-    run = Run([0], executions, fifos, MemoryTiming(beats=9, cycles=13, latency=100), {}, times=True)
-    return {
-        **{port: run.taken(k) for k, port in enumerate(params.inputs(bounds))},
-        **{port: run.sent(k) for k, port in enumerate(params.outputs(bounds), len(params.inputs(bounds)))},
-    }
-
-
-def _holds_curves(params: Any, bounds: Mapping[str, Any]) -> None:
-    times = _alone(params, bounds)
-    for name, curve in params.curves(bounds).items():
-        np.testing.assert_array_equal(times[name], curve.cycles(), err_msg=name)
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_clocks_without_waits_are_the_curves(name: str) -> None:
-    _holds_curves(*KERNELS[name])
+    check_clocks(*KERNELS[name])
 
 
 PAIRS = {
@@ -159,7 +134,7 @@ PAIRS = {
 def test_clocks_of_converters_are_the_curves(name: str) -> None:
     source, target = PAIRS[name]
     for params in {PingPongParams(source=source, target=target), choose_converter(source, target)}:
-        _holds_curves(params, {"source": source, "target": target})
+        check_clocks(params, {"source": source, "target": target})
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -168,7 +143,7 @@ def test_clocks_of_random_converters_are_the_curves(seed: int) -> None:
     while infer_converter(*(pair := random_pair(rng))) is None:
         pass
     params = PingPongParams(source=pair[0], target=pair[1])
-    _holds_curves(params, {"source": pair[0], "target": pair[1]})
+    check_clocks(params, {"source": pair[0], "target": pair[1]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,17 +163,28 @@ class _Own:
 def test_clocks_of_a_kernel_of_the_user_follow_from_its_curves() -> None:
     """Outputs wait for their share of the inputs, 5 cycles before; inputs for outputs that have no room."""
     params = _Own()
-    _holds_curves(params, {})
+    check_clocks(params, {})
     offered = np.arange(15)
     offered[4:] += 50  # token 4 comes in cycle 54; the second output is the first that needs it
-    times = _alone(params, {}, {"i": offered})
+    times = token_times(params, {}, {"i": offered})
     assert times["i"].tolist() == [*range(1, 5), *range(54, 65)]
     assert times["o"].tolist() == [8, *range(59, 71, 2)]
     room = np.arange(7)
     room[1:] += 91  # the second token leaves the register in cycle 100; so long the third one has no place
-    times = _alone(params, {}, room={"o": room})
+    times = token_times(params, {}, room={"o": room})
     assert times["o"].tolist() == [8, 10, *range(100, 110, 2)]
     assert times["i"].tolist() == [*range(1, 13), 101, 102, 103]
+
+
+def test_clocks_that_do_not_keep_to_the_curves_are_named() -> None:
+    class Late(_Own):
+        def clocks(self, bounds: Mapping[str, Any]) -> Clocks:
+            own, part = clocks_of(_Own(), bounds), Part("late", np.arange(9, 22, 2))
+            return Clocks((*own.parts, part), {**own.ports, "o": (part, np.arange(7))}, own.streams)
+
+    with pytest.raises(AssertionError) as caught:
+        check_clocks(Late(), {})
+    assert str(caught.value) == "o: by its clocks token 0 moves in cycle 9, the curve says 8"
 
 
 def test_who_waits_for_ever_is_no_prediction() -> None:

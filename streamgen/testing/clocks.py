@@ -1,0 +1,54 @@
+"""The clocks of a kernel by themselves: when its tokens move as predictions see it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamgen.contract import Bounds
+from streamgen.explore.tokens import Fifo, Run
+from streamgen.fifo.clocks import Clocks, clocks_of
+from streamgen.fifo.curves import Part
+from streamgen.manifest import MemoryTiming
+
+__all__ = ["check_clocks", "token_times"]
+
+
+def token_times(
+    params: Any,
+    bounds: Bounds,
+    offered: Mapping[str, Any] | None = None,
+    room: Mapping[str, Any] | None = None,
+) -> Mapping[str, np.ndarray]:
+    """The cycle of each token of a kernel's ports. offered: when tokens come in, room: when a FIFO of one
+    place behind a port gives each away; all of them at once where nothing is said."""
+    offered, room = offered or {}, room or {}
+    inputs, outputs = params.inputs(bounds), params.outputs(bounds)
+    executions = {"kernel": {0: clocks_of(params, bounds)}}
+    fifos = []
+    for port, itensor in {**inputs, **outputs}.items():
+        known = {**offered, **room}.get(port)
+        cycles = np.arange(itensor.token_count) if known is None else np.asarray(known)
+        part = Part("outside", cycles, None)
+        executions[port] = {0: Clocks((part,), {"i": (part, np.arange(len(cycles)))})}
+        ends = [(port, "i"), ("kernel", port)]
+        source, target = ends if port in inputs else reversed(ends)
+        fifos.append(Fifo(source, target, 0, int(port in room)))
+    run = Run([0], executions, fifos, MemoryTiming(beats=1, cycles=1, latency=0), {}, times=True)
+    return {
+        **{port: run.taken(k) for k, port in enumerate(inputs)},
+        **{port: run.sent(k) for k, port in enumerate(outputs, len(inputs))},
+    }
+
+
+def check_clocks(params: Any, bounds: Bounds) -> None:
+    """When nothing waits, tokens move as the curves say. AssertionError names the first that does not."""
+    times = token_times(params, bounds)
+    for port, curve in params.curves(bounds).items():
+        wrong = np.flatnonzero(times[port] != curve.cycles())
+        if wrong.size:
+            k = int(wrong[0])
+            raise AssertionError(
+                f"{port}: by its clocks token {k} moves in cycle {times[port][k]}, the curve says "
+                f"{curve.cycles()[k]}"
+            )
