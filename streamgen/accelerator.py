@@ -21,6 +21,7 @@ from streamgen.folders import new_folder
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
 from streamgen.manifest import Buffer, Manifest, StatusBlock
+from streamgen.nests import Interface, write_interface
 from streamgen.probe import ProbeReport
 from streamgen.profile import Profile
 from streamgen.progress import Progress
@@ -78,12 +79,20 @@ class Accelerator:
     """Designs with their golden models; runs on the simulated device.
 
     `groups` run one after the other; one, unless their converters are over the budget. chain: how they
-    follow one another, for several. folder: where it is written.
+    follow one another, for several. interface: how torch nests arguments and results; without, they are
+    arrays in order. folder: where it is written.
     """
 
-    def __init__(self, groups: Sequence[Group], chain: Chain | None, *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        chain: Chain | None,
+        interface: Interface | None = None,
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self.groups = tuple(groups)
-        self._chain, self._folder = chain, folder
+        self._chain, self._interface, self._folder = chain, interface, folder
         self._execution: ChainExecution | None = None
         self._memory: MemoryModel | None = None
         self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
@@ -148,8 +157,9 @@ class Accelerator:
     ) -> Any:
         """What the written RTL with the written weights computes, in a cycle-accurate simulation.
 
-        inputs: arrays (or torch tensors) [..., features]; leading dimensions are tokens, more than
-        `max_tokens` of them are several passes. Returns an array for one output, a tuple for several.
+        inputs: arrays (or torch tensors) [..., features], nested as the module takes them; leading dimensions
+        are tokens, more than `max_tokens` of them are several passes. Returns arrays as the module nests its
+        results; of a graph built by hand an array for one output, a tuple for several.
         memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
         probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
         `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
@@ -226,13 +236,22 @@ class Accelerator:
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
         with self._devices(memory, debugging) as execution:
-            outputs = execution.run(*map(_array, inputs), timeout=timeout)
-        return outputs[0] if len(outputs) == 1 else outputs
+            return self._through(partial(execution.run, timeout=timeout), inputs)
 
     def _golden_run(self, *inputs: Any) -> Any:
         computes: list[Compute] = [group.golden for group in self.groups]
-        outputs = self._running().evaluate(computes, *map(_array, inputs))
-        return outputs[0] if len(outputs) == 1 else outputs
+        return self._through(partial(self._running().evaluate, computes), inputs)
+
+    def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
+        """What `compute` makes of the inputs, which takes and gives arrays in order."""
+        given = tuple(map(_array, inputs))
+        if self._interface is None:
+            outputs = compute(*given)
+            return outputs[0] if len(outputs) == 1 else outputs
+        taken = self._interface.taken(given)
+        outputs = compute(*(taken[info.name] for info in self.inputs))
+        names = [info.name for info in self.outputs]
+        return self._interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
 
     def _timings(self) -> Sequence[PassTiming]:
         """Of the runs that a report is about, where bounds are known."""
@@ -269,6 +288,11 @@ class Accelerator:
             self._fill_program(group, place)
         if self._chain is not None:
             (folder / CHAIN_FILE).write_text(self._chain.to_json())
+        self._fill_interface(folder)
+
+    def _fill_interface(self, folder: Path) -> None:
+        """Write how arguments and results are nested."""
+        write_interface(self._interface, folder)
 
     def _fill_program(self, group: Group, folder: Path) -> None:
         """Write what the program of a group is read from."""
@@ -303,8 +327,12 @@ class Accelerator:
         return self._execution
 
 
-def _array(value: Any) -> np.ndarray:
-    """An array of what may be a torch tensor that wants gradients."""
+def _array(value: Any) -> Any:
+    """An array of what may be a torch tensor that wants gradients; a nest of them."""
+    if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
+        return type(value)(map(_array, value))
+    if isinstance(value, dict):
+        return {name: _array(part) for name, part in value.items()}
     if hasattr(value, "detach"):
         value = value.detach()
         if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values

@@ -26,6 +26,7 @@ from streamgen.graph.storage import load_program
 from streamgen.grouping import group_graph, group_network
 from streamgen.language_model import MODEL, LanguageModel, Text
 from streamgen.lower import finish
+from streamgen.nests import Interface, read_interface
 from streamgen.progress import Progress, terminal_progress
 from streamgen.report import Notes
 from streamgen.runtime.chain import CHAIN_FILE, Chain
@@ -85,7 +86,7 @@ def compile(
     """
     config = config or CompileConfig()
     tell = progress or terminal_progress()
-    graph = _imported(model, example_inputs, tell)
+    graph, interface = _imported(model, example_inputs, tell)
     language = is_language_model(graph)
     if language:
         context = min(config.context, graph.context)
@@ -96,10 +97,10 @@ def compile(
     tell("quantising the weights")
     graph = graph.quantised(config.numbers(language))
     if _policy(graph, config) == "spatial":
-        return _spatial(graph, config, tell)
+        return _spatial(graph, interface, config, tell)
     group = _shared(graph, config, tell)
     if not language:
-        return Accelerator([group], None)
+        return Accelerator([group], None, interface)
     return LanguageModel(group, config, _text(model, tokenizer, vocabulary_of(graph)), model=graph)
 
 
@@ -129,21 +130,21 @@ def load(folder: str | Path) -> Accelerator:
         chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
         parts = [place] if chain is None else [place / name for name in chain.folders]
         groups = [_group(load_program(part), None, Notes.read(part)) for part in parts]
-        accelerator = Accelerator(groups, chain, folder=place)
+        accelerator = Accelerator(groups, chain, read_interface(place), folder=place)
     _ = accelerator.inputs  # reads the manifests
     return accelerator
 
 
-def _imported(model: Any, example_inputs: Any, tell: Progress) -> LogicalGraph:
-    """The logical graph of what `compile` is given."""
+def _imported(model: Any, example_inputs: Any, tell: Progress) -> tuple[LogicalGraph, Interface | None]:
+    """The logical graph of what `compile` is given, and how a module nests arguments and results."""
     if isinstance(model, LogicalGraph):
-        return model
+        return model, None
     with needed("compiling a model"):
         from streamgen import frontend  # torch takes seconds to load
 
         if isinstance(model, (str, Path)):
             tell("reading the checkpoint")
-            return frontend.load_decoder(model)
+            return frontend.load_decoder(model), None
         tell("exporting the module")
         return frontend.import_any(model, example_inputs)
 
@@ -159,7 +160,9 @@ def _policy(graph: LogicalGraph, config: CompileConfig) -> str:
     return config.policy or ("shared" if others else "spatial")
 
 
-def _spatial(network: LogicalGraph, config: CompileConfig, tell: Progress) -> Accelerator:
+def _spatial(
+    network: LogicalGraph, interface: Interface | None, config: CompileConfig, tell: Progress
+) -> Accelerator:
     """Every operation on hardware of its own, in as many groups as the converters take."""
     tell("choosing groups, lanes and columns")
     rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
@@ -179,7 +182,7 @@ def _spatial(network: LogicalGraph, config: CompileConfig, tell: Progress) -> Ac
     tell("")
     inputs, outputs = (value.name for value in network.inputs), network.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
-    return Accelerator(groups, _chain(config.name, groups, *names))
+    return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
 
 
 def _shared(model: LogicalGraph, config: CompileConfig, tell: Progress) -> Group:

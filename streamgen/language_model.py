@@ -217,6 +217,9 @@ class LanguageModel(Accelerator):
             for one in (() if self._device is None else self._device.passes)
         ]
 
+    def _fill_interface(self, folder: Path) -> None:
+        """What it takes and gives is a text."""
+
     def _fill_program(self, group: Group, folder: Path) -> None:
         """A program of so many positions is derived again from the model."""
         save_graph(self._quantised, folder / GRAPH)

@@ -174,6 +174,7 @@ def test_compiles_writes_and_opens_again(
     monkeypatch.setattr("streamgen.cli.sources.compile", compiled)
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     text = PROMPT + golden_text(2)
+    Path("model.gguf").write_text("compiled below, in name only")
     for model, given in (("model.gguf", options), ("default", ["--no-minimum", "--clock-mhz=250"])):
         place = tmp_path / f"written by {model}"
         code, out, err = call(model, "--prompt", PROMPT, "--max-new-tokens", 2, "-o", place, *given)

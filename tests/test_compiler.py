@@ -27,7 +27,8 @@ from streamgen.kernels.elementwise import BinaryParams
 from streamgen.kernels.norm import NormParams
 from streamgen.lower import GraphBuilder
 
-FILES = ("constants.npz", "design.v", "graph.json", "manifest.json", "notes.json", "weights_0.bin")
+FILES = ("constants.npz", "design.v", "graph.json", "interface.json", "manifest.json", "notes.json")
+FILES += ("weights_0.bin",)
 X = values(3, 40)
 
 
@@ -206,6 +207,7 @@ def test_nothing_to_load(folder: Path, tmp_path: Path) -> None:
         ("graph.json", GraphError, "holds no readable program"),
         ("constants.npz", GraphError, "holds no readable program"),
         ("notes.json", ValueError, "notes.json cannot be read"),
+        ("interface.json", ValueError, "interface.json cannot be read"),
         ("manifest.json", ValueError, "no manifest"),
     ],
 )

@@ -24,6 +24,7 @@ FLOORS: list[list[set[str]]] = [
             "cost",
             "contract",
             "manifest",
+            "nests",
             "itensor",
             "kv_layout",
             "progress",

@@ -6,21 +6,23 @@ from typing import Any
 
 import torch
 
+from streamgen.errors import GraphError
 from streamgen.frontend.decoder import import_decoder
-from streamgen.frontend.export import import_module
+from streamgen.frontend.export import Imported, import_structured
 from streamgen.graph.logical import LogicalGraph
+from streamgen.nests import Interface, leading_rule, require_plain
 
 __all__ = ["import_any"]
 
 
-def import_any(module: torch.nn.Module, example_inputs: Any = None) -> LogicalGraph:
-    """The graph of a module.
+def import_any(module: torch.nn.Module, example_inputs: Any = None) -> tuple[LogicalGraph, Interface | None]:
+    """The graph of a module, and how it nests arguments and results, unless it is a language model.
 
     A causal language model of transformers needs no example inputs. One of one's own is told by them: ids and
     positions, int64 [1, T], and keys and values, a list of a tensor [1, kv_heads, P, head_dim] a layer; P + T
-    positions are its context. For all others they are what `import_module` takes.
+    positions are its context. For all others they are what `import_structured` takes.
 
-    Errors: those of `import_decoder` and `import_module`; TypeError when example inputs are missing.
+    Errors: those of `import_decoder` and `import_structured`; TypeError when example inputs are missing.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
@@ -29,7 +31,7 @@ def import_any(module: torch.nn.Module, example_inputs: Any = None) -> LogicalGr
         )
     transformers = sys.modules.get("transformers")
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-        return import_decoder(module)
+        return import_decoder(module), None
     if example_inputs is None:
         raise TypeError(
             "example_inputs are missing: one tensor for each input of the module; only language models of "
@@ -37,8 +39,27 @@ def import_any(module: torch.nn.Module, example_inputs: Any = None) -> LogicalGr
         )
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
-        return import_decoder(module, **_sizes(*given))  # type: ignore[arg-type]
-    return import_module(module, given)
+        return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
+    found = import_structured(module, given)
+    return found.graph, _interface(found)
+
+
+def _interface(found: Imported) -> Interface:
+    """What a user of the hardware must know of the module; GraphError for nests that cannot be kept."""
+    (arguments, _), results = (
+        structure.rebuilt({name: name for name in structure.names if name is not None})
+        for structure in (found.arguments, found.results)
+    )
+    require_plain(arguments, "arguments")
+    require_plain(results, "results")
+    lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
+    leading: dict[str, tuple[int, ...]] = {}
+    for name, shape in zip(found.results.names, found.results.shapes, strict=True):
+        if name is not None and shape is not None:
+            rule = leading_rule(shape[:-1], lead)
+            if leading.setdefault(name, rule) != rule:
+                raise GraphError(f"result {name!r} is returned twice, with other leading dimensions")
+    return Interface(arguments=arguments, results=results, leading=leading, only=found.only)
 
 
 def _sizes(ids: Any, positions: Any, keys: Any, values: Any) -> dict[str, int]:

@@ -76,7 +76,15 @@ def test_the_example_runs(installed: Path, tmp_path: Path) -> None:
     )
     assert "│ clip " in printed and "│ running " in printed and "last run: " in printed
     assert printed.splitlines()[-1].split()[1:] == sorted(
-        ["constants.npz", "design.v", "graph.json", "manifest.json", "notes.json", "running_sum.v"]
+        [
+            "constants.npz",
+            "design.v",
+            "graph.json",
+            "interface.json",
+            "manifest.json",
+            "notes.json",
+            "running_sum.v",
+        ]
     )
 
 

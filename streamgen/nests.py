@@ -1,0 +1,221 @@
+"""How a module of torch nests its arguments and results, kept beside a design that knows names only.
+
+A nest is made of tuples, lists and dicts; its leaves are names of inputs or outputs, None for what is no
+tensor. Leading dimensions of a result are those of the inputs, some joined, with ones in between.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgen.errors import GraphError
+
+__all__ = ["Interface", "leading_rule", "read_interface", "require_plain", "write_interface"]
+
+INTERFACE = "interface.json"
+
+ONE, ALL = -1, -2  # in the place of a leading dimension: of extent 1, all of them together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """Arguments and results of a module.
+
+    arguments: a tuple, positional ones. results: a nest. leading: of each result by name, which dimensions of
+    the inputs its own are; -1 stands for an extent of 1, -2 for all of them in one. only: leading dimensions
+    of the inputs that the module fixes, with their extents.
+    """
+
+    arguments: tuple[Any, ...]
+    results: Any
+    leading: Mapping[str, tuple[int, ...]]
+    only: Mapping[int, int]
+
+    def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Inputs by name, without the leading dimensions that are always 1.
+
+        TypeError for another number of arguments or another nest, ValueError for an extent that the module
+        does not take.
+        """
+        if len(given) != len(self.arguments):
+            names = ", ".join(_names(self.arguments))
+            raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
+        found = dict(_pairs(self.arguments, tuple(given), "inputs"))
+        for name, array in found.items():
+            for dimension, extent in self.only.items():
+                if array.ndim <= dimension or array.shape[dimension] != extent:
+                    raise ValueError(
+                        f"input {name!r} has shape {array.shape}; the module fixes dimension {dimension} at "
+                        f"{extent}"
+                    )
+        ones = self._ones
+        return {name: array.reshape(_without(array.shape, ones)) for name, array in found.items()}
+
+    def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
+        """The results as torch nests them. values: by name, with leading dimensions as `taken` leaves."""
+        lead = next(a.shape[:-1] for _, a in _pairs(self.arguments, tuple(given), "inputs"))
+        shaped = {}
+        for name, array in values.items():
+            extents = [{ONE: 1, ALL: prod(lead)}.get(d, lead[d] if d >= 0 else 1) for d in self.leading[name]]
+            shaped[name] = array.reshape(*extents, array.shape[-1])
+        return _filled(self.results, shaped)
+
+    def renamed(self, names: Mapping[str, str]) -> "Interface":
+        """The same of a design with other names."""
+        return replace(
+            self,
+            arguments=_filled(self.arguments, names),
+            results=_filled(self.results, names),
+            leading={names[name]: rule for name, rule in self.leading.items()},
+        )
+
+    @property
+    def _ones(self) -> set[int]:
+        return {dimension for dimension, extent in self.only.items() if extent == 1}
+
+    def to_json(self) -> str:
+        """Text that `from_json` turns back into an equal interface."""
+        fields = {"leading": dict(self.leading), "only": dict(self.only)}
+        nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
+        return json.dumps({**fields, **nests}) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Interface":
+        """ValueError for a text that `to_json` did not make."""
+        try:
+            fields = json.loads(text)
+            return cls(
+                arguments=_untagged(fields["arguments"]),
+                results=_untagged(fields["results"]),
+                leading={name: tuple(map(int, rule)) for name, rule in fields["leading"].items()},
+                only={int(dimension): int(extent) for dimension, extent in fields["only"].items()},
+            )
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"this is no interface of a module: {error!r}") from error
+
+
+def write_interface(interface: Interface | None, folder: Path) -> None:
+    """Write it into an existing folder, or that there is none: arrays come and go in order."""
+    (folder / INTERFACE).write_text("null\n" if interface is None else interface.to_json())
+
+
+def read_interface(folder: Path) -> Interface | None:
+    """What `write_interface` wrote; ValueError when it cannot be read."""
+    try:
+        text = (folder / INTERFACE).read_text()
+        return None if text == "null\n" else Interface.from_json(text)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / INTERFACE} cannot be read: {error}") from error
+
+
+def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+    """Which leading dimensions of the inputs those of a result are (`Interface.leading`), by the extents of
+    an example. GraphError when they are something else."""
+    if len(result) == 1 and len(inputs) != 1 and result[0] == prod(inputs):
+        return (ALL,)
+    rule, at = [], 0
+    for extent in result:
+        if at < len(inputs) and inputs[at] == extent:
+            rule.append(at)
+            at += 1
+        elif extent == 1:
+            rule.append(ONE)
+        else:
+            break
+    missing = [extent for extent in inputs[at:] if extent != 1]
+    if len(rule) != len(result) or missing:
+        raise GraphError(
+            f"leading dimensions {list(inputs)} of the inputs become {list(result)} in a result; they must "
+            "stay, or become one"
+        )
+    return tuple(rule)
+
+
+def require_plain(nest: Any, what: str) -> None:
+    """GraphError for a nest of other things than tuples, lists and dicts."""
+    if type(nest) in (tuple, list):
+        for part in nest:
+            require_plain(part, what)
+    elif type(nest) is dict:
+        for name, part in nest.items():
+            if not isinstance(name, str):
+                raise GraphError(f"{what} have the key {name!r} in a dict; texts are needed")
+            require_plain(part, what)
+    elif nest is not None and not isinstance(nest, str):
+        raise GraphError(f"{what} hold a {type(nest).__name__}; tuples, lists and dicts of tensors are kept")
+
+
+def _names(nest: Any) -> Iterator[str]:
+    if isinstance(nest, str):
+        yield nest
+    elif isinstance(nest, (tuple, list)):
+        for part in nest:
+            yield from _names(part)
+    elif isinstance(nest, dict):
+        for part in nest.values():
+            yield from _names(part)
+
+
+def _pairs(nest: Any, value: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Names with what stands in their places; TypeError for a value that is nested in another way."""
+    if isinstance(nest, str):
+        yield nest, value
+    elif isinstance(nest, (tuple, list)):
+        if not isinstance(value, (tuple, list)) or len(value) != len(nest):
+            raise TypeError(f"{where} must be {type(nest).__name__} of {len(nest)}; {_told(value)} is given")
+        for index, (part, one) in enumerate(zip(nest, value, strict=True)):
+            yield from _pairs(part, one, f"{where}[{index}]")
+    elif isinstance(nest, dict):
+        if not isinstance(value, dict) or value.keys() != nest.keys():
+            raise TypeError(f"{where} must be dict of {', '.join(nest)}; {_told(value)} is given")
+        for name, part in nest.items():
+            yield from _pairs(part, value[name], f"{where}[{name!r}]")
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"dict of {', '.join(map(str, value))}"
+    return (
+        f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, (tuple, list))
+        else type(value).__name__
+    )
+
+
+def _filled(nest: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(nest, str):
+        return values[nest]
+    if isinstance(nest, (tuple, list)):
+        return type(nest)(_filled(part, values) for part in nest)
+    if isinstance(nest, dict):
+        return {name: _filled(part, values) for name, part in nest.items()}
+    return None
+
+
+def _tagged(nest: Any) -> Any:
+    """As JSON: lists as they are, tuples as {"tuple": [...]}, dicts as {"dict": {...}}."""
+    if isinstance(nest, tuple):
+        return {"tuple": [_tagged(part) for part in nest]}
+    if isinstance(nest, list):
+        return [_tagged(part) for part in nest]
+    return {"dict": {name: _tagged(part) for name, part in nest.items()}} if isinstance(nest, dict) else nest
+
+
+def _untagged(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_untagged(part) for part in tree]
+    if isinstance(tree, dict):
+        ((kind, content),) = tree.items()
+        if kind == "tuple":
+            return tuple(_untagged(part) for part in content)
+        return {name: _untagged(part) for name, part in content.items()}
+    return tree
+
+
+def _without(shape: Sequence[int], dimensions: set[int]) -> tuple[int, ...]:
+    return tuple(extent for d, extent in enumerate(shape) if d not in dimensions or d == len(shape) - 1)
