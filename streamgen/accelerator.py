@@ -138,8 +138,7 @@ class Accelerator:
         target = Path(folder).resolve()
         with new_folder(target) as place:
             if any(group.design is None for group in self.groups):
-                assert self._folder is not None
-                shutil.copytree(self._folder, place, copy_function=shutil.copyfile, dirs_exist_ok=True)
+                self._copy(place)
             else:
                 self._fill(place)
         self.close()
@@ -278,6 +277,15 @@ class Accelerator:
             self._statuses = [tuple(one.statuses) for one in execution.groups]
             if debugging.needed:
                 execution.close()
+
+    def _copy(self, folder: Path) -> None:
+        """Copy the files from where they are written."""
+        assert self._folder is not None
+        for part in ("", *(() if self._chain is None else self._chain.folders)):
+            (folder / part).mkdir(exist_ok=True)
+            for file in (self._folder / part).iterdir():
+                if file.is_file():
+                    shutil.copyfile(file, folder / part / file.name)
 
     def _fill(self, folder: Path) -> None:
         """Write all files of the groups."""

@@ -25,8 +25,8 @@ def tiny():
     torch.manual_seed(1)
     return torch.nn.Linear(40, 5, bias=False), torch.zeros(1, 40)
 
-def softmax():
-    return torch.nn.Softmax(-1), torch.zeros(1, 40)
+def softplus():
+    return torch.nn.Softplus(), torch.zeros(1, 40)
 
 def nothing():
     return None
@@ -151,7 +151,7 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:f", 2, "models has no function 'f'"),
         ("report models:number", 2, "models has no function 'number'"),
         ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
-        ("report models:softmax", 1, "1 operation is not supported:"),
+        ("report models:softplus", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
         ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
         ("report models:tiny --channels 99", 2, "CompileConfig.channels is 99; allowed is 1 to 32"),

@@ -47,6 +47,6 @@ def test_two_layers() -> None:
     same_as_golden(model, PROMPT, 4)
     step = model.device().passes[-1]
     memory = model.manifest.memory
-    bound = pass_cycles(model.program.at(1, step.position), Fraction(memory.beats, memory.cycles))
+    bound = pass_cycles(model.groups[0].program.at(1, step.position), Fraction(memory.beats, memory.cycles))
     assert step.cycles <= 1.25 * bound
     model.close()
