@@ -1,5 +1,6 @@
 """Arguments and results of modules come and go as torch nests them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.accelerator import Accelerator
 from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
 from streamgen.nests import Interface, leading_rule
@@ -100,16 +100,22 @@ class Nested(torch.nn.Module):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("module", "shapes"),
+    ("module", "shapes", "passes"),
     [
-        (Nested(), {"a": (2, 3, 24), "b": (2, 3, 40)}),
-        (torch.nn.TransformerEncoderLayer(32, 2, 48, batch_first=True, activation="gelu"), (2, 3, 32)),
-        (torch.nn.MultiheadAttention(32, 2), (3, 1, 32)),
+        (Nested(), {"a": (2, 3, 24), "b": (2, 3, 40)}, [6]),
+        (
+            torch.nn.TransformerEncoderLayer(32, 2, 48, batch_first=True, activation="gelu"),
+            (2, 3, 32),
+            [3, 3],
+        ),
+        (torch.nn.MultiheadAttention(32, 2), (3, 1, 32), [3]),
     ],
     ids=["nested", "encoder layer", "attention"],
 )
-def test_blocks_of_torch_on_their_verilog(module: torch.nn.Module, shapes: Any, tmp_path: Any) -> None:
-    """Bits of golden, near torch, in torch's nest; loaded again."""
+def test_blocks_of_torch_on_their_verilog(
+    module: torch.nn.Module, shapes: Any, passes: list[int], tmp_path: Path
+) -> None:
+    """Bits of golden, near torch, in torch's nest, in the cycles that are predicted; loaded again."""
     module.eval()
     many = module if not isinstance(module, torch.nn.MultiheadAttention) else Itself(module)
     if isinstance(shapes, dict):
@@ -126,7 +132,10 @@ def test_blocks_of_torch_on_their_verilog(module: torch.nn.Module, shapes: Any, 
     for one, expected, eager in zip(ours, torch.utils._pytree.tree_leaves(golden), leaves, strict=True):
         assert one.tobytes() == expected.tobytes() and one.shape == tuple(eager.shape)
         assert np.abs(one - eager.detach().numpy()).max() < 0.1
-    _close(again)
+    cycles = again.report().cycles
+    assert cycles is not None
+    assert abs(sum(map(again.predict, passes)) / cycles - 1) < 0.05
+    again.close()
 
 
 class Itself(torch.nn.Module):
@@ -138,7 +147,3 @@ class Itself(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.attention(x, x, x)[0]
-
-
-def _close(accelerator: Accelerator) -> None:
-    accelerator.close()

@@ -3,8 +3,8 @@
     o = table[id]        one row for each id of i, in their order; the row behind the last for unknown ids
 
 Tiles in: `i` (1) u32. Out: `o` (1, *tile), row by row, the tiles of a row in row-major order. The table, a
-constant [vocabulary + 1, *shape], lies in memory in that order, each row in whole beats. Inside are an
-`Embedding`, which finds the rows, and a `Load`.
+constant [vocabulary + 1, *stored], lies in memory in that order, each row in whole beats: what is stored of a
+row may be longer than what is sent. Inside are an `Embedding`, which finds the rows, and a `Load`.
 """
 
 from collections.abc import Mapping
@@ -58,13 +58,22 @@ class RowsLoadParams:
         shapes = zip(self.shape, self.tile, strict=False)
         if len(self.shape) != len(self.tile) or any(tile < 1 or row % tile for row, tile in shapes):
             raise ValueError(f"tiles {self.tile} do not divide the rows {self.shape} of a RowsLoad")
-        if self.tokens % self.layout.tokens_per_beat:
-            raise ValueError(f"a row {self.shape} of {self.dtype} does not fill whole beats")
+        if self.stored != self.shape and self.shape[:-1] != self.tile[:-1]:
+            raise ValueError(
+                f"a row {self.shape} of {self.dtype} in tiles {self.tile} does not fill whole beats; only "
+                "rows with all their tiles along the last dimension may be longer in memory"
+            )
 
     @property
     def tokens(self) -> int:
         """Tokens of a row."""
         return prod(self.shape) // prod(self.tile)
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape of a row in memory, where it fills whole beats."""
+        left = -self.tokens % self.layout.tokens_per_beat
+        return (*self.shape[:-1], self.shape[-1] + left * self.tile[-1])
 
     @property
     def layout(self) -> MemoryLayout:
@@ -78,7 +87,7 @@ class RowsLoadParams:
     @property
     def table(self) -> ITensor:
         """The table in memory."""
-        return self._rows(self.vocabulary + 1)
+        return self._rows(self.vocabulary + 1, self.stored)
 
     @property
     def places(self) -> EmbeddingParams:
@@ -106,7 +115,7 @@ class RowsLoadParams:
         return self.places.inputs(bounds)
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds["ids"])}
+        return {"o": self._rows(bounds["ids"], self.shape)}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         return self.places.descriptor_fields()
@@ -118,8 +127,9 @@ class RowsLoadParams:
         return {"memory": bounds["ids"] * self.row_beats}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        """`memory`: the table [vocabulary + 1, row]."""
-        return {"o": inputs["memory"][np.minimum(inputs["i"], self.vocabulary)]}
+        """`memory`: the table [vocabulary + 1, stored row]."""
+        rows = inputs["memory"][np.minimum(inputs["i"], self.vocabulary)]
+        return {"o": rows[..., : self.shape[-1]]}
 
     def cost(self, bounds: Bounds) -> Cost:
         resources = self.places.cost({**bounds, "vocabulary": 1}).resources + self.load._resources
@@ -167,8 +177,8 @@ class RowsLoadParams:
     def _first(self) -> int:
         return 1 + self.places.latency + self.load._first
 
-    def _rows(self, count: int) -> ITensor:
-        trips = (count, *(row // tile for row, tile in zip(self.shape, self.tile, strict=True)))
+    def _rows(self, count: int, shape: tuple[int, ...]) -> ITensor:
+        trips = (count, *(row // tile for row, tile in zip(shape, self.tile, strict=True)))
         loops = tuple((k,) for k in range(len(trips)))
         return ITensor((1, *self.tile), self.dtype, trips, (1, *self.tile), loops)
 

@@ -20,7 +20,6 @@ from streamgen.kernels.rope import RopeParams
 from streamgen.kernels.rope_tables import rotation_table
 from streamgen.memory import RowsLoadParams
 from streamgen.operations.site import Site, Stream
-from streamgen.packing import WORD_LANES
 
 __all__ = ["Rotary"]
 
@@ -94,11 +93,8 @@ class Rotary(Operator):
         lanes = gcd(site.lanes, self.head_dim)
         lanes = gcd(lanes, self.rotated if self.interleaved else self.rotated // 2)
         pairs = lanes // 2 if self.interleaved else lanes
-        if not pairs or self.rotated % WORD_LANES:
-            raise GraphError(
-                f"{self.rotated} dimensions of a head rotate; a multiple of {WORD_LANES} is needed"
-                + ("" if pairs else ", and lanes of at least 2 for pairs of neighbours")
-            )
+        if not pairs:
+            raise GraphError("neighbours rotate in pairs, which need lanes of at least 2")
 
         def rotations() -> Stream:
             params = RowsLoadParams(
@@ -108,7 +104,8 @@ class Rotary(Operator):
                 max_ids=site.tokens,
                 rate=site.rate,
             )
-            table = site.table("table", params.table, _table(site.context, self.frequencies))
+            data = _table(site.context, self.frequencies, params.stored[-1])
+            table = site.table("table", params.table, data)
             bounds = {"ids": site.tokens, "offset": 0}
             return site.kernel("rotations", params, bounds, behind=[table], i=site.numbers("positions"))["o"]
 
@@ -122,7 +119,8 @@ class Rotary(Operator):
 
 
 @lru_cache(maxsize=8)
-def _table(positions: int, frequencies: tuple[float, ...]) -> np.ndarray:
-    """Rotations of all positions, and a row of NaN for those beyond."""
+def _table(positions: int, frequencies: tuple[float, ...], stored: int) -> np.ndarray:
+    """Rotations of all positions, and a row of NaN for those beyond; rows are `stored` pairs long."""
     data = rotation_table(positions, np.array(frequencies))
-    return np.concatenate([data, np.full_like(data[:1], np.nan)])
+    rows = np.concatenate([data, np.full_like(data[:1], np.nan)])
+    return np.pad(rows, ((0, 0), (0, 0), (0, stored - len(frequencies))))

@@ -513,12 +513,11 @@ SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"rotated": 8}, {}, "8 dimensions of a head rotate; a multiple of 16 is needed"),
+        ({"interleaved": True}, {"lanes": 1}, "neighbours rotate in pairs, which need lanes of at least 2"),
         (
-            {"interleaved": True},
-            {"lanes": 1},
-            "16 dimensions of a head rotate; a multiple of 16 is needed, and lanes of at least 2 for pairs of"
-            " neighbours",
+            {},
+            {"formats": {"layers*.k": "w8"}},
+            "layers[0].q, layers[0].k, layers[0].v read one value and have weights of several formats",
         ),
     ],
 )
@@ -533,7 +532,7 @@ def test_what_is_not_built(changes: dict[str, Any], options: dict[str, Any], mes
 @pytest.mark.timeout(1500)
 def test_any_sizes_and_features() -> None:
     """Sizes that divide into nothing, biases, windows in turn, soft-caps, norms of heads, behind blocks."""
-    sizes = {"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 16, "rotated": 16, "wide": 100}
+    sizes = {"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 24, "rotated": 20, "wide": 100}
     odd = random_decoder(function="relu", bias=True, layers=4, vocabulary=71, context=24, **sizes)
     for change in FEATURES.values():
         odd = change(odd)

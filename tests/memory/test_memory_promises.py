@@ -152,15 +152,24 @@ def test_cache_store_keeps_its_promise(sizes: tuple[int, int, int], rows: int) -
     assert cost.cycles == cost.latency + 1 == curves["o_appended"].cycles()[-1] + 1
 
 
+def test_rows_that_fill_no_beats() -> None:
+    """They are stored longer, where that is behind what is sent."""
+    params = RowsLoadParams(shape=(2, 5), tile=(2, 1), vocabulary=50, max_ids=64)
+    assert params.stored == (2, 8) and params.row_beats == 1
+    with pytest.raises(ValueError, match=r"\(2, 4\) of f24 in tiles \(1, 4\) does not fill whole beats"):
+        RowsLoadParams(shape=(2, 4), tile=(1, 4), vocabulary=50, max_ids=64)
+
+
 @pytest.mark.parametrize("ids", [1, 3, 20])
 @pytest.mark.parametrize(
-    ("shape", "tile"), [((64,), (4,)), ((576,), (4,)), ((576,), (16,)), ((2, 32), (2, 4)), ((32,), (16,))]
+    ("shape", "tile"),
+    [((64,), (4,)), ((576,), (4,)), ((576,), (16,)), ((2, 32), (2, 4)), ((32,), (16,)), ((2, 12), (2, 4))],
 )
 def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], ids: int) -> None:
     """The first tile exact, none is further than a trip to the memory from its curve; ids are not late."""
     params = RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64)
     rng = np.random.default_rng(ids)
-    table = formats.round_f24(rng.normal(size=(51, *shape)))
+    table = formats.round_f24(rng.normal(size=(51, *params.stored)))
     image = bytearray(params.layout.pack(params.table, table))
     bounds = {"ids": ids, "offset": 0}
     inputs = {"i": rng.integers(0, 53, ids).astype(np.uint32), "memory": table}
