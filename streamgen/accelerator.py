@@ -230,6 +230,7 @@ class Accelerator:
         if self._execution is not None:
             self._execution.close()
         self._execution = None
+        self._statuses = [() for _ in self.groups]
 
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging

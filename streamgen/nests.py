@@ -27,13 +27,13 @@ class Interface:
     """Arguments and results of a module.
 
     arguments: a tuple, positional ones. results: a nest. leading: of each result by name, which dimensions of
-    the inputs its own are; -1 stands for an extent of 1, -2 for all of them in one. only: leading dimensions
-    of the inputs that the module fixes, with their extents.
+    the inputs its own are, None: all, whatever their number; -1 stands for an extent of 1, -2 for all of them
+    in one. only: leading dimensions of the inputs that the module fixes, with their extents.
     """
 
     arguments: tuple[Any, ...]
     results: Any
-    leading: Mapping[str, tuple[int, ...]]
+    leading: Mapping[str, tuple[int, ...] | None]
     only: Mapping[int, int]
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -46,7 +46,14 @@ class Interface:
             names = ", ".join(_names(self.arguments))
             raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
         found = dict(_pairs(self.arguments, tuple(given), "inputs"))
+        rules = [rule for rule in self.leading.values() if rule is not None]
+        ranks = max((dimension + 1 for rule in rules for dimension in rule), default=0)
         for name, array in found.items():
+            if array.ndim <= ranks:
+                raise ValueError(
+                    f"input {name!r} has shape {array.shape}; the module has results of {ranks} leading "
+                    "dimensions of it"
+                )
             for dimension, extent in self.only.items():
                 if array.ndim <= dimension or array.shape[dimension] != extent:
                     raise ValueError(
@@ -59,10 +66,12 @@ class Interface:
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
         """The results as torch nests them. values: by name, with leading dimensions as `taken` leaves."""
         lead = next(a.shape[:-1] for _, a in _pairs(self.arguments, tuple(given), "inputs"))
+        extents = {ONE: 1, ALL: prod(lead), **dict(enumerate(lead))}
         shaped = {}
         for name, array in values.items():
-            extents = [{ONE: 1, ALL: prod(lead)}.get(d, lead[d] if d >= 0 else 1) for d in self.leading[name]]
-            shaped[name] = array.reshape(*extents, array.shape[-1])
+            rule = self.leading[name]
+            shape = lead if rule is None else [extents[dimension] for dimension in rule]
+            shaped[name] = array.reshape(*shape, array.shape[-1])
         return _filled(self.results, shaped)
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
@@ -92,7 +101,10 @@ class Interface:
             return cls(
                 arguments=_untagged(fields["arguments"]),
                 results=_untagged(fields["results"]),
-                leading={name: tuple(map(int, rule)) for name, rule in fields["leading"].items()},
+                leading={
+                    name: None if rule is None else tuple(map(int, rule))
+                    for name, rule in fields["leading"].items()
+                },
                 only={int(dimension): int(extent) for dimension, extent in fields["only"].items()},
             )
         except (AttributeError, KeyError, TypeError, RecursionError) as error:
@@ -113,13 +125,17 @@ def read_interface(folder: Path) -> Interface | None:
         raise ValueError(f"{folder / INTERFACE} cannot be read: {error}") from error
 
 
-def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...] | None:
     """Which leading dimensions of the inputs those of a result are (`Interface.leading`), by the extents of
     an example. GraphError when they are something else."""
-    if len(result) == 1 and len(inputs) != 1 and result[0] == prod(inputs):
+    if tuple(result) == tuple(inputs):
+        return None
+    if len(result) == 1 and result[0] == prod(inputs):
         return (ALL,)
     rule, at = [], 0
     for extent in result:
+        while extent != 1 and at < len(inputs) and inputs[at] == 1:
+            at += 1  # left out
         if at < len(inputs) and inputs[at] == extent:
             rule.append(at)
             at += 1

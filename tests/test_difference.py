@@ -27,7 +27,7 @@ def expectation(accelerator: Accelerator) -> Expectation:
         if info.role == "input"
     }
     edges = accelerator.graph.edges
-    expected, _ = _expected(accelerator.graph, inputs, edges)
+    expected, _ = _expected(accelerator.graph, inputs, {}, edges)
     return Expectation(accelerator.graph, edges, expected, 2)
 
 

@@ -26,7 +26,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import NetworkGroup, group_graph, group_network
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks, quantise_network
+from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
 from streamgen.runtime.chain import Chain
 from streamgen.runtime.memory import MemoryModel
 
@@ -72,7 +72,7 @@ def network(name: str) -> LogicalGraph:
     module, features, config = MODULES[name]
     torch.manual_seed(0)
     found = import_module(module(), [torch.zeros(2, f) for f in features])
-    return quantise_network(found, config)
+    return found.quantised(config.numbers(False))
 
 
 def planned(name: str, budget: int | None) -> Groups:

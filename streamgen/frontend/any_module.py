@@ -53,7 +53,7 @@ def _interface(found: Imported) -> Interface:
     require_plain(arguments, "arguments")
     require_plain(results, "results")
     lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
-    leading: dict[str, tuple[int, ...]] = {}
+    leading: dict[str, tuple[int, ...] | None] = {}
     for name, shape in zip(found.results.names, found.results.shapes, strict=True):
         if name is not None and shape is not None:
             rule = leading_rule(shape[:-1], lead)
