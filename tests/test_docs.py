@@ -115,6 +115,7 @@ def test_example_feed_forward(
     assert (tmp_path / "block" / "design.v").is_file() and "last run:" in printed
 
 
+@pytest.mark.slow
 def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
     """What `make demo` prints of its checkpoint, of the tiny decoder: the text is golden's, a prompt of two
     passes has the cycles of both. A difference from golden ends it."""
@@ -142,6 +143,7 @@ def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
         run(model, prompt, ids, 67)
 
 
+@pytest.mark.slow
 def test_example_smollm2_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))["run"]
     monkeypatch.setattr(Session, "last_logits", lambda self, ids: np.zeros(64, np.float32))

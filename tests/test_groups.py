@@ -189,6 +189,7 @@ def all_tokens_agree(accelerator: Accelerator, name: str) -> None:
         assert report.cycles == sum(sum(group.passes) for group in report.groups)
 
 
+@pytest.mark.slow
 def test_two_groups_run_as_one(gated: Accelerator) -> None:
     all_tokens_agree(gated, "gated")
 

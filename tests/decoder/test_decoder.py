@@ -25,6 +25,8 @@ from tests.campaigns import sampled
 from tests.decoders import TINY, WORDS, compiled_model, opened_model, random_decoder, tiny_accelerator
 from tests.schedule.features import FEATURES
 
+pytestmark = pytest.mark.slow  # schedule/test_derive.py has the same bits without hardware, in a few seconds
+
 CONTEXT, VOCABULARY = TINY.context, WORDS.size
 PHASES = ("embedding", "attention_norm", "q+k+v", "o", "gate+up", "down", "last", "logits")
 IDS = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
@@ -79,7 +81,6 @@ def test_texts_are_those_of_golden(model: LanguageModel) -> None:
 LENGTHS = [range(1, 14), range(14, 30), range(30, 46), range(46, 60), range(60, 65)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lengths", sampled(LENGTHS, [LENGTHS[0], LENGTHS[-1]]), ids=str)
 def test_prompts_of_every_length(model: LanguageModel, lengths: range) -> None:
     for length in lengths:
@@ -177,7 +178,6 @@ def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: 
         assert part in text, part
 
 
-@pytest.mark.slow  # a simulator of its own
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delays", [0, 300])
 def test_a_profile_adds_up(model: LanguageModel, delays: int) -> None:
@@ -219,7 +219,6 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int) -> None:
     model.close()
 
 
-@pytest.mark.slow  # a simulator of its own
 def test_a_profile_as_text(model: LanguageModel) -> None:
     text = str(model.profile(IDS[:2]))
     for part in (
@@ -235,7 +234,6 @@ def test_a_profile_as_text(model: LanguageModel) -> None:
         model.profile([1, 64])
 
 
-@pytest.mark.slow  # a simulator of its own
 def test_a_profile_of_other_tokens_is_refused(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     observer = Profiler.observer
 
@@ -419,7 +417,6 @@ def test_run_mirrors_golden(model: LanguageModel, expected: np.ndarray) -> None:
         model.run(IDS[:2], IDS[:2])
 
 
-@pytest.mark.slow  # simulators of its own
 @pytest.mark.timeout(900)
 def test_probes_and_waves(model: LanguageModel, expected: np.ndarray, tmp_path: Path) -> None:
     """Every token of two passes is golden's, with what the first has left in the cache; a wrong weight is
@@ -528,7 +525,6 @@ def test_what_is_not_built(changes: dict[str, Any], options: dict[str, Any], mes
     assert str(raised.value) == message
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_any_sizes_and_features() -> None:
     """Sizes that divide into nothing, biases, windows in turn, soft-caps, norms of heads, behind blocks."""
