@@ -87,8 +87,6 @@ def test_an_encoder(tmp_path: Path) -> None:
     assert again.run(x, probe=True).tobytes() == again.golden(x).tobytes()
     assert again.probed is not None and again.probed.difference is None
     assert str(again.graph) == str(accelerator.graph) and again.graph.sections == accelerator.graph.sections
-    phases = [phase.name for phase in again.profile(x).passes[0].phases]
-    assert phases == list(again.groups[0].notes.units) and "down" in phases
     again.close()
 
 
