@@ -42,7 +42,8 @@ def test_tokens_of_a_whole_run(accelerator: Accelerator, tmp_path: Path) -> None
     edge = next(edge for edge in graph.edges if edge.name == STORE)
     instance = next(stream.instance for stream in manifest.streams if stream.name == STORE)
     info = next(buffer for buffer in manifest.buffers if buffer.role == "input")
-    ((expected,), _) = _expected(graph, {info.name: padded(info, formats.round_f24(x[1:]), 1)}, [edge])
+    inputs = {info.name: padded(info, formats.round_f24(x[1:]), 1)}
+    ((expected,), _) = _expected(graph, inputs, {}, [edge])
     pins = [found[f"tiny.{instance}.o__{name}"] for name in ("valid", "ready", "payload")]
     assert pins[2].bitwidth == 24
     end = max(time for time, _ in found["tiny.ap_clk"].tv)
