@@ -10,9 +10,9 @@ WORKERS ?= 2
 SEED ?= 0
 
 # What a user of the package may name; pdoc makes pages of these modules and of those in them.
-API := $(addprefix streamgen., accelerator compiler config contract converters errors fifo frontend golden \
-    golden_text graph itensor kernels language_model lower memory operations platform profile quantisation \
-    report runtime sampling schedule testing tokenizer waves)
+API := $(addprefix streamgen., accelerator buffers compiler config contract converters errors fifo frontend golden \
+    golden_text graph itensor kernels language_model lower memory numbers observe operations platform runtime \
+    schedule testing text)
 
 .PHONY: test check campaign demo quality docs bench clean
 

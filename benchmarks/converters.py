@@ -20,8 +20,8 @@ from random import Random
 import numpy as np
 
 from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
-from streamgen.formats import MX_GROUP
 from streamgen.itensor import ITensor, infer_converter
+from streamgen.numbers.formats import MX_GROUP
 from streamgen.testing.bench import run
 from streamgen.testing.kernel import descriptor_word
 

@@ -12,8 +12,8 @@ import numpy as np
 from amaranth import Module
 from amaranth.lib import wiring
 
-from streamgen import formats
-from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.numbers import formats
 from streamgen.rtl import Shared, to_verilog
 from streamgen.testing.lint import lint
 

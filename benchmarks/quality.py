@@ -31,8 +31,8 @@ from streamgen.frontend import default_checkpoint, load_decoder
 from streamgen.golden_text import GoldenModel
 from streamgen.graph.interpret import Interpreter, reference
 from streamgen.graph.logical import LogicalGraph
-from streamgen.quantisation import Numbers
-from streamgen.tokenizer_files import load_tokenizer
+from streamgen.numbers.quantisation import Numbers
+from streamgen.text.tokenizer_files import load_tokenizer
 
 PROSE_PACKAGE, PROSE_FILE = "gensim", "test/test_data/lee_background.cor"
 WORKERS = 2

@@ -15,7 +15,7 @@ import numpy as np
 
 import streamgen
 from streamgen.frontend import default_checkpoint
-from streamgen.tokenizer_files import load_tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
 
 PROMPT = "Once upon a time, in a small village by the sea, there lived a"  # 16 tokens
 

@@ -32,6 +32,8 @@ from streamgen.arith import (
     SigmoidParams,
     SquareRootParams,
 )
+from streamgen.buffers.kv_layout import KvLayout
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
@@ -42,11 +44,18 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.converters import LayoutParams, PingPongParams, choose_converter
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.attention_scores import AttentionScoresParams
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
-from streamgen.kernels.attention_values import AttentionValuesParams
-from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.dequantise import DequantiseParams, ScaleCodeParams
+from streamgen.kernels.attention.dequantise import DequantiseParams, ScaleCodeParams
+from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.rope import RopeParams
+from streamgen.kernels.attention.row_codes import RowCodeParams
+from streamgen.kernels.attention.score_dots import ScoreDotsParams
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.value_factors import ValueFactorsParams
+from streamgen.kernels.attention.value_scales import ValueScalesParams
+from streamgen.kernels.attention.value_sums import ValueColumnParams
+from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import (
     BINARY_OPERATIONS,
     SCALAR_FUNCTIONS,
@@ -55,33 +64,24 @@ from streamgen.kernels.elementwise import (
     ScalarParams,
     UnaryParams,
 )
-from streamgen.kernels.embedding import EmbeddingParams
-from streamgen.kernels.fit_rows import FitRowsParams
-from streamgen.kernels.fork import ForkParams
-from streamgen.kernels.group_codes import GroupCodesParams
-from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
-from streamgen.kernels.masked_rows import MaskedRowsParams
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.kernels.norm import NormParams
-from streamgen.kernels.quantise import QuantiseParams
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.rope import RopeParams
-from streamgen.kernels.route import RouteParams as RouteNodeParams
-from streamgen.kernels.row_codes import RowCodeParams
-from streamgen.kernels.score_dots import ScoreDotsParams
-from streamgen.kernels.segments import SegmentsParams
-from streamgen.kernels.select import SelectParams as SelectNodeParams
-from streamgen.kernels.softmax import SoftmaxParams
-from streamgen.kernels.softmax_terms import ExponentialParams, RowSumParams, ShareParams
-from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.kernels.matmul.group_codes import GroupCodesParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.kernels.moves.embedding import EmbeddingParams
+from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.kernels.moves.fork import ForkParams
+from streamgen.kernels.moves.route import RouteParams as RouteNodeParams
+from streamgen.kernels.moves.segments import SegmentsParams
+from streamgen.kernels.moves.select import SelectParams as SelectNodeParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.kernels.moves.unzip import UnzipParams
+from streamgen.kernels.norm.norm import NormParams
+from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
+from streamgen.kernels.softmax.softmax import SoftmaxParams
+from streamgen.kernels.softmax.terms import ExponentialParams, RowSumParams, ShareParams
 from streamgen.kernels.top_k import TopKParams
-from streamgen.kernels.unzip import UnzipParams
-from streamgen.kernels.value_factors import ValueFactorsParams
-from streamgen.kernels.value_scales import ValueScalesParams
-from streamgen.kernels.value_sums import ValueColumnParams
-from streamgen.kv_layout import KvLayout
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
-from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams

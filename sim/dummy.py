@@ -24,10 +24,10 @@ from amaranth import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 from streamgen.rtl import Shared
 from streamgen.stream import descriptor_signature
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamgen.compiler import assemble, compile, load
     from streamgen.config import CompileConfig
     from streamgen.language_model import LanguageModel
-    from streamgen.waves import Waves
+    from streamgen.observe.waves import Waves
 
 __all__ = ["Accelerator", "CompileConfig", "LanguageModel", "Waves", "assemble", "compile", "load"]
 
@@ -26,7 +26,7 @@ _HOMES = {
     "Accelerator": "streamgen.accelerator",
     "CompileConfig": "streamgen.config",
     "LanguageModel": "streamgen.language_model",
-    "Waves": "streamgen.waves",
+    "Waves": "streamgen.observe.waves",
     "assemble": "streamgen.compiler",
     "compile": "streamgen.compiler",
     "load": "streamgen.compiler",

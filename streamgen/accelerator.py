@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from streamgen import golden
-from streamgen.debugging import Debugging
 from streamgen.emit import Design
 from streamgen.errors import GraphError
 from streamgen.explore import predict
@@ -22,16 +21,17 @@ from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
 from streamgen.manifest import Buffer, Manifest, StatusBlock
 from streamgen.nests import Interface, write_interface
-from streamgen.probe import ProbeReport
-from streamgen.profile import Profile
+from streamgen.observe.debugging import Debugging
+from streamgen.observe.probe import ProbeReport
+from streamgen.observe.profile import Profile
+from streamgen.observe.report import Notes, PassTiming, Report
+from streamgen.observe.summary import group_report, intermediate_memory
+from streamgen.observe.waves import Waves
 from streamgen.progress import Progress
-from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.arrays import random_inputs
 from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
 from streamgen.runtime.execution import Compute
 from streamgen.runtime.memory import MemoryModel
-from streamgen.summary import group_report, intermediate_memory
-from streamgen.waves import Waves
 
 __all__ = ["Accelerator", "Group"]
 

@@ -27,13 +27,13 @@ from streamgen.grouping import group_graph, group_network
 from streamgen.language_model import MODEL, LanguageModel, Text
 from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
+from streamgen.observe.report import Notes
+from streamgen.observe.summary import notes_of
 from streamgen.progress import Progress, terminal_progress
-from streamgen.report import Notes
 from streamgen.runtime.chain import CHAIN_FILE, Chain
 from streamgen.sharing import choices, derived, finished
-from streamgen.summary import notes_of
-from streamgen.tokenizer import Tokenizer
-from streamgen.tokenizer_files import load_tokenizer
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
-from streamgen.quantisation import Numbers
+from streamgen.numbers.quantisation import Numbers
 
 __all__ = ["CompileConfig"]
 

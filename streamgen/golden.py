@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 
 import numpy as np
 
-from streamgen.formats import numpy_dtype
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
+from streamgen.numbers.formats import numpy_dtype
 
 __all__ = ["run", "steps"]
 

@@ -13,8 +13,8 @@ from numpy import ndarray
 from streamgen.graph.interpret import State, exact
 from streamgen.graph.logical import LogicalGraph
 from streamgen.operations import Embedding
-from streamgen.prompt import checked_ids
-from streamgen.sampling import Sampler
+from streamgen.text.prompt import checked_ids
+from streamgen.text.sampling import Sampler
 
 __all__ = ["GoldenModel", "Session", "is_language_model", "vocabulary_of"]
 

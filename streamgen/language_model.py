@@ -17,19 +17,19 @@ import numpy as np
 
 from streamgen.accelerator import Accelerator, Group
 from streamgen.config import CompileConfig
-from streamgen.debugging import Debugging
 from streamgen.explore.bound import pass_cycles
 from streamgen.golden_text import GoldenModel
 from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.manifest import Buffer
+from streamgen.observe.debugging import Debugging
+from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
-from streamgen.report import Notes, PassTiming, Report
 from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
-from streamgen.sampling import Sampler
 from streamgen.sharing import derived, finished
-from streamgen.tokenizer import Tokenizer, Vocabulary
+from streamgen.text.sampling import Sampler
+from streamgen.text.tokenizer import Tokenizer, Vocabulary
 
 __all__ = ["MODEL", "LanguageModel", "Text"]
 

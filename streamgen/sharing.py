@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
-from streamgen.formats import MX_GROUP
 from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
+from streamgen.numbers.formats import MX_GROUP
 from streamgen.runtime.generation import BEST
 from streamgen.schedule import Derivation, EnginePlan
 

@@ -21,7 +21,7 @@ from streamgen.graph.interpret import reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear, Norm
-from streamgen.tokenizer import Tokenizer, Vocabulary
+from streamgen.text.tokenizer import Tokenizer, Vocabulary
 
 __all__ = [
     *("MATMULS", "TINY", "WORDS", "assembled", "compiled_model", "is_tied", "logits_of", "opened_model"),

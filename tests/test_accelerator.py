@@ -27,8 +27,9 @@ from accelerators import (
 )
 
 import streamgen
-from streamgen import formats, golden
+from streamgen import golden
 from streamgen.accelerator import Accelerator
+from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.errors import (
     CheckpointError,
@@ -38,8 +39,8 @@ from streamgen.errors import (
     StreamgenError,
 )
 from streamgen.graph import Tensor
-from streamgen.packing import BEAT_BYTES, MemoryLayout
-from streamgen.report import Report
+from streamgen.numbers import formats
+from streamgen.observe.report import Report
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 

@@ -22,7 +22,7 @@ from streamgen.frontend import default_checkpoint
 from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear
 from streamgen.runtime.generation import Pass
-from streamgen.sampling import Sampler
+from streamgen.text.sampling import Sampler
 from tests.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
 
 PROMPT = "FOWB94"  # as many tokens: two passes

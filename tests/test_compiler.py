@@ -20,12 +20,12 @@ from streamgen import accelerator
 from streamgen.config import CompileConfig
 from streamgen.emit import design
 from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
-from streamgen.formats import round_f24
 from streamgen.graph import storage
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.kernels.norm import NormParams
+from streamgen.kernels.norm.norm import NormParams
 from streamgen.lower import GraphBuilder
+from streamgen.numbers.formats import round_f24
 
 FILES = ("constants.npz", "design.v", "graph.json", "interface.json", "manifest.json", "notes.json")
 FILES += ("weights_0.bin",)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from accelerators import by_hand, values
 
-from streamgen import formats
 from streamgen.accelerator import Accelerator
-from streamgen.difference import Expectation, _compare
 from streamgen.itensor import ITensor
-from streamgen.probe import _expected
+from streamgen.numbers import formats
+from streamgen.observe.difference import Expectation, _compare
+from streamgen.observe.probe import _expected
 from streamgen.runtime.arrays import packed, padded
 from streamgen.runtime.simulator import Watched
 

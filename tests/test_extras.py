@@ -42,7 +42,8 @@ def test_a_host_with_a_board(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(manifest(1).to_json())
     (tmp_path / "pyxrt.py").write_text("raise RuntimeError('the board')")
     code = f"""
-import streamgen, streamgen.runtime, streamgen.runtime.generation, streamgen.cli, streamgen.tokenizer_files
+import streamgen, streamgen.cli, streamgen.runtime, streamgen.runtime.generation
+import streamgen.text.tokenizer_files
 from streamgen.manifest import Manifest
 read = Manifest.from_json(open({str(tmp_path / "manifest.json")!r}).read())
 sys.path.append({str(tmp_path)!r})

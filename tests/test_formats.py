@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgen import formats
+from streamgen.numbers import formats
 
 INTEGERS = [f"{kind}{width}" for kind in "iu" for width in range(1, 65)]
 check = settings(max_examples=100, deadline=None, derandomize=True, database=None)

@@ -8,9 +8,9 @@ import pytest
 
 from streamgen.golden_text import GoldenModel, Session, vocabulary_of
 from streamgen.graph.logical import LogicalGraph
+from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import exact_linear
-from streamgen.quantisation import Numbers
-from streamgen.sampling import Sampler
+from streamgen.text.sampling import Sampler
 from tests.decoders import assembled, logits_of, random_decoder, random_parts
 
 IDS = np.random.default_rng(11).integers(0, 70, 40)

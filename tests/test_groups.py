@@ -19,7 +19,6 @@ from streamgen.accelerator import Accelerator
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.explore.fusion import FusedGroup
-from streamgen.formats import round_f24
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
@@ -27,6 +26,7 @@ from streamgen.grouping import NetworkGroup, group_graph, group_network
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
+from streamgen.numbers.formats import round_f24
 from streamgen.runtime.chain import Chain
 from streamgen.runtime.memory import MemoryModel
 from tests.campaigns import sampled

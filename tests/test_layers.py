@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,25 +16,20 @@ FLOORS: list[list[set[str]]] = [
     [
         {
             "boards",
+            "buffers",
             "errors",
             "extras",
             "folders",
-            "formats",
-            "packing",
             "config",
             "cost",
             "contract",
             "manifest",
             "nests",
+            "numbers",
+            "text",
             "itensor",
-            "kv_layout",
             "progress",
-            "prompt",
-            "quantisation",
             "gguf_metadata",
-            "sampling",
-            "tokenizer",
-            "tokenizer_files",
         }
     ],
     [{"rtl"}],
@@ -48,16 +44,10 @@ FLOORS: list[list[set[str]]] = [
         {
             "accelerator",
             "compiler",
-            "debugging",
-            "difference",
             "grouping",
             "language_model",
-            "probe",
-            "profile",
-            "report",
+            "observe",
             "sharing",
-            "summary",
-            "waves",
             "cli",
         },
         {"testing"},
@@ -75,7 +65,7 @@ def _place(name: str) -> tuple[int, int]:
 
 
 # Passes know a kernel by what `streamgen.contract` asks of it.
-NO_KERNEL_BY_TYPE = ("explore", "lower", "emit", "summary.py", "profile.py", "report.py")
+NO_KERNEL_BY_TYPE = ("explore", "lower", "emit", "schedule", "observe")
 
 
 def _known_by_type(package: Path) -> list[str]:
@@ -96,17 +86,25 @@ def test_passes_know_kernels_by_the_contract_alone() -> None:
     assert _known_by_type(PACKAGE) == []
 
 
-def _imports(path: Path) -> list[tuple[int, str]]:
-    """(line, dotted module) of every import in a file, whatever its indentation."""
+def _imports(path: Path, *, types: bool = True) -> list[tuple[int, str]]:
+    """(line, dotted module) of every import in a file, whatever its indentation.
+
+    types: those too that only a type checker reads.
+    """
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    nodes = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             found.append((node.lineno, node.module or ""))
-            if node.module == "streamgen":
-                found += [(node.lineno, f"streamgen.{alias.name}") for alias in node.names]
+            if node.module == "streamgen" or not types:
+                found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
     return found
 
 
@@ -140,6 +138,40 @@ def _violations(package: Path) -> list[str]:
 
 def test_floors() -> None:
     assert _violations(PACKAGE) == []
+
+
+def _cycles(package: Path) -> list[str]:
+    """Rings of imports among the modules and rooms of each package, but for what type checkers alone read."""
+    found = []
+    for home in (package, *(init.parent for init in package.rglob("*/__init__.py"))):
+        prefix = ".".join(home.relative_to(package.parent).parts) + "."
+        rooms = {path.stem for path in home.iterdir()} - {"__init__", "__pycache__"}
+        needs: dict[str, set[str]] = {room: set() for room in rooms}
+        for path in home.rglob("*.py"):
+            room = path.relative_to(home).with_suffix("").parts[0]
+            if room != "__init__":
+                names = [name for _, name in _imports(path, types=False) if name.startswith(prefix)]
+                needs[room] |= ({name.removeprefix(prefix).split(".")[0] for name in names} & rooms) - {room}
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            found.append(prefix + " -> ".join(error.args[1]))
+    return found
+
+
+def test_no_cycles_of_imports() -> None:
+    assert _cycles(PACKAGE) == []
+
+
+def test_cycles_are_found(tmp_path: Path) -> None:
+    room = tmp_path / "streamgen" / "room"
+    room.mkdir(parents=True)
+    (room / "__init__.py").touch()
+    (room / "a.py").write_text("from streamgen.room.b import x")
+    (room / "b.py").write_text("if TYPE_CHECKING:\n    from streamgen.room.a import y")
+    assert _cycles(tmp_path / "streamgen") == []
+    (room / "b.py").write_text("def f():\n    from streamgen.room import a")
+    assert len(_cycles(tmp_path / "streamgen")) == 1
 
 
 def test_no_board_is_named_but_among_the_boards() -> None:

@@ -5,9 +5,9 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from streamgen import formats
+from streamgen.buffers.packing import BEAT_BITS, BEAT_BYTES, MemoryLayout
 from streamgen.itensor import ITensor
-from streamgen.packing import BEAT_BITS, BEAT_BYTES, MemoryLayout
+from streamgen.numbers import formats
 
 INTEGERS = ("i1", "u1", "u3", "i4", "i5", "i8", "i12", "u12", "i16", "i24", "u33", "i64")
 

@@ -13,7 +13,7 @@ from benchmarks import quality
 from streamgen.errors import MissingToolError
 from streamgen.golden_text import GoldenModel
 from streamgen.graph.interpret import reference
-from streamgen.quantisation import Numbers
+from streamgen.numbers.quantisation import Numbers
 from tests.decoders import assembled, logits_of, random_parts
 
 

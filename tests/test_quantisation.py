@@ -1,10 +1,10 @@
-"""streamgen.quantisation: every error bound is the quantisation step it comes from."""
+"""streamgen.numbers.quantisation: every error bound is the quantisation step it comes from."""
 
 import numpy as np
 import pytest
 
-from streamgen.formats import round_f24
-from streamgen.quantisation import GroupGrid, QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
 
 def _weight(seed: int, N: int = 24, K: int = 192) -> np.ndarray:

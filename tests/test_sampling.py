@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.sampling import Sampler
+from streamgen.text.sampling import Sampler
 
 LOGITS = np.array([1.0, 3.0, 2.0, 3.0, -np.inf], np.float32)
 

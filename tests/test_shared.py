@@ -9,9 +9,9 @@ import torch
 import streamgen
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError, GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.numbers.formats import round_f24
 from streamgen.operations import Attention, Binary, Linear, Norm, Unary
 from streamgen.sharing import engine_plan
 from tests.accelerators import Gated, values

@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 from streamgen.errors import CheckpointError
 from streamgen.frontend import default_checkpoint
 from streamgen.gguf_metadata import read_metadata
-from streamgen.tokenizer import ALPHABET, Tokenizer, Vocabulary
-from streamgen.tokenizer_files import load_tokenizer
+from streamgen.text.tokenizer import ALPHABET, Tokenizer, Vocabulary
+from streamgen.text.tokenizer_files import load_tokenizer
 
 CHARACTERS = list(ALPHABET)
 SMALL: dict[str, Any] = {

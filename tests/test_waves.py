@@ -7,9 +7,9 @@ import pywellen
 from accelerators import same, tiny, values
 
 import streamgen
-from streamgen import formats
 from streamgen.accelerator import Accelerator
-from streamgen.probe import _expected
+from streamgen.numbers import formats
+from streamgen.observe.probe import _expected
 from streamgen.runtime import verilator
 from streamgen.runtime.arrays import padded
 

@@ -25,7 +25,7 @@ from streamgen.arith.integer import magnitude, normalise_integer
 from streamgen.arith.multiply import multiplier_dsps, multiply_stages
 from streamgen.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
 from streamgen.cost import Resources
-from streamgen.formats import E_NOT_FINITE
+from streamgen.numbers.formats import E_NOT_FINITE
 
 __all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
 

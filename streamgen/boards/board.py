@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgen.boards.fabric import Fabric
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.cost import Resources
-from streamgen.packing import BEAT_BYTES
 
 __all__ = ["Board", "Hbm", "Slr"]
 

@@ -150,8 +150,8 @@ def simulate(
       streamgen simulate mlp --probe                       which token differs first, on which edge
       streamgen simulate mlp --waves 100:400               waves of 300 cycles
     """
+    from streamgen.observe.waves import Waves
     from streamgen.runtime.memory import MemoryModel
-    from streamgen.waves import Waves
 
     if inputs and tokens is not None:
         raise click.UsageError("--tokens is for random inputs; those of --input are given")
@@ -271,7 +271,7 @@ def generate(
     """
     from streamgen.cli.generation import print_costs, print_text, require_golden
     from streamgen.cli.sources import language_model_of  # the compiler takes a second to load
-    from streamgen.sampling import Sampler
+    from streamgen.text.sampling import Sampler
 
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")

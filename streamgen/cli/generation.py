@@ -5,11 +5,11 @@ from itertools import zip_longest
 
 import click
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.errors import StreamgenError
 from streamgen.manifest import Manifest
-from streamgen.packing import BEAT_BYTES
 from streamgen.runtime.generation import Pass
-from streamgen.tokenizer import Tokenizer
+from streamgen.text.tokenizer import Tokenizer
 
 __all__ = ["print_costs", "print_text", "require_golden"]
 

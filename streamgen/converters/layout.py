@@ -23,7 +23,6 @@ from amaranth import Cat, Module
 from amaranth.lib import wiring
 from amaranth.utils import bits_for
 
-from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
@@ -31,6 +30,7 @@ from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.curves import Parts
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
+from streamgen.numbers import formats
 
 __all__ = ["QUEUE_DEPTH", "LayoutParams", "ends", "start_walks"]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from numpy import ndarray
 
+from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.graph import Graph, Program, Tensor
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
-from streamgen.packing import BEAT_BYTES, MemoryLayout
 
 __all__ = ["boundary_buffer", "constant_bytes", "constant_images", "state_buffer", "weights_name"]
 

@@ -6,6 +6,7 @@ The order is lower, place, size, emit: all of this is known of a program whose F
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.config import CompileConfig
 from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
@@ -14,7 +15,6 @@ from streamgen.emit.resources import require_fit
 from streamgen.emit.top import TopParams, stores
 from streamgen.graph import Program
 from streamgen.manifest import STATUS_WORDS, Buffer, Counter
-from streamgen.packing import BEAT_BYTES
 
 __all__ = ["Outline", "outline", "place_program"]
 

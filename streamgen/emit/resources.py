@@ -19,8 +19,8 @@ from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
 from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
-from streamgen.formats import MX_GROUP
 from streamgen.graph import Node
+from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["blocks", "links", "promised", "require_fit"]
 

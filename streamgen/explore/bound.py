@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.contract import multipliers, products, traffic
 from streamgen.graph import Graph
-from streamgen.packing import BEAT_BYTES
 
 __all__ = ["Stage", "least_cycles", "pass_cycles", "phases", "stages"]
 

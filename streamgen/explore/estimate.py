@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from streamgen import formats
+from streamgen.buffers.packing import BEAT_BITS, MemoryLayout
 from streamgen.config import CompileConfig
-from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
-from streamgen.packing import BEAT_BITS, MemoryLayout
+from streamgen.numbers import formats
+from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["WORD_LANES", "Estimate", "Time", "converter_budget"]
 

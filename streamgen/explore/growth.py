@@ -14,8 +14,8 @@ from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore.estimate import Estimate, converter_budget
 from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
-from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape
+from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["Growth", "grow", "least_multipliers"]
 

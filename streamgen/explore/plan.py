@@ -16,8 +16,8 @@ from streamgen.explore.estimate import Estimate
 from streamgen.explore.fixed import Fixed, fixed_factors
 from streamgen.explore.growth import grow, least_multipliers
 from streamgen.explore.widths import Widths, choose_widths
-from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape, Plan, Shape
+from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["explore"]
 

@@ -1,5 +1,6 @@
 """The cycles of one pass of a finished graph, predicted token by token (`tokens`)."""
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
 from streamgen.explore.tokens import Descriptors, Fifo, Run
@@ -7,7 +8,6 @@ from streamgen.fifo.clocks import clocks_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Edge, Graph
 from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
-from streamgen.packing import BEAT_BYTES
 
 __all__ = ["predict"]
 

@@ -18,8 +18,8 @@ from streamgen.frontend.in_place import change, is_in_place, memory
 from streamgen.frontend.origins import RENAMES, renamed
 from streamgen.frontend.trace import Constants, Mismatch, Unsupported, module_path, shape, where
 from streamgen.graph.logical import Operation, Operator
+from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Concat, Linear, Slice
-from streamgen.quantisation import GroupGrid
 
 __all__ = ["Draft", "Partial"]
 

@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from streamgen.errors import CheckpointError
-from streamgen.quantisation import GroupGrid
+from streamgen.numbers.quantisation import GroupGrid
 
 __all__ = ["CORRUPT", "open_gguf", "read_tensor"]
 

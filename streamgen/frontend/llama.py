@@ -27,8 +27,8 @@ from streamgen.frontend.assembly import (
     language_model,
 )
 from streamgen.graph.logical import LogicalGraph
+from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Linear, Norm
-from streamgen.quantisation import GroupGrid
 
 __all__ = ["Names", "Sizes", "Tensors", "build_decoder", "frequencies", "linear_scaling", "llama3_scaling"]
 

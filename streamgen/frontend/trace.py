@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from streamgen.errors import UnsupportedOperationError
-from streamgen.quantisation import GroupGrid, require_finite
+from streamgen.numbers.quantisation import GroupGrid, require_finite
 
 __all__ = [
     "GELU",

@@ -17,8 +17,8 @@ from torch.fx import Node
 
 from streamgen.frontend.origins import MOVES, RENAMES, Origins, renamed
 from streamgen.frontend.trace import Constants, Mismatch, Unsupported, aten, same_tokens, shape
+from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Linear, Norm
-from streamgen.quantisation import GroupGrid
 
 __all__ = ["Values"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgen.graph.logical import LogicalGraph, Operator, Repeat
-from streamgen.prompt import require_integers
+from streamgen.text.prompt import require_integers
 
 __all__ = ["Interpreter", "Run", "State", "exact", "reference"]
 

@@ -24,7 +24,7 @@ from streamgen.errors import GraphError
 
 if TYPE_CHECKING:
     from streamgen.graph.interpret import Run
-    from streamgen.quantisation import Numbers
+    from streamgen.numbers.quantisation import Numbers
 
 __all__ = ["LogicalGraph", "Operation", "Operator", "Repeat", "Shape", "Value"]
 

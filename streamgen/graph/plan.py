@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 
-from streamgen.formats import MX_GROUP
+from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "VectorShape", "agree"]
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from streamgen import formats
 from streamgen.itensor.canonical import Loop, same_stream
 from streamgen.itensor.cover import Cover, first_missing
 from streamgen.itensor.live import live_elements
@@ -34,6 +33,7 @@ from streamgen.itensor.nests import (
     with_trips,
 )
 from streamgen.itensor.type import ITensor
+from streamgen.numbers import formats
 
 __all__ = ["Converter", "infer_converter"]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from streamgen import formats
 from streamgen.itensor import text
 from streamgen.itensor.canonical import Loop
+from streamgen.numbers import formats
 
 __all__ = ["ITensor"]
 
@@ -28,7 +28,7 @@ class ITensor:
     """The order in which the tiles of a tensor pass a point.
 
     element_shape: the tile, one extent per data dimension.
-    dtype: a name of `streamgen.formats`.
+    dtype: a name of `streamgen.numbers.formats`.
     tripcounts, steps: one entry per loop, outermost first; the step of an unmapped loop means nothing.
     iter_map: per data dimension the loops whose offsets add up to it (kept sorted).
     base: a constant offset per dimension, 0 by default.

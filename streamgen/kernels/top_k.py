@@ -30,9 +30,9 @@ from streamgen.arith import F24
 from streamgen.arith.pipeline import Pipeline, operand
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
-from streamgen.formats import numpy_dtype
 from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, tree_stages
+from streamgen.numbers.formats import numpy_dtype
 from streamgen.stream import add_skid, descriptor_signature, signature, skid_resources
 
 __all__ = ["TopK", "TopKParams"]

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import Bounds, KernelParams, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.itensor import ITensor
-from streamgen.packing import MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["GraphBuilder"]

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from streamgen.itensor import ITensor
-from streamgen.quantisation import QuantisedWeight
+from streamgen.numbers.quantisation import QuantisedWeight
 
 __all__ = ["column_tensors", "in_tokens_of"]
 

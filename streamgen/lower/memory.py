@@ -7,9 +7,9 @@ Loads, stores, forks, concatenations and converters move tensors and make none.
 
 from collections.abc import Collection
 
-from streamgen import formats
 from streamgen.contract import held_bits, moves
 from streamgen.graph import Graph, Port
+from streamgen.numbers import formats
 
 __all__ = ["converter_bits", "fifo_bits", "unfused_bits"]
 

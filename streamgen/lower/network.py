@@ -21,22 +21,22 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
-from streamgen.formats import MX_GROUP, round_f24
 from streamgen.graph import Graph, Port
 from streamgen.graph.logical import LogicalGraph, Operation, Value
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
 from streamgen.itensor import ITensor, broadcast, without_reuse
-from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.columns import column_tensors, in_tokens_of
 from streamgen.manifest import SCALARS
+from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
-from streamgen.packing import MemoryLayout
 
 __all__ = ["layer_shapes", "lower_network", "tensor_names"]
 

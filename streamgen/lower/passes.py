@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.curves import ENOUGH, Parts, parts_of
@@ -14,8 +15,7 @@ from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import ITensor, counted_as, same_stream
-from streamgen.kernels.fork import ForkParams
-from streamgen.packing import MemoryLayout
+from streamgen.kernels.moves.fork import ForkParams
 
 __all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 

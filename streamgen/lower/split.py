@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count
 
-from streamgen import formats
+from streamgen.buffers.packing import BEAT_BITS, MemoryLayout
 from streamgen.contract import Bounds, KernelParams, only_loads, only_stores
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.graph.logical import LogicalGraph, Value
 from streamgen.itensor import ITensor, same_stream
 from streamgen.manifest import SCALARS
+from streamgen.numbers import formats
 from streamgen.operations import Constant
-from streamgen.packing import BEAT_BITS, MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["GraphParts", "sub_network"]

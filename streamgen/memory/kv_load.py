@@ -2,7 +2,7 @@
 
     o = cache[layer, head, p]        head by head, p < rows
 
-Rows lie as `streamgen.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`); successive
+Rows lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`); successive
 positions come from successive channels in turn. Tiles out: `o` (1, width) of a tensor [rows, heads * width].
 `i_appended`: tokens of a `KvStore`, `waits` of them before the first row is asked for. Inside are a `KvRead`,
 which says where the rows lie, a `Load` for each channel, and what takes their rows in turn.
@@ -22,18 +22,18 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen import formats
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.kv_layout import KvLayout
+from streamgen.buffers.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.kv_cache import KvReadParams
-from streamgen.kv_layout import KvLayout
+from streamgen.kernels.attention.kv_cache import KvReadParams
 from streamgen.memory.joints import COMMAND, beat_pace, join, paced, unused
-from streamgen.packing import BEAT_BITS
+from streamgen.numbers import formats
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 from streamgen.stream import RegisterSlice, RegisterSliceParams, descriptor_signature

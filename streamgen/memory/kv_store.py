@@ -2,7 +2,7 @@
 
     cache[layer, head, position + t] = row (t, head) of i        t < rows
 
-Rows lie as `streamgen.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`). Tiles in:
+Rows lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`). Tiles in:
 `i` (1, width), position by position, head by head. Out: `o_appended`, a token when all rows of a descriptor
 are in memory, for the `KvLoad` that reads them. Inside are a `KvAppend`, which finds the places, and a
 `Store` for each channel.
@@ -22,15 +22,15 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.kv_layout import KvLayout
+from streamgen.buffers.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, Transfers
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.kernels.kv_cache import KvAppendParams
-from streamgen.kv_layout import KvLayout
+from streamgen.kernels.attention.kv_cache import KvAppendParams
 from streamgen.memory.joints import COMMAND, join, paced, unused
-from streamgen.packing import BEAT_BITS
 from streamgen.platform.axi import WritePort
 from streamgen.platform.dma import StoreParams
 from streamgen.stream import descriptor_signature

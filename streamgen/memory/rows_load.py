@@ -20,14 +20,14 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.kernels.embedding import EmbeddingParams
+from streamgen.kernels.moves.embedding import EmbeddingParams
 from streamgen.memory.joints import TRIP, beat_pace, join
-from streamgen.packing import MemoryLayout
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 from streamgen.stream import descriptor_signature

@@ -17,14 +17,14 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.attention_scores import AttentionScoresParams
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
-from streamgen.kernels.attention_values import AttentionValuesParams
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import ScalarParams
+from streamgen.numbers.quantisation import Numbers
 from streamgen.operations.cache import quantise_heads_of
 from streamgen.operations.exact_attention import Heads, attend, quantise_heads
 from streamgen.operations.site import Codes, Site, Stream
-from streamgen.quantisation import Numbers
 
 __all__ = ["Attention"]
 

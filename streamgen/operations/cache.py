@@ -11,7 +11,7 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.memory import KvLoadParams, KvStoreParams
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
 from streamgen.operations.site import Behind, Codes, Site, Stream

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.numbers.formats import round_f24
 from streamgen.operations.site import Bound, Site
 
 __all__ = ["Constant"]

@@ -6,12 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.memory import RowsLoadParams
+from streamgen.numbers.formats import round_f24
 from streamgen.operations.site import Site, Stream
-from streamgen.prompt import require_known
+from streamgen.text.prompt import require_known
 
 __all__ = ["Embedding"]
 

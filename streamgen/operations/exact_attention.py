@@ -25,11 +25,11 @@ from numpy import ndarray
 
 from streamgen.arith import F24, DivideParams, ScaleAccumulatorParams
 from streamgen.arith.scale import ACCUMULATOR_FRACTION
-from streamgen.formats import E_NOT_FINITE
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import split_scale
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.elementwise import ScalarParams
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.row_codes import split_scale
+from streamgen.numbers.formats import E_NOT_FINITE
 from streamgen.operations.exact_linear import EXACT
 
 __all__ = ["Heads", "attend", "joined", "quantise_heads"]

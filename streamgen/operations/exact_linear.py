@@ -21,9 +21,9 @@ from numpy import ndarray
 
 from streamgen.arith import F24, AddParams, ScaleAccumulatorParams
 from streamgen.arith.scale import ACCUMULATOR_FRACTION
-from streamgen.formats import MX_GROUP, MX_MAX_SHIFT, round_f24
-from streamgen.kernels.quantise import golden as quantise
-from streamgen.quantisation import QuantisedWeight
+from streamgen.kernels.matmul.quantise import golden as quantise
+from streamgen.numbers.formats import MX_GROUP, MX_MAX_SHIFT, round_f24
+from streamgen.numbers.quantisation import QuantisedWeight
 
 __all__ = ["EXACT", "Activations", "ExactLinear", "quantise_activations"]
 

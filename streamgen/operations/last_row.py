@@ -7,7 +7,7 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["LastRow"]

@@ -11,8 +11,8 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 from streamgen.operations.exact_linear import ExactLinear, quantise_activations
-from streamgen.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 
 __all__ = ["Linear"]
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.norm import NormParams
+from streamgen.kernels.norm.norm import NormParams
+from streamgen.numbers.formats import round_f24
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["Norm"]

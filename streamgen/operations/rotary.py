@@ -16,8 +16,8 @@ import numpy as np
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.rope import RopeParams
-from streamgen.kernels.rope_tables import rotation_table
+from streamgen.kernels.attention.rope import RopeParams
+from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.memory import RowsLoadParams
 from streamgen.operations.site import Site, Stream
 

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import ScalarParams
+from streamgen.numbers.formats import round_f24
 from streamgen.operations.site import Site, Stream, of_stream
 
 __all__ = ["Scalar"]

@@ -12,11 +12,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Bounds, KernelParams
 from streamgen.graph import Port
 from streamgen.graph.logical import Operator, Shape
 from streamgen.itensor import ITensor
-from streamgen.kv_layout import KvLayout
 
 __all__ = ["Behind", "Bound", "Codes", "Fixed", "Site", "Source", "Stream", "of_stream"]
 

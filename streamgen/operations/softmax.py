@@ -9,7 +9,7 @@ import numpy as np
 
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.operations.site import Site, Stream, of_stream
 
 __all__ = ["Softmax"]

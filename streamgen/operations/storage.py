@@ -17,7 +17,7 @@ import numpy as np
 from streamgen import operations
 from streamgen.errors import CheckpointError, GraphError
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Value
-from streamgen.quantisation import GroupGrid, QuantisedWeight
+from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 
 __all__ = ["load_graph", "save_graph"]
 

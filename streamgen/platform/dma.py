@@ -24,15 +24,15 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen import formats
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, Transfers
 from streamgen.fifo.curves import Part, Stream
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
-from streamgen.packing import MemoryLayout
+from streamgen.numbers import formats
 from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Command, ReadPort, WritePort
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams

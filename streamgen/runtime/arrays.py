@@ -10,10 +10,10 @@ from math import prod
 
 import numpy as np
 
-from streamgen import formats
+from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
-from streamgen.packing import BEAT_BYTES, MemoryLayout
+from streamgen.numbers import formats
 
 __all__ = [
     "cropped",

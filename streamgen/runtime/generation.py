@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgen.manifest import StatusBlock
-from streamgen.prompt import checked_ids
 from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
-from streamgen.sampling import Sampler
+from streamgen.text.prompt import checked_ids
+from streamgen.text.sampling import Sampler
 
 __all__ = ["BEST", "IDS", "LOGITS", "Pass", "Session", "TextDevice"]
 

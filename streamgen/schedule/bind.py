@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.buffers.packing import WORD_LANES, MemoryLayout
 from streamgen.contract import Bounds, KernelParams
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph import Port
 from streamgen.graph.logical import Shape
 from streamgen.itensor import ITensor, broadcast, without_reuse
-from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.kernels.quantise import QuantiseParams
-from streamgen.kernels.segments import SegmentsParams
-from streamgen.kernels.take_rows import TakeRowsParams
-from streamgen.kernels.unzip import UnzipParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.kernels.moves.segments import SegmentsParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.kernels.moves.unzip import UnzipParams
+from streamgen.numbers.formats import round_f24
 from streamgen.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
-from streamgen.packing import WORD_LANES, MemoryLayout
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.schedule.engine import Engine, Matmul
 from streamgen.schedule.instances import Instance, Instances, Link

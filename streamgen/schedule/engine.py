@@ -14,12 +14,12 @@ import numpy as np
 
 from streamgen.contract import Bounds
 from streamgen.errors import GraphError
-from streamgen.formats import MX_GROUP, round_f24
 from streamgen.itensor import ITensor, without_reuse
-from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
+from streamgen.numbers.formats import MX_GROUP, round_f24
+from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.operations import Binary
-from streamgen.quantisation import QuantisedWeight
 from streamgen.schedule.phases import Phase, Schedule, Step, Value
 from streamgen.schedule.plan import EnginePlan
 

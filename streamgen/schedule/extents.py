@@ -14,7 +14,8 @@ Heads have their own size: rows of heads are not padded, and results of matmuls 
 from collections.abc import Mapping
 from math import lcm
 
-from streamgen.formats import MX_GROUP
+from streamgen.buffers.packing import WORD_LANES
+from streamgen.numbers.formats import MX_GROUP
 from streamgen.operations import (
     Attention,
     Binary,
@@ -26,7 +27,6 @@ from streamgen.operations import (
     Scalar,
     Unary,
 )
-from streamgen.packing import WORD_LANES
 from streamgen.schedule.phases import Schedule, Step, Value
 from streamgen.schedule.plan import EnginePlan
 

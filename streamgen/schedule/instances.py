@@ -17,8 +17,8 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.cost import Resources
 from streamgen.graph import Port
 from streamgen.itensor import ITensor
-from streamgen.kernels.route import RouteParams
-from streamgen.kernels.select import SelectParams
+from streamgen.kernels.moves.route import RouteParams
+from streamgen.kernels.moves.select import SelectParams
 from streamgen.operations.site import Behind
 
 __all__ = ["Instance", "Instances", "Link"]

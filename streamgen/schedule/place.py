@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Bounds, KernelParams
 from streamgen.graph.logical import Operator
 from streamgen.itensor import ITensor, without_reuse
-from streamgen.kernels.fit_rows import FitRowsParams
-from streamgen.kv_layout import KvLayout
+from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.operations import Cache
 from streamgen.operations.site import Behind, Fixed, Source, Stream, of_stream
 from streamgen.schedule.phases import Phase, Schedule, Step

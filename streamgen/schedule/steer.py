@@ -20,9 +20,9 @@ from streamgen.contract import Bounds
 from streamgen.errors import GraphError
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.itensor import ITensor, same_stream
-from streamgen.kernels.fork import ForkParams
-from streamgen.kernels.route import RouteParams
-from streamgen.kernels.select import SelectParams
+from streamgen.kernels.moves.fork import ForkParams
+from streamgen.kernels.moves.route import RouteParams
+from streamgen.kernels.moves.select import SelectParams
 from streamgen.schedule.bind import Binding, Hold
 from streamgen.schedule.phases import Schedule
 

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 from amaranth.lib.wiring import In, Out
 
-from streamgen import formats
 from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 from streamgen.testing.bench import Result, Stalls, run, stream_ports
 from streamgen.testing.stream_simulator import StreamSimulator
 

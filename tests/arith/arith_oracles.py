@@ -14,7 +14,7 @@ from arith_unit import assert_same_bits
 from softfloatpy import RoundingMode
 
 from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float
-from streamgen.formats import round_f24
+from streamgen.numbers.formats import round_f24
 
 TYPES: dict[Float, Any] = {
     Float(4, 3): ml_dtypes.float8_e4m3,

@@ -10,7 +10,7 @@ from arith_unit import LIMITS, assert_same_bits, random_bits, round_exactly, run
 
 from sim.unit_simulator import UnitSimulator
 from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, IntToFloatParams, ScaleAccumulatorParams
-from streamgen.formats import E_NOT_FINITE
+from streamgen.numbers.formats import E_NOT_FINITE
 from tests.campaigns import sampled
 
 

@@ -6,7 +6,7 @@ import pytest
 from streamgen.arith import BFLOAT16, F24, FLOAT32, ExpParams, ScaleAccumulatorParams, SigmoidParams
 from streamgen.arith.format import round_magnitude
 from streamgen.arith.remembered import remembered
-from streamgen.formats import E_NOT_FINITE
+from streamgen.numbers.formats import E_NOT_FINITE
 from tests.arith.arith_unit import random_bits, special_bits
 
 

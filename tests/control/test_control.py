@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
@@ -26,7 +27,6 @@ from streamgen.manifest import (
     Word,
     argument_map,
 )
-from streamgen.packing import MemoryLayout
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams

@@ -5,10 +5,10 @@ from random import Random
 
 import numpy as np
 
-from streamgen import formats
 from streamgen.contract import Bounds
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor, infer_converter
+from streamgen.numbers import formats
 
 Loop = tuple[int, int, int | None]
 

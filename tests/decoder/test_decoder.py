@@ -14,13 +14,13 @@ from streamgen.cli import main
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.language_model import LanguageModel
 from streamgen.manifest import Counter
-from streamgen.profile import Profiler
+from streamgen.observe.profile import Profiler
+from streamgen.observe.waves import Waves
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.generation import BEST
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
-from streamgen.sampling import Sampler
-from streamgen.waves import Waves
+from streamgen.text.sampling import Sampler
 from tests.campaigns import sampled
 from tests.decoders import TINY, WORDS, compiled_model, opened_model, random_decoder, tiny_accelerator
 from tests.schedule.features import FEATURES

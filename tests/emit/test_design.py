@@ -8,6 +8,7 @@ import pytest
 from accelerators import tiny
 from amaranth import Elaboratable
 
+from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit import Design, design, emit
@@ -18,7 +19,6 @@ from streamgen.itensor import ITensor
 from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.manifest import Manifest
 from streamgen.operations import Binary, Linear, Unary
-from streamgen.packing import BEAT_BYTES, MemoryLayout
 from streamgen.rtl import Library
 
 CONFIGS = {

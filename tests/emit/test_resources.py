@@ -9,6 +9,7 @@ import pytest
 
 from streamgen.boards import Board, Slr
 from streamgen.boards.cards import U55C
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import Bounds
 from streamgen.cost import Cost, Resources
 from streamgen.emit.resources import blocks, links, promised, require_fit
@@ -16,8 +17,7 @@ from streamgen.errors import BudgetError
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Edge, Node, Port
 from streamgen.itensor import ITensor
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.packing import MemoryLayout
+from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.platform.dma import LoadParams
 
 ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))

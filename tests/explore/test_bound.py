@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.contract import traffic
 from streamgen.explore.bound import pass_cycles, phases
 from streamgen.graph import Graph, Node, Tensor
-from streamgen.packing import BEAT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore import explore
 from streamgen.explore.estimate import Estimate, converter_budget
-from streamgen.formats import MX_GROUP
 from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
+from streamgen.numbers.formats import MX_GROUP
 
 RATE = 0.6927
 

@@ -17,11 +17,11 @@ from streamgen.explore.tokens import Fifo, Run
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
-from streamgen.kernels.concat import ConcatParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.kernels.fork import ForkParams
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.kernels.moves.fork import ForkParams
 from streamgen.manifest import MemoryTiming
 from streamgen.testing.clocks import check_clocks, token_times
 from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values

@@ -16,7 +16,7 @@ from streamgen.converters import InPlaceParams, LayoutParams
 from streamgen.fifo.sizing import Strategy
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
-from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.moves.fork import ForkParams
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
 GRAPHS, SAMPLE = 300, 40  # of the campaign, and those of `make check`

@@ -13,8 +13,8 @@ from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module
 from streamgen.graph.interpret import reference
 from streamgen.graph.logical import LogicalGraph
+from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Constant, Linear, Unary
-from streamgen.quantisation import GroupGrid
 
 HERE = Path(__file__)
 JOINED = "an operation joins its result with one that has other tokens in its places"

@@ -12,8 +12,8 @@ from gguf.quants import dequantize, quantize
 
 from streamgen.errors import CheckpointError, MissingToolError
 from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
+from streamgen.numbers.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 from streamgen.operations import Linear
-from streamgen.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
 
 K, N = 64, 96
 SHAPES = {"gate": (N, K), "up": (N, K), "down": (K, N)}

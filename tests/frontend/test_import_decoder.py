@@ -18,7 +18,7 @@ from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend import import_decoder
 from streamgen.golden_text import vocabulary_of
 from streamgen.graph.logical import LogicalGraph
-from streamgen.quantisation import GroupGrid
+from streamgen.numbers.quantisation import GroupGrid
 from tests.decoders import is_tied, stepper
 from tests.frontend import plain_decoder
 from tests.frontend.plain_decoder import CONTEXT, SIZES, Explicit, Plain

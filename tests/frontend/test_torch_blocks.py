@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from streamgen import golden
 from streamgen.errors import GraphError, UnsupportedOperationError
-from streamgen.formats import round_f24
 from streamgen.frontend import import_module, import_structured
 from streamgen.graph.interpret import exact, reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import insert_converters, insert_forks, place_constants
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Attention
-from streamgen.quantisation import Numbers
 from streamgen.schedule import Derivation, EnginePlan
 
 H, T = 32, 5

@@ -6,8 +6,8 @@ import pytest
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import exact, reference
 from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Binary, Constant, LastRow, Linear, Scalar, TopK, Unary
-from streamgen.quantisation import Numbers
 from tests.decoders import random_decoder, tiny_decoder
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)

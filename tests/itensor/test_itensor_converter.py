@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from streamgen import formats
 from streamgen.itensor import Converter, ITensor, infer_converter, same_stream
+from streamgen.numbers import formats
 
 A = ITensor.parse("itensor<2x2xf32, iter_space: [4,4]*[2,2], iter_map: (d0,d1)->(d0,d1)>")
 B = ITensor.parse("itensor<4x2xf32, iter_space: [4,2]*[2,4], iter_map: (d0,d1)->(d1,d0)>")

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from streamgen import formats
-from streamgen.kernels.matmul import ColumnParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.numbers import formats
 
 __all__ = ["bounds_of", "column", "operands", "random_bounds"]
 

@@ -1,16 +1,16 @@
-"""streamgen.kernels.attention_scores: rtl == golden, golden against exact products, promises as measured."""
+"""streamgen.kernels.attention.scores: rtl == golden, golden against exact products, promises as measured."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from streamgen.formats import E_NOT_FINITE, round_f24
 from streamgen.itensor import same_stream
-from streamgen.kernels.attention_scores import AttentionScoresParams
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.row_codes import E_ZERO, join_scale, split_scale
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import E_ZERO, join_scale, split_scale
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.numbers.formats import E_NOT_FINITE, round_f24
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.stream_simulator import StreamSimulator

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from streamgen import formats
 from streamgen.itensor import ITensor
-from streamgen.kernels.concat import ConcatParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.numbers import formats
 from streamgen.testing.kernel import check_golden, check_promises
 
 

@@ -1,14 +1,14 @@
-"""streamgen.kernels.dequantise: rtl == golden, golden against exact products, promises as measured."""
+"""kernels.attention.dequantise: rtl == golden, golden against exact products, promises as measured."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from streamgen.formats import E_NOT_FINITE, round_f24
-from streamgen.kernels.dequantise import DequantiseParams
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.row_codes import E_ZERO, join_scale, split_scale
+from streamgen.kernels.attention.dequantise import DequantiseParams
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import E_ZERO, join_scale, split_scale
+from streamgen.numbers.formats import E_NOT_FINITE, round_f24
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import Case, check_golden, check_promises
 from streamgen.testing.stream_simulator import StreamSimulator

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from streamgen import formats
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import (
     BINARY_OPERATIONS,
@@ -18,6 +17,7 @@ from streamgen.kernels.elementwise import (
     ScalarParams,
     UnaryParams,
 )
+from streamgen.numbers import formats
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
 

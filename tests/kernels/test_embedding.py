@@ -9,10 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen import formats
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.itensor import ITensor
-from streamgen.kernels.embedding import EmbeddingParams, with_unknown_row
-from streamgen.packing import MemoryLayout
+from streamgen.kernels.moves.embedding import EmbeddingParams, with_unknown_row
+from streamgen.numbers import formats
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 from streamgen.testing.bench import Stalls

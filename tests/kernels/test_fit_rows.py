@@ -1,12 +1,12 @@
-"""streamgen.kernels.fit_rows: rows cut off and filled up, one after the other without waiting."""
+"""streamgen.kernels.moves.fit_rows: rows cut off and filled up, one after the other without waiting."""
 
 from itertools import product
 
 import numpy as np
 import pytest
 
-from streamgen import formats
-from streamgen.kernels.fit_rows import FitRowsParams
+from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.numbers import formats
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 

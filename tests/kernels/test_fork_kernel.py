@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamgen.itensor import ITensor
-from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.moves.fork import ForkParams
 from streamgen.testing.bench import run
 from streamgen.testing.kernel import check_golden, check_promises
 

@@ -9,32 +9,32 @@ import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands
 
-from streamgen import formats
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.attention_scores import AttentionScoresParams
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
-from streamgen.kernels.attention_values import AttentionValuesParams
-from streamgen.kernels.concat import ConcatParams
-from streamgen.kernels.dequantise import DequantiseParams
+from streamgen.kernels.attention.dequantise import DequantiseParams
+from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import join_scale
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.kernels.fit_rows import FitRowsParams
-from streamgen.kernels.fork import ForkParams
-from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.kernels.norm import NormParams
-from streamgen.kernels.quantise import QuantiseParams
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.route import RouteParams
-from streamgen.kernels.row_codes import join_scale
-from streamgen.kernels.segments import SegmentsParams
-from streamgen.kernels.select import SelectParams
-from streamgen.kernels.softmax import SoftmaxParams
-from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.kernels.moves.fork import ForkParams
+from streamgen.kernels.moves.route import RouteParams
+from streamgen.kernels.moves.segments import SegmentsParams
+from streamgen.kernels.moves.select import SelectParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.kernels.moves.unzip import UnzipParams
+from streamgen.kernels.norm.norm import NormParams
+from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.kernels.top_k import TopKParams
-from streamgen.kernels.unzip import UnzipParams
-from streamgen.kv_layout import KvLayout
+from streamgen.numbers import formats
 from streamgen.testing.conformance import ASPECTS, check
 from streamgen.testing.kernel import Case
 from tests.campaigns import sampled

@@ -1,4 +1,4 @@
-"""streamgen.kernels.kv_cache: rtl == golden, promises, and a real cache in memory with late responses."""
+"""kernels.attention.kv_cache: rtl == golden, promises, and a real cache in memory with late responses."""
 
 from random import Random
 from typing import Any
@@ -11,10 +11,10 @@ from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench, Sink, Source
 from sim.memory import Channel
-from streamgen import formats
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.itensor import ITensor
-from streamgen.kernels.kv_cache import KvAppendParams, KvReadParams
-from streamgen.kv_layout import KvLayout
+from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
+from streamgen.numbers import formats
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams

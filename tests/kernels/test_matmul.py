@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands, random_bounds
 
-from streamgen import formats
-from streamgen.kernels.matmul import accumulate
+from streamgen.kernels.matmul.matmul import accumulate
+from streamgen.numbers import formats
 from streamgen.rtl import block_name, to_verilog
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises

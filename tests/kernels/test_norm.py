@@ -1,4 +1,4 @@
-"""streamgen.kernels.norm: rtl == golden, golden against float64, promises against measurement."""
+"""streamgen.kernels.norm.norm: rtl == golden, golden against float64, promises against measurement."""
 
 from functools import lru_cache
 from itertools import product
@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from streamgen.formats import round_f24
-from streamgen.kernels.norm import NormParams
+from streamgen.kernels.norm.norm import NormParams
+from streamgen.numbers.formats import round_f24
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.stream_simulator import StreamSimulator

@@ -1,11 +1,11 @@
-"""streamgen.kernels.quantise: rtl == golden, golden against the definition, promises against measurement."""
+"""kernels.matmul.quantise: rtl == golden, golden against the definition, promises against measurement."""
 
 import numpy as np
 import pytest
 
-from streamgen import formats
-from streamgen.formats import E_NOT_FINITE, MX_GROUP, round_f24
-from streamgen.kernels.quantise import QuantiseParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.numbers import formats
+from streamgen.numbers.formats import E_NOT_FINITE, MX_GROUP, round_f24
 from streamgen.testing.bench import Result, Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 

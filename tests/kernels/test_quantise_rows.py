@@ -1,13 +1,13 @@
-"""streamgen.kernels.quantise_rows: rtl == golden, golden == definition, promises as measured."""
+"""streamgen.kernels.attention.quantise_rows: rtl == golden, golden == definition, promises as measured."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from streamgen.formats import E_NOT_FINITE, round_f24
-from streamgen.kernels.quantise_rows import QuantiseRowsParams
-from streamgen.kernels.row_codes import E_ZERO, codes_of, join_scale, scales_of, split_scale
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import E_ZERO, codes_of, join_scale, scales_of, split_scale
+from streamgen.numbers.formats import E_NOT_FINITE, round_f24
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.stream_simulator import StreamSimulator

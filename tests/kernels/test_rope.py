@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.formats import round_f24
 from streamgen.itensor import ITensor, infer_converter
-from streamgen.kernels.rope import RopeParams
-from streamgen.kernels.rope_tables import LinearScaling, Llama3Scaling, rope_frequencies, rope_table
+from streamgen.kernels.attention.rope import RopeParams
+from streamgen.kernels.attention.rope_tables import LinearScaling, Llama3Scaling, rope_frequencies, rope_table
 from streamgen.lower import GraphBuilder
+from streamgen.numbers.formats import round_f24
 from streamgen.testing.bench import Stalls
 from streamgen.testing.conformance import ASPECTS, check
 from streamgen.testing.kernel import Case, check_golden, check_promises

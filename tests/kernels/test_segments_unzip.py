@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from streamgen import formats
 from streamgen.itensor import ITensor
-from streamgen.kernels.segments import SegmentsParams
-from streamgen.kernels.unzip import UnzipParams
+from streamgen.kernels.moves.segments import SegmentsParams
+from streamgen.kernels.moves.unzip import UnzipParams
+from streamgen.numbers import formats
 from streamgen.testing.kernel import check_golden, check_promises
 
 SEGMENTS = SegmentsParams(token_bits=48, ways=3, max_tokens=120)

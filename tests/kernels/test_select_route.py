@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streamgen.itensor import ITensor
-from streamgen.kernels.route import RouteParams
-from streamgen.kernels.select import SelectParams
+from streamgen.kernels.moves.route import RouteParams
+from streamgen.kernels.moves.select import SelectParams
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises
 

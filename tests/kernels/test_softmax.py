@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.formats import decode_ints, round_f24
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
-from streamgen.kernels.masked_rows import MaskedRowsParams
-from streamgen.kernels.softmax import SoftmaxParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
+from streamgen.kernels.softmax.softmax import SoftmaxParams
+from streamgen.numbers.formats import decode_ints, round_f24
 from streamgen.testing.bench import Result, Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.stream_simulator import StreamSimulator

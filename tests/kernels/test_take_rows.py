@@ -1,9 +1,9 @@
-"""streamgen.kernels.take_rows: the rows asked for, and no others, without waiting for the others."""
+"""streamgen.kernels.moves.take_rows: the rows asked for, and no others, without waiting for the others."""
 
 import numpy as np
 import pytest
 
-from streamgen.kernels.take_rows import TakeRowsParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, encode_port
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.formats import decode_ints, round_f24
 from streamgen.kernels.top_k import TopKParams
+from streamgen.numbers.formats import decode_ints, round_f24
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import Case, check_golden, check_promises, descriptor_word
 from streamgen.testing.stream_simulator import StreamSimulator

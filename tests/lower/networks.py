@@ -18,12 +18,12 @@ from streamgen.arith import F24, GeluParams, SaturatingParams, SigmoidParams
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
 from streamgen.fifo.sizing import Schedule
-from streamgen.formats import encode, round_f24
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
 from streamgen.lower import finish, layer_shapes, lower_network
+from streamgen.numbers.formats import encode, round_f24
+from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
-from streamgen.quantisation import QuantisedWeight
 
 __all__ = [
     "Compiled",

@@ -16,13 +16,13 @@ from networks import Compiled, bits, exact, linear, network, random_inputs, rand
 from streamgen.config import CompileConfig
 from streamgen.emit.images import constant_images
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.graph import verify
 from streamgen.graph.interpret import Run, reference
 from streamgen.graph.logical import LogicalGraph
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
-from streamgen.quantisation import QuantisedWeight
 from tests.campaigns import sampled
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative

@@ -7,6 +7,7 @@ import pytest
 from networks import Compiled, linear, network, random_network
 from self_timed import finish as self_timed
 
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.converters import LayoutParams, choose_converter
 from streamgen.errors import GraphError
@@ -15,10 +16,9 @@ from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.graph.logical import LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.moves.fork import ForkParams
 from streamgen.lower import GraphBuilder, finish, insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.operations import Binary, Unary
-from streamgen.packing import MemoryLayout
 from tests.campaigns import sampled
 
 ROWS = ITensor((1, 2), "f24", (4, 3), (1, 2), ((0,), (1,)))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from streamgen import golden
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.config import CompileConfig
 from streamgen.emit import emit
 from streamgen.graph import Graph, Port, Program
 from streamgen.itensor import ITensor
-from streamgen.kernels.take_rows import TakeRowsParams
-from streamgen.kv_layout import KvLayout
+from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.lower import GraphBuilder, finish
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.runtime.arrays import packed, unpacked

@@ -15,10 +15,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen import formats
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Bounds, traffic
-from streamgen.kv_layout import KvLayout
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.numbers import formats
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.testing.bench import stream_ports

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streamgen.arith import F24
-from streamgen.formats import E_NOT_FINITE, round_f24
-from streamgen.kernels.attention_softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.numbers.formats import E_NOT_FINITE, round_f24
 from streamgen.operations import exact_attention
 from streamgen.operations.exact_attention import Heads, attend, joined, quantise_heads
 from tests.arith.arith_unit import round_exactly

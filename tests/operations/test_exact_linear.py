@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from streamgen import formats
-from streamgen.kernels.matmul import ColumnParams
-from streamgen.kernels.quantise import golden as quantise
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import golden as quantise
+from streamgen.numbers import formats
+from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.operations.exact_linear import EXACT, LARGEST_ACTIVATION, Activations, ExactLinear
 from streamgen.operations.exact_linear import quantise_activations as activations_of
-from streamgen.quantisation import QuantisedWeight
 
 EXTREMES = ("random", "greatest", "least", "zeros")
 

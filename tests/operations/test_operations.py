@@ -9,15 +9,16 @@ import torch
 from torch.nn import functional
 
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph.interpret import Run, exact, reference
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention.rope import RopeParams
+from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
-from streamgen.kernels.norm import NormParams
-from streamgen.kernels.rope import RopeParams
-from streamgen.kernels.rope_tables import rotation_table
+from streamgen.kernels.norm.norm import NormParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise_w8
 from streamgen.operations import (
     BINARY_OPERATIONS,
     UNARY_FUNCTIONS,
@@ -34,7 +35,6 @@ from streamgen.operations import (
     TopK,
     Unary,
 )
-from streamgen.quantisation import GroupGrid, Numbers, quantise_w8
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 T = 6

@@ -11,9 +11,9 @@ import pytest
 from streamgen.errors import CheckpointError
 from streamgen.graph.interpret import exact, reference
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Value
+from streamgen.numbers.quantisation import GroupGrid, Numbers
 from streamgen.operations import Linear, Scalar
 from streamgen.operations.storage import load_graph, save_graph
-from streamgen.quantisation import GroupGrid, Numbers
 from tests.decoders import assembled, random_decoder, random_parts
 
 IDS = np.random.default_rng(0).integers(0, 70, 12)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sim.axi import AxiBench
-from streamgen import formats
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import traffic
 from streamgen.itensor import ITensor
-from streamgen.packing import MemoryLayout
+from streamgen.numbers import formats
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.testing.kernel import descriptor_word
 from tests.platform.rig import BASE, Pulses, Rig, channel

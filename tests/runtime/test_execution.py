@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamgen import formats
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
 from streamgen.manifest import (
@@ -20,7 +20,7 @@ from streamgen.manifest import (
     Port,
     Section,
 )
-from streamgen.packing import MemoryLayout
+from streamgen.numbers import formats
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
 

@@ -8,13 +8,13 @@ import pytest
 
 from streamgen import golden
 from streamgen.errors import GraphError
-from streamgen.formats import round_f24
 from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
 from streamgen.lower import finish, insert_converters, insert_forks, place_constants
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Attention, Binary, Cache, Constant, Linear, Norm, Scalar, Unary
-from streamgen.quantisation import Numbers
 from streamgen.schedule import Derivation, EnginePlan
 from tests.decoders import random_decoder
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows

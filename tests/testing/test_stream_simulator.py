@@ -7,7 +7,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.kernels.fork import ForkParams
+from streamgen.kernels.moves.fork import ForkParams
 from streamgen.testing.bench import BenchError, Stalls, StuckError, random_tokens, run
 from streamgen.testing.monitor import StreamLawError
 from streamgen.testing.stream_simulator import StreamSimulator

@@ -17,10 +17,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen import formats
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 from streamgen.stream import Countdown, CountdownParams, descriptor_signature
 
 __all__ = ["Clip", "ClipParams"]

@@ -3,8 +3,8 @@
 import numpy as np
 from streamgen_example_clip import ClipParams
 
-from streamgen import formats
 from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 from streamgen.testing import conformance_tests
 
 PARAMS = ClipParams(lanes=2, max_tokens=40)

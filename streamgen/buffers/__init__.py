@@ -1,0 +1,1 @@
+"""How tensors and caches lie in buffers of memory."""

@@ -1,0 +1,1 @@
+"""Attention on 8-bit rows: rotation, caches of keys and values, scores, and sums of values."""

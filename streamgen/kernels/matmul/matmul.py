@@ -1,0 +1,398 @@
+"""One column of a matmul: activations in groups of 32 times 4- or 8-bit weights, in exact integers.
+
+    dot[t,n,g]  = sum of code[t,k] * weight[n,k]           k in group g of 32
+    sum[t,g]    = sum of code[t,k]
+    term[t,n,g] = (scale[n,h] * dot + minimum[n,h] * sum) * 2^(15 - d[t,g])      h: the weights' group of g
+    y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15)
+
+A shift d of 16 marks a group of zeros, whose term is 0. Without group scales `scale` is 1 and there is no
+minimum. A matmul of C columns gives column c the output rows n with n % C == c; a column knows only its own.
+
+Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 32):
+
+    i_x (t_lanes, 32)     n-tile*, t-tile, k                i_e (1,)  n-tile*, t-tile, t-lane, n-lane*
+    i_w (n_lanes, 32)     n-tile, t-tile*, k                i_r (1,)  n-tile, t-tile*, t-lane*, n-lane
+    i_s (n_lanes, 1, S)   n-tile, t-tile*, group, k-in-group*         (* sends the same again; S = 1 or 2)
+    o_y (1, 1)            n-tile, t-tile, t-lane, n-lane
+
+A column built for both weight formats has i_w as wide as 4-bit weights need, and takes 8-bit ones as tokens
+(n_lanes, 16), two a k step. Ungrouped weights use no i_s.
+
+Time. A tile takes max(cycles of its k steps, t_lanes * n_lanes) cycles, the second being the pace of o_y.
+Lanes (`dot`) and accumulators never wait; `issue` takes operands when their results will have room.
+
+Width of an accumulator. With weights |w| <= 8 or 128, |scale| and |minimum| <= 2^(scale_bits-1) and codes
+|c| <= 127, a term is at most 32 * 127 * (|w| + 1) * 2^(scale_bits-1) * 2^15 (32 * 127 * |w| * 2^15
+without group scales) and a sum at most K / 32 times that, in any order and at any time. `accumulator_bits` is
+48 where that bound is below 2^47, else 64, and a ValueError where 64 is too little. So 48 bits are
+enough for 8-bit scales up to K = 29344 (W4) or 2048 (W8); 64 bits for 16-bit scales up to K = 7 million (W4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
+from streamgen.itensor import ITensor
+from streamgen.kernels.matmul.dot import K_LANES, DotParams, delayed
+from streamgen.kernels.matmul.issue import IssueParams
+from streamgen.kernels.matmul.operands import WEIGHT_BITS, OperandsParams
+from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
+from streamgen.numbers import formats
+from streamgen.rtl import Shared
+from streamgen.stream import descriptor_signature, signature
+
+__all__ = ["Column", "ColumnParams", "accumulate"]
+
+GROUPS = (32, 64, 128)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnParams:
+    """What is built.
+
+    t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
+    formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
+    group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
+    scales. minimum: a minimum beside each scale. max_k, max_n, max_t: the largest bounds.
+
+    Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
+    "grouped": whether the weights have group scales}.
+    """
+
+    t_lanes: int
+    n_lanes: int
+    formats: tuple[str, ...]
+    group: int
+    scale_bits: int
+    minimum: bool
+    max_k: int
+    max_n: int
+    max_t: int
+
+    def __post_init__(self) -> None:
+        for name in ("t_lanes", "n_lanes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} of a column must be at least 1, not {getattr(self, name)}")
+        if self.formats not in (("w4",), ("w8",), ("w4", "w8")):
+            raise ValueError(f"formats of a column must be w4, w8 or both in this order, not {self.formats}")
+        if self.group not in GROUPS:
+            raise ValueError(f"group of a column must be 32, 64 or 128, not {self.group}")
+        if self.scale_bits != 0 and not 8 <= self.scale_bits <= 16:
+            raise ValueError(f"scale_bits of a column must be 0 or 8 to 16, not {self.scale_bits}")
+        if self.minimum and not self.scale_bits:
+            raise ValueError("minimum of a column needs group scales; scale_bits is 0")
+        k_unit = self.group if self.scale_bits else K_LANES
+        for name, unit in (("max_k", k_unit), ("max_n", self.n_lanes), ("max_t", self.t_lanes)):
+            if (value := getattr(self, name)) < 1 or value % unit:
+                raise ValueError(f"{name} of a column must be a positive multiple of {unit}, not {value}")
+        if self.largest_sum >= 1 << 63:
+            raise ValueError(f"max_k of a column is {self.max_k}: 64-bit accumulators could overflow")
+
+    @property
+    def weight_bits(self) -> int:
+        """Width of a weight in the multipliers."""
+        return max(WEIGHT_BITS[name] for name in self.formats)
+
+    @property
+    def largest_sum(self) -> int:
+        """Bound of an accumulator's magnitude; see the module's docstring."""
+        weight = 1 << self.weight_bits - 1
+        if self.scale_bits:
+            weight = weight + self.minimum << self.scale_bits - 1
+        return self.max_k * 127 * weight << 15
+
+    @property
+    def accumulator_bits(self) -> int:
+        return 48 if self.largest_sum < 1 << 47 else 64
+
+    @property
+    def tile_results(self) -> int:
+        return self.t_lanes * self.n_lanes
+
+    @property
+    def multipliers(self) -> int:
+        return self.tile_results * K_LANES
+
+    def products(self, bounds: Bounds) -> int:
+        """Padded extents count."""
+        return int(bounds["t"] * bounds["n"] * bounds["k"])
+
+    def lane(self, rows: int) -> DotParams:
+        """The lane of one token by one or two rows."""
+        return DotParams(
+            weight_bits=self.weight_bits,
+            rows=rows,
+            scale_bits=self.scale_bits,
+            minimum=self.minimum,
+            accumulator_bits=self.accumulator_bits,
+        )
+
+    @property
+    def operands(self) -> OperandsParams:
+        return OperandsParams(
+            t_lanes=self.t_lanes, n_lanes=self.n_lanes, formats=self.formats, lane=self.lane(2)
+        )
+
+    @property
+    def results(self) -> ResultsParams:
+        return ResultsParams(
+            tile_results=self.tile_results,
+            accumulator_bits=self.accumulator_bits,
+            ahead=self.lane(2).latency,
+        )
+
+    @property
+    def issue(self) -> IssueParams:
+        return IssueParams(
+            max_n_tiles=self.max_n // self.n_lanes,
+            max_t_tiles=self.max_t // self.t_lanes,
+            max_k_steps=self.max_k // K_LANES,
+            tile_results=self.tile_results,
+            depth=self.results.depth,
+            two_widths=len(self.formats) == 2,
+            scaled=self.scale_bits > 0,
+        )
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        t_tiles, n_tiles, steps = self._tiles(bounds)
+        T, N = self.t_lanes, self.n_lanes
+        tiles, each = (n_tiles, t_tiles), (n_tiles, t_tiles, T, N)
+        halves = 2 if self._wide(bounds) else 1
+        weight = f"i{WEIGHT_BITS[bounds['format']]}"
+        k = K_LANES // halves
+        ports = {
+            "i_x": ITensor((T, K_LANES), "mxi8s", (*tiles, steps), (1, T, K_LANES), ((1,), (2,))),
+            "i_e": ITensor((1,), f"i{EXPONENT_BITS}", each, (1, T, 1, 1), ((1, 2),)),
+            "i_w": ITensor((N, k), weight, (*tiles, steps * halves), (N, 1, k), ((0,), (2,))),
+            "i_r": ITensor((1,), "f24", each, (N, 1, 1, 1), ((0, 3),)),
+        }
+        if bounds["grouped"]:
+            again = self.group // K_LANES
+            trips = (*tiles, steps // again, again)
+            shape = (N, 1, 1 + self.minimum)
+            ports["i_s"] = ITensor(shape, f"i{self.scale_bits}", trips, (N, 1, 1, 1), ((0,), (2,), ()))
+        return ports
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        t_tiles, n_tiles, _ = self._tiles(bounds)
+        T, N = self.t_lanes, self.n_lanes
+        return {"o_y": ITensor((1, 1), "f24", (n_tiles, t_tiles, T, N), (N, T, 1, 1), ((1, 2), (0, 3)))}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return self.issue.descriptor_fields()
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        t_tiles, n_tiles, steps = self._tiles(bounds)
+        values = {"n_tiles": n_tiles, "t_tiles": t_tiles, "k_steps": steps}
+        if len(self.formats) == 2:
+            values["wide"] = int(bounds["format"] == "w8")
+        if self.scale_bits:
+            values["grouped"] = int(bounds["grouped"])
+        return values
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        sums = accumulate(inputs["i_x"], inputs["i_w"], inputs["i_s"] if bounds["grouped"] else None)
+        y = self.results.scaler.golden(sums, inputs["i_r"][None, :], inputs["i_e"][:, None])
+        return {"o_y": y.astype(np.float32)}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        t_tiles, n_tiles, _ = self._tiles(bounds)
+        start, busy, period = self._pace(bounds)
+        first = start + busy - 1 + self._delay + self.results.latency
+        return Cost(
+            resources=self.resources,
+            ii=1.0,
+            latency=first - start,
+            cycles=first + (t_tiles * n_tiles - 1) * period + self.tile_results,
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        t_tiles, n_tiles, steps = self._tiles(bounds)
+        start, busy, period = self._pace(bounds)
+        halves = busy // steps
+        tiles = (t_tiles * n_tiles, period)
+        result = start + busy - 1 + self._delay
+        operand = Curve.nest(start + halves - 1, tiles, (steps, halves))
+        factor = Curve.nest(result, tiles, (self.tile_results, 1))
+        curves = {
+            "i_x": operand,
+            "i_w": Curve.nest(start, tiles, (busy, 1)),
+            "i_e": factor,
+            "i_r": factor,
+            "o_y": Curve.nest(result + self.results.latency, tiles, (self.tile_results, 1)),
+        }
+        return {**curves, "i_s": operand} if bounds["grouped"] else curves
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Steps are issued when their operands are there and their results will have room; results follow."""
+        t_tiles, n_tiles, steps = self._tiles(bounds)
+        _, busy, _ = self._pace(bounds)
+        halves, each, count = busy // steps, self.tile_results, t_tiles * n_tiles
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        issue, scale = Part("issue", curves["i_w"], None), Part("scale", curves["i_r"])
+        send = Part("send", curves["o_y"])
+        weights, results, tiles = np.arange(count * busy), np.arange(count * each), np.arange(count)
+        operands = weights[halves - 1 :: halves]
+        ends, free = (tiles + 1) * busy - 1, (tiles + 1) * each - 1 - self.results.depth
+        stages = self.results.latency + 1
+        ports = {"i_w": (issue, weights), "i_x": (issue, operands), "i_r": (scale, results)}
+        ports |= {"i_e": (scale, results), "o_y": (send, results)}
+        return Clocks(
+            (issue, scale, send),
+            ports | ({"i_s": (issue, operands)} if bounds["grouped"] else {}),
+            (
+                issue.to(scale, ends, tiles * each, latency=self._delay),
+                scale.to(issue, free[free >= 0], ends[free >= 0]),
+                scale.to(send, results, results, latency=self.results.latency),
+                send.to(scale, results[:-stages], results[stages:]),
+            ),
+        )
+
+    @property
+    def resources(self) -> Resources:
+        pairs, odd = divmod(self.n_lanes, 2)
+        parts = self.issue.resources + self.operands.resources + self.results.resources
+        lanes = self.lane(2).resources * pairs + self.lane(1).resources * odd
+        return parts + lanes * self.t_lanes + Resources(lut=2, ff=self.lane(2).latency + 4)
+
+    def build(self) -> "Column":
+        return Column(self)
+
+    def _wide(self, bounds: Bounds) -> bool:
+        return bounds["format"] == "w8" and "w4" in self.formats
+
+    @property
+    def _delay(self) -> int:
+        """Cycles from a tile's last step taken to its first result taken."""
+        return self.results.ahead + self.results.taken_after
+
+    def _pace(self, bounds: Bounds) -> tuple[int, int, int]:
+        """Cycle of the first token, cycles of a tile's steps, cycles from tile to tile."""
+        busy = self._tiles(bounds)[2] * (2 if self._wide(bounds) else 1)
+        period = max(busy, self.tile_results)
+        return 1 + period - busy, busy, period
+
+    def _tiles(self, bounds: Bounds) -> tuple[int, int, int]:
+        """t tiles, n tiles, k steps; ValueError when the column cannot run these bounds."""
+        if bounds["format"] not in self.formats:
+            raise ValueError(f"format is {bounds['format']!r}; the column has {', '.join(self.formats)}")
+        if bounds["grouped"] and not self.scale_bits:
+            raise ValueError("grouped is True; the column is built without group scales")
+        k_unit = self.group if bounds["grouped"] else K_LANES
+        tiles = []
+        for name, unit, most in (
+            ("t", self.t_lanes, self.max_t),
+            ("n", self.n_lanes, self.max_n),
+            ("k", k_unit, self.max_k),
+        ):
+            if not 1 <= bounds[name] <= most or bounds[name] % unit:
+                raise ValueError(
+                    f"{name} is {bounds[name]}; the column takes multiples of {unit} up to {most}"
+                )
+            tiles.append(bounds[name] // unit)
+        return tiles[0], tiles[1], bounds["k"] // K_LANES
+
+
+def accumulate(x: ndarray, weights: ndarray, scales: ndarray | None) -> ndarray:
+    """The exact sums [T, N] (int64) of activations [T, K] (formats.MX) and integer weights [N, K].
+
+    scales: [N, K / group, 1 or 2] integers, the second ones minimums; None for weights without them.
+    Raises ValueError for a code of -128, a shift above 16 or codes other than 0 at a shift of 16.
+    """
+    (T, K), (N, _) = x.shape, weights.shape
+    groups = K // K_LANES
+    codes = x["code"].reshape(T, groups, K_LANES)
+    shifts = x["shift"].reshape(T, groups, K_LANES)[:, :, 0].astype(np.int64)
+    if (codes == -128).any():
+        raise ValueError("a code of the activations is -128; -127 to 127 are allowed")
+    if (shifts > formats.MX_MAX_SHIFT).any():
+        raise ValueError(f"a shift of the activations is {shifts.max()}; 0 to 16 are allowed")
+    if codes[shifts == formats.MX_MAX_SHIFT].any():
+        raise ValueError("codes of the activations are not all 0 in a group whose shift is 16")
+    total = np.zeros((T, N), np.int64)
+    for g in range(groups):
+        part = codes[:, g].astype(np.float32)
+        # at most 32 * 127 * 128 < 2^24: exact in float32
+        dots = (part @ weights[:, g * K_LANES : (g + 1) * K_LANES].T.astype(np.float32)).astype(np.int64)
+        if scales is not None:
+            group = scales[:, g * scales.shape[1] // groups].astype(np.int64)
+            dots *= group[:, 0]
+            if group.shape[1] == 2:
+                dots += codes[:, g].sum(1, dtype=np.int64)[:, None] * group[:, 1]
+        total += dots << np.maximum(15 - shifts[:, g], 0)[:, None]
+    return total
+
+
+class Column(wiring.Component):
+    """i_x, i_e, i_w, i_r[, i_s] -> o_y."""
+
+    def __init__(self, params: ColumnParams) -> None:
+        self.params = p = params
+        bounds = {"t": p.max_t, "k": p.max_k, "n": p.max_n, "format": p.formats[0]}
+        bounds["grouped"] = p.scale_bits > 0
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(p.descriptor_fields())),
+                **{port: In(signature(itensor)) for port, itensor in p.inputs(bounds).items()},
+                **{port: Out(signature(itensor)) for port, itensor in p.outputs(bounds).items()},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p, lane = self.params, self.params.lane(2)
+        m.submodules.issue = issue = Shared(p.issue)
+        m.submodules.operands = operands = Shared(p.operands)
+        m.submodules.results = results = Shared(p.results)
+        wiring.connect(m, wiring.flipped(self.i_descriptor), issue.i_descriptor)
+        for port in ("i_r", "i_e"):
+            wiring.connect(m, wiring.flipped(getattr(self, port)), getattr(results, port))
+        wiring.connect(m, results.o_y, wiring.flipped(self.o_y))
+        for name in "xws" if p.scale_bits else "xw":
+            port = getattr(self, f"i_{name}")
+            m.d.comb += [
+                getattr(issue, f"{name}_valid").eq(port.valid),
+                port.ready.eq(getattr(issue, f"{name}_ready")),
+                getattr(operands, name).eq(port.payload),
+            ]
+        m.d.comb += [operands.half.eq(issue.half), operands.wide.eq(issue.wide)]
+        if p.scale_bits:
+            m.d.comb += operands.grouped.eq(issue.grouped)
+
+        started = Signal(lane.latency)  # steps that end a tile, on their way through the lanes
+        m.d.sync += started.eq(Cat(issue.issue & issue.last, started))
+        valid = delayed(m, issue.issue, lane.shift_delay)
+        first = delayed(m, issue.first, lane.shift_delay)
+        accumulators = []
+        for t in range(p.t_lanes):
+            for n in range(0, p.n_lanes, 2):
+                rows = min(2, p.n_lanes - n)
+                m.submodules[f"lane_{t}_{n}"] = dot = Shared(p.lane(rows))
+                m.d.comb += [dot.valid.eq(valid), dot.first.eq(first)]
+                # port of the lane, vector of operands, place in it
+                taken = [("codes", "codes", t), ("low", "low", n // 2), ("shift", "shifts", t)]
+                taken += [("high", "high", n // 2)] * (rows == 2)
+                taken += [("sum", "sums", t)] * p.minimum
+                for target, source, place in taken:
+                    port = getattr(dot, target)
+                    m.d.comb += port.eq(getattr(operands, source).word_select(place, len(port)))
+                for name in ("scales",) * bool(p.scale_bits) + ("minimums",) * p.minimum:
+                    part = getattr(operands, name)[n * p.scale_bits :]
+                    m.d.comb += getattr(dot, name).eq(part[: rows * p.scale_bits])
+                accumulators.append(dot.accumulators)
+        m.d.comb += [
+            results.accumulators.eq(Cat(accumulators)),
+            results.load.eq(started[-1]),
+            issue.returned.eq(results.returned),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""What moves tiles and leaves them as they are: forks, selects, routes, parts of rows, tables."""

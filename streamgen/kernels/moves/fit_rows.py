@@ -1,0 +1,180 @@
+"""Fit rows: rows get another length. What is longer is cut off, behind what is shorter zeros follow.
+
+    o[r, j] = i[r, j]    j < min(features, fitted)         r = 0 ... rows - 1
+              0          otherwise                         j = 0 ... fitted - 1
+
+Tiles in and out: (1, lanes), row-major. A token a cycle on the side with the longer rows: what is dropped
+does not wait for the reader of `o`; while zeros are made, the next row waits. So results of a matmul whose
+rows are whole tiles become heads of any size, and rows of any size whole groups for a quantiser.
+
+The next descriptor is taken with the last token of `i`, before the zeros of the last row are made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.itensor import ITensor
+from streamgen.numbers import formats
+from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+
+__all__ = ["FitRows", "FitRowsParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRowsParams:
+    """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor, in or out.
+
+    Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), both multiples of lanes.
+    """
+
+    dtype: str
+    lanes: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.lanes < 1:
+            raise ValueError(f"FitRows.lanes is {self.lanes}; at least 1 is needed")
+        if not 1 <= self.max_tokens < 1 << 32:
+            raise ValueError(f"FitRows.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
+        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
+
+    @property
+    def token_bits(self) -> int:
+        return formats.token_bits(self.dtype, (1, self.lanes))
+
+    @property
+    def counter(self) -> CountdownParams:
+        """Counts the tokens of `i` of a descriptor."""
+        return CountdownParams(bits=self.max_tokens.bit_length())
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self._rows(bounds, "features")}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": self._rows(bounds, "fitted")}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        """Tokens of `i`; of a row: those that pass, those dropped or made behind them, whether made."""
+        counts = (Field(name, self.counter.bits) for name in ("tokens", "passing", "rest"))
+        return *counts, Field("fills", 1)
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        rows, features, fitted = (bounds[name] for name in ("rows", "features", "fitted"))
+        for name, size in (("features", features), ("fitted", fitted)):
+            if size < self.lanes or size % self.lanes:
+                raise ValueError(f"FitRows: {name} is {size}; it must be a multiple of lanes, {self.lanes}")
+        taken, made = self._lengths(bounds)
+        if not 1 <= rows * max(taken, made) <= self.max_tokens:
+            raise ValueError(
+                f"FitRows: rows is {rows}; it must be 1 to {self.max_tokens} tokens of {self.lanes}, "
+                f"of which a row takes {max(taken, made)}"
+            )
+        return {
+            "tokens": rows * taken,
+            "passing": min(taken, made),
+            "rest": abs(taken - made),
+            "fills": int(made > taken),
+        }
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """o [rows, fitted] of i [rows, features]."""
+        kept = inputs["i"][:, : bounds["fitted"]]
+        o = np.zeros((len(kept), bounds["fitted"]), kept.dtype)
+        o[:, : kept.shape[1]] = kept
+        return {"o": o}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        self.describe(bounds)
+        taken, made = self._lengths(bounds)
+        bits = self.counter.bits
+        walk = Resources(lut=6 * bits + 10, ff=3 * bits + 5)
+        return Cost(
+            resources=self.counter.resources + walk + skid_resources(self.token_bits, 1),
+            ii=1.0,
+            latency=1,
+            cycles=2 + (bounds["rows"] - 1) * max(taken, made) + made,
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        self.describe(bounds)
+        taken, made = self._lengths(bounds)
+        rows = (bounds["rows"], max(taken, made))
+        return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2, rows, (made, 1))}
+
+    def build(self) -> "FitRows":
+        return FitRows(self)
+
+    def _rows(self, bounds: Bounds, size: str) -> ITensor:
+        trips = (bounds["rows"], bounds[size] // self.lanes)
+        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
+
+    def _lengths(self, bounds: Bounds) -> tuple[int, int]:
+        """Tokens of a row of `i` and of a row of `o`."""
+        return bounds["features"] // self.lanes, bounds["fitted"] // self.lanes
+
+
+class FitRows(wiring.Component):
+    """`i` to `o`, which is registered."""
+
+    def __init__(self, params: FitRowsParams) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(token),
+                "o": Out(token),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        fields = self.i_descriptor.payload
+        m.submodules.count = count = self._params.counter.build()
+        fitted = stream.Signature(self._params.token_bits).create()
+        add_skid(m, fitted, [wiring.flipped(self.o)])
+
+        # A row has two phases: tokens that pass, then those dropped, or zeros; each counts down with `left`.
+        zeros, drops = Signal(), Signal(reset_less=True)
+        left, last = Signal.like(fields.rest, reset_less=True), Signal(reset_less=True)
+        # Of the descriptor; while zeros of the last row are made it may be the next one already.
+        passing, rest = Signal.like(fields.passing, reset_less=True), Signal.like(left)
+        rests, fills = Signal(reset_less=True), Signal(reset_less=True)
+
+        step, moves, turns = Signal(), Signal(), Signal()
+        m.d.comb += [
+            count.i_count.valid.eq(self.i_descriptor.valid),
+            count.i_count.payload.eq(fields.tokens),
+            self.i_descriptor.ready.eq(count.i_count.ready),
+            count.step.eq(step),
+            fitted.valid.eq(zeros | (self.i.valid & count.active & ~drops)),
+            fitted.payload.eq(Mux(zeros, 0, self.i.payload)),
+            self.i.ready.eq(count.active & ~zeros & (fitted.ready | drops)),
+            step.eq(self.i.valid & self.i.ready),
+            moves.eq(step | (zeros & fitted.ready)),
+            turns.eq(last & rests & ~zeros & ~drops),
+        ]
+        start = Mux(count.taken, fields.passing, passing)
+        with m.If(moves & turns):
+            m.d.sync += [zeros.eq(fills), drops.eq(~fills), left.eq(rest - 1), last.eq(rest == 1)]
+        with m.Elif((moves & last) | (count.taken & ~zeros)):
+            m.d.sync += [zeros.eq(0), drops.eq(0), left.eq(start - 1), last.eq(start == 1)]
+        with m.Elif(moves):
+            m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
+        with m.If(count.taken):
+            m.d.sync += [
+                passing.eq(fields.passing),
+                rest.eq(fields.rest),
+                rests.eq(fields.rest != 0),
+                fills.eq(fields.fills),
+            ]
+        return m

@@ -1,0 +1,109 @@
+"""Route: a descriptor says which output the next tokens go to.
+
+    o_<way> = i                                            tiles leave in the order in which they come in
+
+The counterpart of `moves.select`. Outputs that a descriptor does not name have no stream in that
+phase and get nothing. One register stage holds the tokens for all outputs, each with its destination: a
+token that is not taken holds up those behind it, whichever way they go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.itensor import ITensor
+from streamgen.kernels.moves.passing import add_steering, passed, way_of
+from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
+
+__all__ = ["Route", "RouteParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteParams:
+    """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
+
+    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its output.
+    """
+
+    token_bits: int
+    ways: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} of a route must be at least {least}, not {getattr(self, name)}")
+
+    @property
+    def count(self) -> CountdownParams:
+        return CountdownParams(bits=self.max_tokens.bit_length())
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self._itensor(bounds)}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {f"o_{self._way(bounds)}": self._itensor(bounds)}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        return {f"o_{self._way(bounds)}": inputs["i"]}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        ways = Resources(lut=2.4 * self.ways, ff=self.ways)
+        return Cost(
+            resources=self.count.resources + ways + skid_resources(self.token_bits + self.ways, 1),
+            ii=1.0,
+            latency=1,
+            cycles=2 + self._itensor(bounds).token_count,
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        tokens = self._itensor(bounds).token_count
+        return {"i": Curve.nest(1, (tokens, 1)), f"o_{self._way(bounds)}": Curve.nest(2, (tokens, 1))}
+
+    def build(self) -> "Route":
+        return Route(self)
+
+    def _way(self, bounds: Bounds) -> int:
+        return way_of(bounds, "a route", self.ways, "outputs")
+
+    def _itensor(self, bounds: Bounds) -> ITensor:
+        return passed(bounds, "a route", self.token_bits, self.max_tokens)
+
+
+class Route(wiring.Component):
+    """`i` to `o_0` … `o_{ways-1}`."""
+
+    def __init__(self, params: RouteParams) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(token),
+                **{f"o_{way}": Out(token) for way in range(params.ways)},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = self._params
+        chosen = Signal(p.ways, reset_less=True)
+        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
+        count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
+        with m.If(count.taken):
+            m.d.sync += chosen.eq(Cat(self.i_descriptor.payload.port == way for way in range(p.ways)))
+        return m

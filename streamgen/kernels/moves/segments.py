@@ -1,0 +1,148 @@
+"""Segments: successive parts of a stream go to successive outputs.
+
+    o_k = the tiles of i for which its outermost loop is in part k
+
+So the results of one matmul whose rows are those of several (queries, keys, values) part again. Tiles leave
+in the order in which they come in, a token a cycle; one register stage holds the tokens for all outputs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.itensor import ITensor
+from streamgen.kernels.moves.passing import add_steering, passed
+from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
+
+__all__ = ["Segments", "SegmentsParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentsParams:
+    """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
+
+    Bounds: {"itensor": ITensor, "sizes": trips of its outermost loop that go to each output}.
+    """
+
+    token_bits: int
+    ways: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", self.ways)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} of segments must be at least {least}, not {getattr(self, name)}")
+
+    @property
+    def count(self) -> CountdownParams:
+        return CountdownParams(bits=self.max_tokens.bit_length())
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"i": self._itensor(bounds)}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        itensor = self._itensor(bounds)
+        return {
+            f"o_{way}": replace(itensor, tripcounts=(size, *itensor.tripcounts[1:]))
+            for way, size in enumerate(bounds["sizes"])
+        }
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        bits = self.count.bits
+        return Field("tokens", bits), *(Field(f"tokens_{way}", bits) for way in range(self.ways))
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        itensor = self._itensor(bounds)
+        inner = itensor.token_count // itensor.tripcounts[0]
+        parts = {f"tokens_{way}": size * inner for way, size in enumerate(bounds["sizes"])}
+        return {"tokens": itensor.token_count, **parts}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        itensor, results, first = self._itensor(bounds), {}, 0
+        (axis,) = (dim for dim, loops in enumerate(itensor.iter_map) if 0 in loops)
+        for way, size in enumerate(bounds["sizes"]):
+            last = first + size * itensor.steps[0]
+            place = [slice(None)] * itensor.rank
+            place[axis] = slice(first, last)
+            results[f"o_{way}"] = inputs["i"][tuple(place)]
+            first = last
+        return results
+
+    def cost(self, bounds: Bounds) -> Cost:
+        bits = self.count.bits
+        own = Resources(
+            lut=3.4 * self.ways + (1.6 + 0.7 * self.ways) * bits, ff=self.ways * (bits + 1) + bits
+        )
+        return Cost(
+            resources=self.count.resources + own + skid_resources(self.token_bits + self.ways, 1),
+            ii=1.0,
+            latency=1,
+            cycles=2 + self._itensor(bounds).token_count,
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        counts = self.describe(bounds)
+        curves, first = {"i": Curve.nest(1, (counts["tokens"], 1))}, 2
+        for way in range(self.ways):
+            tokens = counts[f"tokens_{way}"]
+            curves[f"o_{way}"] = Curve.nest(first, (tokens, 1))
+            first += tokens
+        return curves
+
+    def build(self) -> "Segments":
+        return Segments(self)
+
+    def _itensor(self, bounds: Bounds) -> ITensor:
+        itensor = passed(bounds, "segments", self.token_bits, self.max_tokens)
+        sizes = bounds["sizes"]
+        if len(sizes) != self.ways or min(sizes) < 1 or sum(sizes) != itensor.tripcounts[0]:
+            raise ValueError(
+                f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the outermost trip, "
+                f"{itensor.tripcounts[0]}"
+            )
+        if sum(0 in loops for loops in itensor.iter_map) != 1 or any(itensor.base):
+            raise ValueError(
+                f"the outermost loop of {itensor} must serve one dimension, from its beginning on"
+            )
+        return itensor
+
+
+class Segments(wiring.Component):
+    """`i` to `o_0` … `o_{ways-1}`."""
+
+    def __init__(self, params: SegmentsParams) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(token),
+                **{f"o_{way}": Out(token) for way in range(params.ways)},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p, fields = self._params, self.i_descriptor.payload
+        chosen = Signal(p.ways, reset_less=True)  # one-hot
+        left = Signal(p.count.bits, reset_less=True)  # tokens of the part that follow this one
+        counts = [Signal(p.count.bits, name=f"tokens_{way}", reset_less=True) for way in range(1, p.ways)]
+        outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
+        count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
+        with m.If(count.step):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += [chosen.eq(chosen << 1), left.eq(counts[0] - 1)]
+                m.d.sync += [here.eq(after) for here, after in pairwise(counts)]
+        with m.If(count.taken):
+            m.d.sync += [chosen.eq(1), left.eq(fields.tokens_0 - 1)]
+            m.d.sync += [here.eq(fields[f"tokens_{way}"]) for way, here in enumerate(counts, 1)]
+        return m

@@ -1,0 +1,111 @@
+"""Select: a descriptor says which input the next tokens come from.
+
+    o = i_<way>                                            tiles leave in the order in which they come in
+
+A node of the graph around `streamgen.stream.Select`: it joins what differs between the phases of one graph.
+Inputs that a descriptor does not name have no stream in that phase; none of their tokens is taken.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.itensor import ITensor
+from streamgen.kernels.moves.passing import passed, way_of
+from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.stream import SelectParams as SwitchParams
+
+__all__ = ["Select", "SelectParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectParams:
+    """token_bits: width of a token. ways: inputs `i_0` ... max_tokens: the longest execution.
+
+    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its input.
+    """
+
+    token_bits: int
+    ways: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} of a select must be at least {least}, not {getattr(self, name)}")
+
+    @property
+    def switch(self) -> SwitchParams:
+        return SwitchParams(bits=self.token_bits, ports=self.ways, token_bits=self.max_tokens.bit_length())
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {f"i_{self._way(bounds)}": self._itensor(bounds)}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": self._itensor(bounds)}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        return {"o": inputs[f"i_{self._way(bounds)}"]}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        # The register slice chooses in the same LUTs, of 6 inputs, as long as there are two streams.
+        choice = 0.0 if self.ways == 2 else 0.6 * self.ways - 0.8
+        own = Resources(lut=choice * self.token_bits + 3 * self.ways, ff=self.ways)
+        count = CountdownParams(bits=self.switch.token_bits).resources
+        return Cost(
+            resources=count + own + skid_resources(self.token_bits, 1),
+            ii=1.0,
+            latency=1,
+            cycles=2 + self._itensor(bounds).token_count,
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        tokens = self._itensor(bounds).token_count
+        return {f"i_{self._way(bounds)}": Curve.nest(1, (tokens, 1)), "o": Curve.nest(2, (tokens, 1))}
+
+    def build(self) -> "Select":
+        return Select(self)
+
+    def _way(self, bounds: Bounds) -> int:
+        return way_of(bounds, "a select", self.ways, "inputs")
+
+    def _itensor(self, bounds: Bounds) -> ITensor:
+        return passed(bounds, "a select", self.token_bits, self.max_tokens)
+
+
+class Select(wiring.Component):
+    """`i_0` … `i_{ways-1}` to `o`, which is registered."""
+
+    def __init__(self, params: SelectParams) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                **{f"i_{way}": In(token) for way in range(params.ways)},
+                "o": Out(token),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.switch = switch = self._params.switch.build()
+        wiring.connect(m, wiring.flipped(self.i_descriptor), switch.i_descriptor)
+        for way in range(self._params.ways):
+            wiring.connect(m, wiring.flipped(getattr(self, f"i_{way}")), getattr(switch, f"i_{way}"))
+        add_skid(m, switch.o, [wiring.flipped(self.o)])
+        return m

@@ -1,0 +1,1 @@
+"""RMS and layer norms, of rows, of heads and of blocks."""

@@ -1,0 +1,1 @@
+"""Element formats, and how weights are quantised."""

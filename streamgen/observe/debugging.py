@@ -1,0 +1,102 @@
+"""What a run does besides running: probes, waves and profiles, and the simulator that they need."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from streamgen.graph import Program
+from streamgen.manifest import Manifest
+from streamgen.observe.probe import Probe, ProbeReport
+from streamgen.observe.profile import PassProfile, Profiler
+from streamgen.observe.waves import Recorder, Waves
+from streamgen.progress import Progress, terminal_progress
+from streamgen.runtime.device import Device
+from streamgen.runtime.execution import Execution, Launch, Observer
+from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice, simulated
+
+__all__ = ["Debugging"]
+
+
+class Debugging:
+    """What one call of `Accelerator.run` or `Accelerator.profile` wants of designs with these manifests.
+
+    ValueError for an edge that none of them has.
+    """
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        *,
+        probe: bool | Sequence[str] = False,
+        waves: Waves | None = None,
+        profile: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
+        self._recorder = None if waves is None else Recorder(waves)
+        self._profiler = Profiler() if profile else None
+        self._progress = progress or terminal_progress()
+        self.needed = bool(self._probe or self._recorder or self._profiler)
+        """Whether runs need a simulator that is built for it."""
+
+    @property
+    def report(self) -> ProbeReport | None:
+        """What the probes have seen; None without any."""
+        return None if self._probe is None else self._probe.report
+
+    @property
+    def passes(self) -> tuple[PassProfile, ...]:
+        """The profiles of the runs."""
+        return () if self._profiler is None else tuple(self._profiler.passes)
+
+    def opener(self, memory: MemoryModel | None) -> Callable[[Path, Manifest], Device]:
+        """How an `Execution` opens its device."""
+
+        def open_device(folder: Path, manifest: Manifest) -> Device:
+            device = simulated(folder, manifest, memory, self._progress, self._instruments(manifest))
+            device.progress = self._progress
+            return device
+
+        return open_device
+
+    def observer(
+        self, program: Callable[[], Program], units: Sequence[str], execution: Execution
+    ) -> Observer:
+        """What an `Execution` of a design calls in each run. program: the golden model of the design, asked
+        for when something needs it. units: names of its phases, where there are several."""
+        watches: list[Observer] = []
+        if self._recorder is not None:
+            watches.append(self._recorder.observe)
+        if self._profiler is not None:
+            one = program().graph.phases == 1
+            names = (execution.manifest.top,) if one else tuple(units)
+            watches.append(self._profiler.observer(program(), names, execution))
+        if self._probe is not None:
+            watches.append(self._probe.observer(program(), execution.manifest))
+
+        @contextmanager
+        def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
+            assert isinstance(device, SimulatedDevice)
+            device.progress = self._progress
+            with ExitStack() as stack:
+                for watch in watches:
+                    stack.enter_context(watch(device, images, launch))
+                yield
+
+        return observe
+
+    def check(self) -> None:
+        """After all runs: ValueError when the one whose waves are wanted has not come."""
+        if self._recorder is not None:
+            self._recorder.check()
+
+    def _instruments(self, manifest: Manifest) -> Instruments:
+        streams = () if self._probe is None else self._probe.streams(manifest)
+        every = manifest.streams if self._profiler is not None else ()
+        return Instruments(
+            streams=tuple(stream.instance for stream in streams),
+            profile=tuple(stream.instance for stream in every),
+            waves=self._recorder is not None,
+        )

@@ -1,0 +1,160 @@
+"""Every token of a run held against golden: which one differs first, and whose it is.
+
+A probed simulator (`streamgen.runtime.instruments`) compares what goes into and what comes out of each FIFO
+with the tokens that golden puts on the edge, and stops in the cycle of the first difference. Differences of
+one cycle are taken in topological order. `streamgen.observe.difference` says who is at fault.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+import numpy as np
+
+from streamgen import golden
+from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
+from streamgen.errors import DeviceError, DeviceTimeoutError, ProbeError
+from streamgen.graph import Edge, Graph, Program
+from streamgen.manifest import Manifest, Stream
+from streamgen.numbers import formats
+from streamgen.observe.difference import Difference, Expectation
+from streamgen.runtime.arrays import packed, unpacked
+from streamgen.runtime.device import Device
+from streamgen.runtime.execution import Launch, Observer
+from streamgen.runtime.simulator import SimulatedDevice, Watched
+
+__all__ = ["Probe", "ProbeReport"]
+
+DRAIN_CYCLES, DRAIN_STEP = 4096, 64  # after the last store, for tokens that nobody needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeReport:
+    """What a probed run has compared: runs of the hardware, edges, tokens; the difference, if any."""
+
+    runs: int = 0
+    edges: int = 0
+    tokens: int = 0
+    difference: Difference | None = None
+
+    def __str__(self) -> str:
+        if self.difference is not None:
+            return f"{self.difference}\n  {self.tokens} tokens on {self.edges} edges were right before it"
+        return f"{self.tokens} tokens on {self.edges} edges in {self.runs} run(s): no difference from golden"
+
+
+class Probe:
+    """The probes of one call of `Accelerator.run`; `report` says what they have seen."""
+
+    def __init__(self, edges: Sequence[str] | None, manifests: Sequence[Manifest]) -> None:
+        """edges: names as in the report, None for all. ValueError for one that no design has."""
+        known = [stream.name for manifest in manifests for stream in manifest.streams]
+        for name in edges or ():
+            if name not in known:
+                near = get_close_matches(name, known, n=1, cutoff=0)
+                raise ValueError(f"there is no edge {name!r} to probe; the nearest is {near[0]!r}")
+        self._edges = None if edges is None else frozenset(edges)
+        self.report = ProbeReport(edges=len(known if edges is None else set(edges)))
+
+    def streams(self, manifest: Manifest) -> tuple[Stream, ...]:
+        """The streams of a design that are probed, in topological order."""
+        return tuple(s for s in manifest.streams if self._edges is None or s.name in self._edges)
+
+    def observer(self, program: Program, manifest: Manifest) -> Observer:
+        """What watches the runs of a design whose golden model is `program`."""
+
+        def observe(
+            device: Device, images: Mapping[str, bytes], launch: Launch
+        ) -> AbstractContextManager[None]:
+            graph = program.at(launch.tiles, launch.position, launch.variant)
+            return self._watch(device, images, graph, manifest, launch)
+
+        return observe
+
+    @contextmanager
+    def _watch(
+        self, device: Device, images: Mapping[str, bytes], graph: Graph, manifest: Manifest, launch: Launch
+    ) -> Iterator[None]:
+        assert isinstance(device, SimulatedDevice)
+        tiles = launch.tiles
+        by_name = {edge.name: edge for edge in graph.edges}
+        edges = [by_name[stream.name] for stream in self.streams(manifest)]
+        boundary = {b.name: b for b in manifest.buffers}
+        inputs = {name: unpacked(boundary[name], image, tiles) for name, image in images.items()}
+        expected, outputs = _expected(graph, inputs, _state(graph, device), edges)
+        written = manifest.variant(launch.variant).outputs
+        self.report = replace(self.report, runs=self.report.runs + 1)
+        run = Expectation(graph, edges, expected, self.report.runs)
+        device.watch(expected)
+        try:
+            yield
+            for _ in range(0, DRAIN_CYCLES, DRAIN_STEP):
+                if run.complete(device.watched()):
+                    break
+                device.run(DRAIN_STEP)
+        except DeviceError as error:
+            seen = device.watched()
+            found = run.difference(seen)
+            if found is None and isinstance(error, DeviceTimeoutError):
+                found = run.owed(seen)
+            self._count(seen, found)
+            if found is None:
+                raise
+            raise ProbeError(str(self.report)) from error
+        seen = device.watched()
+        found = None if run.complete(seen) else run.owed(seen) or run.absent(seen)
+        for name, array in outputs.items() if found is None else ():
+            if name not in written:
+                continue
+            image = packed(boundary[name], array, tiles)
+            there = device.allocate(name).read(len(image))
+            if there != image:
+                found = run.stored(boundary[name], tiles, image, there)
+                break
+        self._count(seen, found)
+        if found is not None:
+            raise ProbeError(str(self.report))
+
+    def _count(self, seen: Watched, found: Difference | None) -> None:
+        tokens = self.report.tokens + sum(into for into, _ in seen.passed)
+        self.report = replace(self.report, tokens=tokens, difference=found)
+
+
+def _expected(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    state: dict[str, np.ndarray],
+    edges: Sequence[Edge],
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """The tokens of each edge as they pass it, over all phases, and the outputs by name."""
+    parts: dict[str, list[np.ndarray]] = {edge.name: [] for edge in edges}
+    sinks = {tensor.node: tensor.name for tensor in graph.tensors if tensor.role == "output"}
+    outputs = {}
+    for phase, port, array in golden.steps(graph, inputs, state):
+        for edge in graph.outputs_of(port.node):
+            if edge.source != port:
+                continue
+            if edge.target.node in sinks:
+                outputs[sinks[edge.target.node]] = array
+            if edge.name in parts and (itensor := graph.itensor(edge, phase)) is not None:
+                parts[edge.name].append(formats.encode(itensor.dtype, itensor.to_tokens(array)))
+    return [_joined(parts[edge.name]) for edge in edges], outputs
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The tokens of an edge; none of one that rests in all phases of a run."""
+    return np.concatenate(parts) if parts else np.zeros((0, 1), np.uint8)
+
+
+def _state(graph: Graph, device: SimulatedDevice) -> dict[str, np.ndarray]:
+    """What earlier runs have left on a device, by buffer."""
+    found = {}
+    for tensor in graph.tensors:
+        if tensor.role == "state" and tensor.place not in found:
+            assert tensor.itensor is not None
+            layout = MemoryLayout.of(tensor.itensor)
+            size = layout.beats(tensor.itensor.token_count) * BEAT_BYTES
+            image = device.allocate(tensor.place).read(size)
+            found[tensor.place] = layout.unpack(tensor.itensor, image)
+    return found

@@ -1,0 +1,120 @@
+"""From the graphs, manifests and status blocks of an accelerator to its report."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamgen.contract import multipliers
+from streamgen.emit import Design
+from streamgen.graph import Edge, Graph
+from streamgen.lower import converter_bits, fifo_bits, unfused_bits
+from streamgen.manifest import Manifest, StatusBlock
+from streamgen.numbers import formats
+from streamgen.observe.report import (
+    FifoReport,
+    GroupReport,
+    IntermediateMemory,
+    KernelReport,
+    Notes,
+    PassTiming,
+    ResourceReport,
+)
+
+__all__ = ["group_report", "intermediate_memory", "notes_of"]
+
+
+def notes_of(design: Design, **known: Any) -> Notes:
+    """The notes of a group: what the compiler knows, by field, and what its design promises."""
+    return Notes(
+        board=design.board,
+        resources=design.resources,
+        slrs=design.placement.used,
+        crossings=design.placement.crossings,
+        **known,
+    )
+
+
+def group_report(
+    graph: Graph,
+    manifest: Manifest,
+    notes: Notes,
+    statuses: Sequence[StatusBlock],
+    timings: Sequence[PassTiming] = (),
+) -> GroupReport:
+    """The report of one group. statuses: one for each pass of the last run."""
+    counted = _counted(manifest, statuses)
+    total = sum(status.cycles for status in statuses)
+    return GroupReport(
+        name=manifest.top,
+        units=notes.units,
+        ended=notes.ended,
+        converter_bits=converter_bits(graph),
+        converter_budget=notes.converter_budget,
+        multipliers=sum(multipliers(node.params) for node in graph.nodes),
+        choices=notes.choices,
+        resources=ResourceReport(
+            parts=notes.resources,
+            board=notes.board.name,
+            available=notes.board.resources,
+            slrs={slr.name: (notes.slrs[slr.name], slr.resources) for slr in notes.board.slrs},
+            fill=notes.board.fill,
+            crossings=notes.crossings,
+        ),
+        fifos=tuple(
+            FifoReport(
+                name=edge.name,
+                bits=_bits(graph, edge),
+                depth=edge.depth or 0,
+                greatest=counted.get((edge.name, "level")),
+            )
+            for edge in graph.edges
+        ),
+        passes=tuple(status.cycles for status in statuses),
+        kernels=tuple(
+            KernelReport(
+                name=node.name,
+                kind=type(node.params).__name__.removesuffix("Params"),
+                busy=(busy := counted[node.name, "busy"]),
+                stalled=(stalled := counted[node.name, "stalled"]),
+                idle=total - busy - stalled,
+            )
+            for node in graph.nodes
+            if (node.name, "busy") in counted
+        ),
+        scheduled_cycles=notes.scheduled_cycles,
+        timings=tuple(timings),
+    )
+
+
+def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
+    """Of all groups together."""
+    read = {tensor.name for graph in graphs for tensor in graph.tensors if tensor.role == "input"}
+    between = [
+        (tensor.name, graph.tensor_itensor(tensor))
+        for graph in graphs
+        for tensor in graph.tensors
+        if tensor.role == "output" and tensor.name in read
+    ]
+    kept = {name for name, _ in between}
+    return IntermediateMemory(
+        unfused=sum(unfused_bits(graph, kept) for graph in graphs),
+        converters=sum(map(converter_bits, graphs)),
+        fifos=sum(map(fifo_bits, graphs)),
+        stored=sum(formats.token_bits(it.dtype, it.shape) for _, it in between),
+    )
+
+
+def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
+    """Counters over all passes: sums, and for levels the greatest."""
+    found: dict[tuple[str, str], int] = {}
+    for status in statuses:
+        for counter, value in zip(manifest.counters, status.counters, strict=True):
+            key = (counter.name, counter.kind)
+            if counter.kind == "level":
+                found[key] = max(found.get(key, 0), value & 0xFFFF)
+            else:
+                found[key] = found.get(key, 0) + value
+    return found
+
+
+def _bits(graph: Graph, edge: Edge) -> int:
+    return next(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
