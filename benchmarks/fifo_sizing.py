@@ -6,6 +6,9 @@ Random layered graphs: node i reads one to three of the 40 nodes before it, ever
 bursts of random length and gap. `as soon` is the storage in bits when every node starts as soon as its inputs
 allow at its own rate. `bound`: seconds that it may take on an idle core.
 
+Then smaller graphs, sized by `conservative` from FIFOs without limit and from what they hold at the starts of
+the linear program (`rates`, which is `free` where these are too late for the end of the run): bits of FIFOs.
+
 Then graphs of the campaign (`sim.campaign`, 60 of them or as many as asked for) in emitted Verilog: broken
 promises, and bits of the FIFOs against the fewest that keep the promise, found among all depths in graphs of
 up to five FIFOs, and token by token in larger ones.
@@ -18,9 +21,10 @@ import numpy as np
 
 from sim.campaign import EXHAUSTIVE_EDGES, Case, Trial, random_cases
 from sim.network_models import NetworkModels
-from streamgen.fifo.sizing import Strategy, Stream, size
+from streamgen.fifo.sizing import Begin, Strategy, Stream, size
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
+BEGINS: list[Begin] = ["free", "rates"]
 TOKENS = 64
 BOUNDS = {2000: 0.5, 10_000: 5.0}  # seconds on an idle core, by edges
 
@@ -76,7 +80,21 @@ def main() -> None:
             bits = sum(s.bits * d for s, d in zip(streams, depths, strict=True))
             graph = f"{len(streams):6} {len(nodes):6} {strategy:>12}"
             print(f"{graph} {seconds:8.2f} {bound:6.1f} {bits:12,} {soon:12,}")
+    begins()
     campaign(random_cases(count))
+
+
+def begins() -> None:
+    """Print how the search ends by what it begins with."""
+    print(f"\n{'edges':>6} {'free':>12} {'rates':>12} {'rates / free':>13}")
+    for edges in (50, 200, 500):
+        for seed in range(4):
+            nodes, streams = random_graph(np.random.default_rng((edges, seed)), edges)
+            found: list[int] = []
+            for begin in BEGINS:
+                depths = size(nodes, [streams], "conservative", begin=begin).depths
+                found.append(sum(s.bits * d for s, d in zip(streams, depths, strict=True)))
+            print(f"{len(streams):6} {found[0]:12,} {found[1]:12,} {found[1] / found[0]:13.3f}")
 
 
 def campaign(cases: list[Case]) -> None:

@@ -29,7 +29,7 @@ from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
-from streamgen.progress import Progress, terminal_progress
+from streamgen.progress import After, Progress, terminal_progress
 from streamgen.runtime.chain import CHAIN_FILE, Chain
 from streamgen.sharing import choices, derived, finished
 from streamgen.text.tokenizer import Tokenizer
@@ -49,6 +49,7 @@ def compile(
     progress: Progress | None = None,
     *,
     tokenizer: Tokenizer | None = None,
+    after: After | None = None,
 ) -> LanguageModel: ...
 
 
@@ -60,6 +61,7 @@ def compile(
     progress: Progress | None = None,
     *,
     tokenizer: Tokenizer | None = None,
+    after: After | None = None,
 ) -> Accelerator: ...
 
 
@@ -70,6 +72,7 @@ def compile(
     progress: Progress | None = None,
     *,
     tokenizer: Tokenizer | None = None,
+    after: After | None = None,
 ) -> Accelerator:
     """An accelerator that computes what a model computes; a `LanguageModel` for a language model.
 
@@ -78,14 +81,14 @@ def compile(
     language model of transformers needs none; one of one's own takes the ids, positions, keys and values that
     `frontend.import_decoder` calls it with. config: budgets, formats, factors that are fixed. tokenizer: of a
     language model; by default that of the file or folder. progress: told each step; by default that goes to
-    standard error when it is a terminal.
+    standard error when it is a terminal. after: shown what each pass has made (`streamgen.progress`).
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
     line), CheckpointError for a file that cannot be used, GraphError for what does not tile, BudgetError,
     TypeError and ValueError for bad inputs or weights.
     """
     config = config or CompileConfig()
-    tell = progress or terminal_progress()
+    tell, show = progress or terminal_progress(), after or (lambda name, made: None)
     graph, interface = _imported(model, example_inputs, tell)
     language = is_language_model(graph)
     if language:
@@ -94,11 +97,12 @@ def compile(
         graph = replace(graph, context=context)
     elif graph.context:
         raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+    show("import", graph)
     tell("quantising the weights")
-    graph = graph.quantised(config.numbers(language))
+    show("quantise", graph := graph.quantised(config.numbers(language)))
     if _policy(graph, config) == "spatial":
-        return _spatial(graph, interface, config, tell)
-    group = _shared(graph, config, tell)
+        return _spatial(graph, interface, config, tell, show)
+    group = _shared(graph, config, tell, show)
     if not language:
         return Accelerator([group], None, interface)
     return LanguageModel(group, config, _text(model, tokenizer, vocabulary_of(graph)), model=graph)
@@ -161,7 +165,7 @@ def _policy(graph: LogicalGraph, config: CompileConfig) -> str:
 
 
 def _spatial(
-    network: LogicalGraph, interface: Interface | None, config: CompileConfig, tell: Progress
+    network: LogicalGraph, interface: Interface | None, config: CompileConfig, tell: Progress, show: After
 ) -> Accelerator:
     """Every operation on hardware of its own, in as many groups as the converters take."""
     tell("choosing groups, lanes and columns")
@@ -169,12 +173,13 @@ def _spatial(
     groups = []
     for part, fused in group_network(network, config, rate):
         tell(f"{part.config.name}: kernels, converters, FIFO depths")
+        show("explore", "\n".join(part.plan.reasons))
         place = partial(place_program, config=part.config)
         program, schedules = finish(
-            part.build, part.plan.token_lanes, part.largest, config.sizing, place=place
+            part.build, part.plan.token_lanes, part.largest, config.sizing, place=place, after=show
         )
         tell(f"{part.config.name}: Verilog")
-        design = emit(program, part.config, max_tokens=config.max_tokens)
+        show("emit", design := emit(program, part.config, max_tokens=config.max_tokens))
         corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
         cycles = {tokens: one.finish for tokens, one in zip(corners, schedules, strict=False)}
         groups.append(_group(program, design, _notes(fused, design, cycles, part.plan.reasons)))
@@ -185,13 +190,16 @@ def _spatial(
     return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
 
 
-def _shared(model: LogicalGraph, config: CompileConfig, tell: Progress) -> Group:
+def _shared(model: LogicalGraph, config: CompileConfig, tell: Progress, show: After) -> Group:
     """All operations in turn on what they share."""
     tell("phases, kernels, converters, FIFO depths")
     binding = derived(model, config)
-    program, cycles = finished(binding, model, config, partial(place_program, config=config))
+    show("schedule", binding.schedule)
+    show("bind", binding.binding)
+    show("steer", binding.largest)
+    program, cycles = finished(binding, model, config, partial(place_program, config=config), show)
     tell("Verilog")
-    design = emit(program, config, max_tokens=config.max_tokens)
+    show("emit", design := emit(program, config, max_tokens=config.max_tokens))
     tell("")
     notes = notes_of(
         design,

@@ -1,12 +1,22 @@
-"""What takes long says what it does: a callback for whoever waits."""
+"""What takes long says what it does: callbacks for whoever waits, and for whoever wants to see each pass."""
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["Progress", "terminal_progress"]
+__all__ = ["PASSES", "After", "Progress", "terminal_progress"]
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words; an empty text means that nothing is, for now."""
+
+PASSES = (
+    *("import", "quantise", "explore", "schedule", "bind", "steer"),
+    *("forks", "converters", "place", "size", "emit"),
+)
+"""The passes of the compiler, in order. Spatial accelerators have `explore`, shared ones the three behind."""
+
+After = Callable[[str, Any], None]
+"""Told what each pass has made, when it has: its name in `PASSES`, and a value whose str is for people."""
 
 
 def terminal_progress() -> Progress:

@@ -13,6 +13,7 @@ from streamgen.graph import Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.lower import finish
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.progress import After
 from streamgen.runtime.generation import BEST
 from streamgen.schedule import Derivation, EnginePlan
 
@@ -62,12 +63,13 @@ def finished(
     model: LogicalGraph,
     config: CompileConfig,
     place: Callable[[Program], Mapping[str, str]] | None = None,
+    after: After | None = None,
 ) -> tuple[Program, dict[int, int]]:
     """Its program, and the scheduled cycles of one phase after the other by number of tokens, unless these
     depend on the position."""
     variants = {BEST: binding.requested} if binding.requested else {}
     size, context = config.max_tokens, model.context
-    program, schedules = finish(binding.graph, 1, size, config.sizing, context, variants, place)
+    program, schedules = finish(binding.graph, 1, size, config.sizing, context, variants, place, after)
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}

@@ -16,6 +16,7 @@ from streamgen import cli
 from streamgen.config import CompileConfig
 from streamgen.errors import StreamgenError
 from streamgen.manifest import Buffer
+from streamgen.progress import PASSES
 from streamgen.runtime.arrays import random_inputs
 
 FACTORY = """
@@ -62,7 +63,10 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: Path) -> None:
     target = tmp_path / "written"
-    assert call("compile", "models.py:tiny", "-o", target, *OPTIONS) == (0, f"written to {target}\n", "")
+    code, out, _ = call("compile", "models.py:tiny", "-o", target, "--print-after", "all", *OPTIONS)
+    assert code == 0 and out.endswith(f"written to {target}\n")
+    shown = [line.removeprefix("== ") for line in out.splitlines() if line.startswith("== ")]
+    assert shown == [name for name in PASSES if name not in ("schedule", "bind", "steer")]
     for file in folder.iterdir():
         assert (target / file.name).read_bytes() == file.read_bytes(), file.name
     code, out, err = call("compile", "models:tiny", "-o", target)

@@ -104,6 +104,7 @@ BLOCKS: dict[str, tuple[Any, Any, list[int]]] = {
         (2, 3, 32),
         [3, 3],
     ),
+    "parts of rows": (lambda: Parts(), (5, 40), [5]),
     "attention": (lambda: Itself(torch.nn.MultiheadAttention(32, 2)), (3, 1, 32), [3]),
 }
 
@@ -134,6 +135,19 @@ def test_blocks_of_torch_on_their_verilog(name: str, tmp_path: Path) -> None:
     assert cycles is not None
     assert abs(sum(map(again.predict, passes)) / cycles - 1) < 0.05
     again.close()
+
+
+class Parts(torch.nn.Module):
+    """Pieces of rows, put together in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Linear(55, 24)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        low, high = x.softmax(-1).chunk(2, -1)
+        turned = torch.cat([high * 2, x[..., 7:22], low], -1)
+        return self.down(turned), turned
 
 
 class Itself(torch.nn.Module):

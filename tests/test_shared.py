@@ -13,6 +13,7 @@ from streamgen.graph.interpret import exact
 from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
 from streamgen.numbers.formats import round_f24
 from streamgen.operations import Attention, Binary, Linear, Norm, Unary
+from streamgen.progress import PASSES
 from streamgen.sharing import engine_plan
 from tests.accelerators import Gated, values
 
@@ -69,8 +70,15 @@ def _encoder(layers: int) -> LogicalGraph:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_encoder(tmp_path: Path) -> None:
-    """Two layers without a cache: sequences of all lengths, several at once; loaded again; probed."""
-    accelerator = streamgen.compile(_encoder(2), None, CONFIG)
+    """Two layers without a cache: sequences of all lengths, several at once; loaded again; probed. Every pass
+    shows what it has made."""
+    passes: dict[str, str] = {}
+    accelerator = streamgen.compile(
+        _encoder(2), None, CONFIG, after=lambda name, made: passes.update({name: str(made)})
+    )
+    assert [*passes] == [name for name in PASSES if name != "explore"]
+    assert "section, walked 2 times" in passes["schedule"] and "held from phase" in passes["bind"]
+    assert "design.v: " in passes["emit"] and all(passes.values())
     assert not isinstance(accelerator, streamgen.LanguageModel)
     compute = exact(_encoder(2).quantised(CONFIG.numbers(False)))
     for shape in ((1, 30), (3, 30), (5, 30), (2, 4, 30)):

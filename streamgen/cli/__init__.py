@@ -22,7 +22,7 @@ from streamgen.cli.arrays import read_inputs, write_outputs
 from streamgen.cli.options import config_options
 from streamgen.errors import StreamgenError
 from streamgen.extras import needed
-from streamgen.progress import Progress
+from streamgen.progress import PASSES, After, Progress
 
 __all__ = ["main"]
 
@@ -72,19 +72,31 @@ def source_options(command: Any) -> Any:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
 )
+@click.option(
+    "--print-after", "shown", multiple=True, type=click.Choice([*PASSES, "all"]), metavar="PASS",
+    help=f"Print what a pass has made: {', '.join(PASSES)}, or all. May be repeated.",
+)  # fmt: skip
 @source_options
-def compile(source: str | None, gguf: str | None, layer: int, output: Path, **options: Any) -> None:
+def compile(
+    source: str | None, gguf: str | None, layer: int, output: Path, shown: tuple[str, ...], **options: Any
+) -> None:
     """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a new folder.
 
     \b
     examples:
       streamgen compile examples/mlp.py:mlp -o mlp --max-tokens 8 --multipliers 64
       streamgen compile --gguf default --layer 0 -o block --multipliers 768 --channels 4
+      streamgen compile examples/mlp.py:mlp -o mlp --print-after explore --print-after size
     """
+
+    def show(name: str, made: Any) -> None:
+        if name in shown or "all" in shown:
+            click.echo(f"== {name}\n{made}")
+
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")
     with _progress() as progress:
-        accelerator = _accelerator(source, gguf, layer, options, progress)
+        accelerator = _accelerator(source, gguf, layer, options, progress, show if shown else None)
         progress("writing")
         folder = accelerator.write(output)
     click.echo(f"written to {folder}")
@@ -337,10 +349,17 @@ def _message(error: Exception) -> str:
     return str(error)
 
 
-def _accelerator(source: str | None, gguf: str | None, layer: int, options: Any, progress: Progress) -> Any:
+def _accelerator(
+    source: str | None,
+    gguf: str | None,
+    layer: int,
+    options: Any,
+    progress: Progress,
+    after: After | None = None,
+) -> Any:
     from streamgen.cli.sources import accelerator_of  # the compiler takes a second to load
 
-    return accelerator_of(source, gguf, layer, options, progress)
+    return accelerator_of(source, gguf, layer, options, progress, after)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from streamgen.accelerator import Accelerator
 from streamgen.cli.options import config_of, require_no_options
 from streamgen.compiler import compile, load
 from streamgen.language_model import LanguageModel
-from streamgen.progress import Progress
+from streamgen.progress import After, Progress
 
 __all__ = ["accelerator_of", "language_model_of"]
 
@@ -24,7 +24,12 @@ EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants t
 
 
 def accelerator_of(
-    source: str | None, gguf: str | None, layer: int, options: Mapping[str, Any], progress: Progress
+    source: str | None,
+    gguf: str | None,
+    layer: int,
+    options: Mapping[str, Any],
+    progress: Progress,
+    after: After | None = None,
 ) -> Accelerator:
     """The accelerator that a command line names; compiled unless `source` is a written folder.
 
@@ -38,7 +43,7 @@ def accelerator_of(
         progress("reading the checkpoint")
         block = load_feed_forward(default_checkpoint() if gguf == "default" else gguf, layer)
         config = config_of(options, name=f"feed_forward_{layer}")
-        return compile(block, block.example_inputs(EXAMPLE_TOKENS), config, progress)
+        return compile(block, block.example_inputs(EXAMPLE_TOKENS), config, progress, after=after)
     assert source is not None
     if Path(source).is_dir():
         if any(Path(source, name).is_file() for name in WRITTEN):
@@ -48,18 +53,18 @@ def accelerator_of(
             raise click.UsageError(
                 f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
             )
-        return compile(source, None, config_of(options), progress)
+        return compile(source, None, config_of(options), progress, after=after)
     config = config_of(options)
     if source == "default":
         from streamgen.frontend import default_checkpoint  # torch takes seconds to load
 
-        return compile(default_checkpoint(), None, config, progress)
+        return compile(default_checkpoint(), None, config, progress, after=after)
     if ":" not in source:
         if not Path(source).is_file():
             raise click.UsageError(f"{source!r} is neither a folder, nor a GGUF file, nor module:factory")
-        return compile(source, None, config, progress)
+        return compile(source, None, config, progress, after=after)
     progress(f"calling {source}")
-    return compile(*_called(source), config, progress)
+    return compile(*_called(source), config, progress, after=after)
 
 
 def language_model_of(source: str, options: Mapping[str, Any], progress: Progress) -> LanguageModel:

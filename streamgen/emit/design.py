@@ -35,6 +35,14 @@ class Design:
     board: Board
     placement: Placement
 
+    def __str__(self) -> str:
+        lines = [f"{name}: {len(content):,} bytes" for name, content in self.files().items()]
+        for kind, used in self.resources.items():
+            lines.append(
+                f"{kind}: {used.lut:,.0f} LUT, {used.ff:,.0f} FF, {used.dsp:g} DSP, {used.bram:g} BRAM"
+            )
+        return "\n".join(lines)
+
     def files(self) -> dict[str, bytes]:
         """Contents of all files, by name."""
         return {

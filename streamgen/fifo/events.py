@@ -154,8 +154,17 @@ class Run:
         _library.run_postpone(self._run)
 
     def promised(self) -> np.ndarray:
-        """What was promised, of all productions, then of all consumptions; the world outside is as ever."""
-        return np.where(self.group >= 0, self._promise[self.group], self.times[: 2 * self.tokens])
+        """What was promised, of all productions, then of all consumptions."""
+        return self.of_tokens(self.promised_groups)
+
+    @property
+    def promised_groups(self) -> np.ndarray:
+        """What was promised, of all groups of events."""
+        return self._promise
+
+    def of_tokens(self, done: np.ndarray) -> np.ndarray:
+        """When tokens move, as in `times`, if groups of events are done so; the world outside is as ever."""
+        return np.where(self.group >= 0, done[self.group], self.times[: 2 * self.tokens])
 
     def postpone(self, fifos: Iterable[int]) -> None:
         """Bring the latest times forward by what smaller depths of some FIFOs change."""

@@ -13,7 +13,9 @@ bits * rate * (s_v - s_u) is least. (StreamTensor, arXiv 2509.13694, section on 
 curves instead of two rates a kernel.)
 
 FIFOs are then limited one after the other, the one first that can save most, each to the smallest depth
-that keeps the promises in an exact run with all depths chosen before (`events`). The less a FIFO holds the
+that keeps the promises in an exact run with all depths chosen before (`events`). `conservative` begins with
+FIFOs without limit; to begin with what FIFOs hold at the starts of the linear program is worse, where that
+keeps the promise at all (`benchmarks/fifo_sizing.py`). The less a FIFO holds the
 later tokens move, so in the end no FIFO can lose a single token. What is found depends on the order: in
 graphs small enough every FIFO is also tried as the first and as the last, and the best result is taken; in
 graphs too large for that many FIFOs are limited at once, and one by one where they turn out too small. In
@@ -44,6 +46,7 @@ from streamgen.fifo.waits import deadlock
 __all__ = ["Schedule", "Sizing", "Strategy", "Stream", "size"]
 
 Strategy = Literal["normal", "conservative"]
+Begin = Literal["free", "rates"]
 
 # Token moves over all runs and FIFOs tried: about as many as a processor computes in half a second.
 _EFFORT = 20_000_000
@@ -73,10 +76,12 @@ def size(
     runs: Sequence[Sequence[Stream | None]],
     strategy: Strategy = "conservative",
     least: int = 1,
+    begin: Begin = "free",
 ) -> Sizing:
     """The depths for all runs. The streams of a run stand in the order of the FIFOs; None where one rests.
 
-    least: what every FIFO holds anyhow, if that many tokens pass through it.
+    least: what every FIFO holds anyhow, if that many tokens pass through it. begin: with which depths the
+    search of `conservative` begins: without limit, or with what FIFOs hold when nodes keep their own rates.
 
     Streams with a depth of their own keep it, and may close cycles. ValueError: unknown strategy, runs
     that differ in more than curves; GraphError: a cycle of streams without a depth, or streams of given
@@ -88,7 +93,7 @@ def size(
     order = _ordered(nodes, fifos)
     latencies = [_latency(fifo, 1) for fifo in fifos]
     while True:
-        sizer = _Sizer(order, fifos, runs, latencies, strategy, least)
+        sizer = _Sizer(order, fifos, runs, latencies, strategy, least, begin)
         depths, schedules = sizer.search()
         slower = [
             max(old, _latency(fifo, depth)) for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
@@ -176,17 +181,19 @@ class _Sizer:
         latencies: Sequence[int],
         strategy: Strategy,
         at_least: int,
+        begin: Begin,
     ) -> None:
         self._fifos = fifos
         self._strategy = strategy
+        own: list[np.ndarray] = []
         self._runs = [Run(nodes, streams, latencies) for streams in runs]
         for run, streams in zip(self._runs, runs, strict=True):
             if not run.ends:
                 raise GraphError(deadlock(nodes, streams))
-            if strategy == "normal":
-                run.promise(_own_rates(run, nodes, streams, latencies))
-            else:
-                run.promise(np.full(len(run.group_cycle), run.finish - 1))
+            if strategy == "normal" or begin == "rates":
+                own.append(_own_rates(run, nodes, streams, latencies))
+            end = np.full(len(run.group_cycle), run.finish - 1)
+            run.promise(own[-1] if strategy == "normal" else end)
             run.mark()
         self._bits = [0 if fifo is None else fifo.bits for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
@@ -196,12 +203,14 @@ class _Sizer:
             for k, fifo in enumerate(fifos)
             if fifo is not None and fifo.depth is None and fifo.source is not None and fifo.target is not None
         ]
+        self._begin = self._held([*zip(self._runs, own, strict=True)]) if begin == "rates" else None
 
     def search(self) -> tuple[list[int], tuple[Schedule, ...]]:
         """The best depths of several orders of limiting the FIFOs, and what the runs promise with them."""
         effort = sum(len(run.times) for run in self._runs) * len(self._free)
         if self._strategy == "normal" and effort > _EFFORT_OWN_RATES:
-            return self._named(self._held()), self._schedules()
+            promised = [(run, run.promised_groups) for run in self._runs]
+            return self._named(self._held(promised)), self._schedules()
         left = _EFFORT - effort
         best, schedules = self._limited([], [], together=left < 0), self._schedules()
         for k in sorted(self._free, key=lambda k: -self._bits[k] * best[k]):
@@ -241,6 +250,13 @@ class _Sizer:
         for run in self._runs:
             run.restart()
         depths = list(self._most)
+        if self._begin is not None:
+            lower = {k: self._begin[k] for k in self._free if self._begin[k] < depths[k]}
+            if self._fits(lower):
+                for k, depth in lower.items():
+                    depths[k] = depth
+                for run in self._runs:
+                    run.postpone(lower)
         self._limit(first, depths)
         apart = {*first, *last}
 
@@ -266,11 +282,11 @@ class _Sizer:
         self._limit(last, depths)
         return depths
 
-    def _held(self) -> list[int]:
-        """What every FIFO holds when all tokens move at the last moment."""
+    def _held(self, done: Iterable[tuple[Run, np.ndarray]]) -> list[int]:
+        """What every FIFO holds when the groups of events of each run are done in these cycles."""
         held = list(self._floor)
-        for run in self._runs:
-            sent, taken = run.split(run.promised())
+        for run, groups in done:
+            sent, taken = run.split(run.of_tokens(groups))
             for k in self._free:
                 if len(sent[k]):
                     inside = np.searchsorted(sent[k], taken[k], side="right") - np.arange(len(sent[k]))

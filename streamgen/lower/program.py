@@ -11,6 +11,7 @@ from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Schedule, Strategy
 from streamgen.graph import Graph, Program, Variant
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
+from streamgen.progress import After
 
 __all__ = ["finish"]
 
@@ -25,6 +26,7 @@ def finish(
     context: int = 0,
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
     place: Callable[[Program], Mapping[str, str]] | None = None,
+    after: After | None = None,
 ) -> tuple[Program, list[Schedule]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
@@ -36,8 +38,10 @@ def finish(
     GraphError when a smaller run would need other hardware than the largest. The corners are one tile and
     all of them, at the first and at the last position: they end as scheduled. FIFOs that hold these hold the
     runs between, which may wait for a place in one for some cycles. variants: of runs that leave something
-    out, by name, the bounds that are others (`streamgen.graph.Variant`).
+    out, by name, the bounds that are others (`streamgen.graph.Variant`). after: shown the graph of the
+    largest run behind each pass.
     """
+    show = after or (lambda name, made: None)
     family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
     runs = [(tiles, position) for tiles in (max_tiles, 1) for position in (family.last_position(tiles), 0)]
     (most, last), *others = dict.fromkeys(runs)
@@ -46,7 +50,9 @@ def finish(
     if others:
         _require_same_hardware(unfinished, one := build(1, 0), 1)
         smallest = insert_forks(one)
-    largest = place_constants(insert_converters(insert_forks(unfinished), smallest=smallest))
+    show("forks", forked := insert_forks(unfinished))
+    show("converters", converted := insert_converters(forked, smallest=smallest))
+    largest = place_constants(converted)
 
     @lru_cache(maxsize=_KEPT)
     def smaller(tiles: int, position: int) -> Graph:
@@ -61,9 +67,11 @@ def finish(
         variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
     )
     slrs = {} if place is None else place(lowered)
+    show("place", "\n".join(f"{node}: {slr}" for node, slr in slrs.items()))
     corners = [largest, *(smaller(*run) for run in others)]
     sized, schedules = size_fifos(corners, strategy)
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
+    show("size", sized)
     program = replace(lowered, graph=sized, smaller=lambda *run: smaller(*run).with_depths(depths), slrs=slrs)
     return program, schedules
 

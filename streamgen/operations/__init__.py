@@ -6,6 +6,7 @@ from streamgen.operations.cache import Cache
 from streamgen.operations.concat import Concat
 from streamgen.operations.constant import Constant
 from streamgen.operations.embedding import Embedding
+from streamgen.operations.identity import Identity
 from streamgen.operations.last_row import LastRow
 from streamgen.operations.linear import Linear
 from streamgen.operations.norm import Norm
@@ -25,6 +26,7 @@ __all__ = [
     "Concat",
     "Constant",
     "Embedding",
+    "Identity",
     "LastRow",
     "Linear",
     "Norm",

@@ -1,12 +1,16 @@
 """Concat: the features of several values, one behind the other."""
 
 from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
 
 import numpy as np
 
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.kernels.moves.join_rows import JoinRowsParams
+from streamgen.operations.site import Site, Stream
 
 __all__ = ["Concat"]
 
@@ -35,6 +39,20 @@ class Concat(Operator):
 
     def exact(self) -> Exact:
         return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Rows without their padding, one behind the other, in tokens that divide each."""
+        rows = site.count(inputs[0].shape)
+        lanes = gcd(site.lanes, *self.parts)
+        params = JoinRowsParams(
+            ways=len(self.parts), dtype="f24", lanes=lanes, max_tokens=rows * sum(self.parts) // lanes
+        )
+        parts: dict[str, Any] = {
+            f"i_{way}": site.fit(x, part)
+            for way, (x, part) in enumerate(zip(inputs, self.parts, strict=True))
+        }
+        joined = site.kernel(site.name, params, {"rows": rows, "parts": self.parts}, **parts)["o"]
+        return (site.fit(replace(joined, shape=inputs[0].shape), site.extent),)
 
     def __str__(self) -> str:
         return f"concat[{' + '.join(map(str, self.parts))}]"

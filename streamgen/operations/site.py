@@ -121,8 +121,9 @@ class Site(Protocol):
         """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk."""
         ...
 
-    def fit(self, stream: Stream, extent: int) -> Stream:
-        """A stream whose rows have this length: zeros follow where they are shorter, or their ends go."""
+    def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
+        """A stream whose rows have this length: zeros follow where they are shorter, or their ends go.
+        first: the feature with which they begin; then first + extent features must be there."""
         ...
 
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:

@@ -36,10 +36,9 @@ class Slice(Operator):
         return self.reference
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """The beginnings of rows: their ends are cut off."""
-        if self.first:
-            return super().bind(site, *inputs)
-        return (site.fit(inputs[0], site.extent),)
+        """Beginnings and ends of rows are cut off; behind the last features of a row padding is made."""
+        (x,) = inputs
+        return (site.fit(site.fit(x, min(site.extent, x.extent - self.first), self.first), site.extent),)
 
     def __str__(self) -> str:
         return f"slice[{self.first} + {self.count}]"

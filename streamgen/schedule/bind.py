@@ -7,7 +7,7 @@ the engine are held as the quantiser sends them, all others row after row. Input
 every phase that reads one loads it again. Where streams come from and go to is `steer`'s.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -68,6 +68,19 @@ class Binding:
     links: Sequence[Link]
     requested: Mapping[str, Bounds]
     uses: Sequence[str]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for instance in self.instances.values():
+            yield f"{instance.name}: {type(instance.params).__name__.removesuffix('Params')}"
+            for phase, bounds in sorted(instance.bounds.items()):
+                sizes = ", ".join(f"{name} {value}" for name, value in bounds.items())
+                yield f"  phase {phase}: {sizes}"
+        for hold in self.holds.values():
+            writes, reads = (", ".join(map(str, sorted(phases))) for phases in (hold.writes, hold.reads))
+            yield f"{hold.name}: held from phase {writes} to phase {reads}"
 
 
 def bind(
@@ -166,10 +179,12 @@ class Binder:
     def _arrive(self, value: Value, phase: Phase) -> Stream:
         if value in self.found.inputs.values():
             return replace(self._input(value, phase), shape=value.shape)
-        if value.again is not None and (value, phase.section) not in self._lasts:
+        walked = None if value.again is None else value.again.section
+        had = [s for other, s in self._lasts if other is value and (s == phase.section or s != walked)]
+        if walked is not None and not had:
             hold = self._carrier(value)
         else:
-            section = phase.section if (value, phase.section) in self._lasts else value.section
+            section = had[-1] if had else value.section
             if section is None or self._walks(section) not in (1, self._walks(phase.section)):
                 raise GraphError(f"{value.name!r} does not pass from walk to walk; {phase.name} reads it")
             if section != phase.section and self._walks(phase.section) > 1:
@@ -309,30 +324,36 @@ class Binder:
         """A value becomes an operand, held until the engine reads it."""
         x = self.stream(value, site.phase)
         assert isinstance(x, Stream)
-        readers = [m for m in self.engine.matmuls.values() if value in m.steps[0].inputs]
-        rows, k = self.count(value.shape), readers[0].k
+        rows = self.count(value.shape)
+        k = next(m.k for m in self.engine.matmuls.values() if m.operand is value)
         x = site.fit(x, k)
         params = QuantiseParams(lanes=self.lanes_for(k), max_k=k, sums=True)
         bounds = {"t": rows, "k": k, "valid_k": value.shape.features}
         codes = site.kernel("quantise", params, bounds, i=x)
+        self._operand(site.phase, value, [(codes[port].port, codes[port].itensor) for port in ("o_x", "o_e")])
+
+    def _operand(self, phase: Phase, value: Value, sources: Sequence[tuple[Port, ITensor]]) -> None:
+        """Codes and exponents of an operand are held until the next phase reads them."""
         self._operands[value] = []
-        for port, name in (("o_x", "operand"), ("o_e", "exponents")):
+        for name, (port, itensor) in zip(("operand", "exponents"), sources, strict=True):
             hold = self._hold(name)
-            hold.writes[site.phase.number] = codes[port].itensor
-            self._instances.link(site.phase.number, codes[port].port, hold.sink)
+            hold.writes[phase.number] = itensor
+            self._instances.link(phase.number, port, hold.sink)
             self._operands[value].append(hold)
 
     def _matmul(self, site: PhaseSite) -> None:
         """The matmuls of a phase: columns, their results side by side, and parted again."""
         phase, engine, plan = site.phase, self.engine, self.plan
         matmul = engine.matmuls[phase.number]
-        (operand,) = {step.inputs[0] for step in matmul.steps}
+        operand = matmul.operand
         bounds = engine.bounds(phase.number, self.count(operand.shape))
         wanted = engine.params.inputs(bounds)
         out = engine.params.outputs(bounds)["o_y"]
         held = dict(zip(("i_x", "i_e"), self._operands[operand], strict=True))
         for hold in held.values():
             hold.reads[phase.number] = next(iter(hold.writes.values()))
+        if any(m.phase > phase.number and m.operand is operand for m in engine.matmuls.values()):
+            self._operand(phase, operand, [(h.source, h.reads[phase.number]) for h in held.values()])
         outputs: dict[str, Any] = {}
         for c in range(plan.columns):
             name = f"column{c}"

@@ -54,6 +54,16 @@ class Derivation:
         )
 
     @property
+    def binding(self) -> Binding:
+        """Operations bound to instances, in the largest run."""
+        return self._largest[1]
+
+    @property
+    def largest(self) -> Graph:
+        """The graph of the largest run, before forks and converters."""
+        return self._largest[0].graph
+
+    @property
     def requested(self) -> Mapping[str, Bounds]:
         """Of a run that is not asked for some outputs, the bounds that are others, by node."""
         return self._largest[1].requested

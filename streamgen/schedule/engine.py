@@ -9,6 +9,7 @@ half the others, and neither waits.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 
 import numpy as np
 
@@ -28,8 +29,9 @@ __all__ = ["Engine", "Matmul"]
 
 @dataclass(frozen=True, eq=False)
 class Matmul:
-    """The matmuls of a phase. steps: in the order of their rows. alternate: their rows lie in turn. rows:
-    output rows of each, with padding. k: features of the operand, with padding."""
+    """The matmuls of a phase: of one operand and one format. steps: in the order of their rows. alternate:
+    their rows lie in turn. rows: output rows of each, with padding. k: features of the operand, with padding.
+    """
 
     phase: int
     steps: Sequence[Step]
@@ -41,6 +43,10 @@ class Matmul:
     def weight(self) -> QuantisedWeight:
         """Of the first of them, in the first walk: all have its format."""
         return self.steps[0].op.integers  # type: ignore[attr-defined]
+
+    @property
+    def operand(self) -> Value:
+        return self.steps[0].inputs[0]
 
     def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
         """Rows of all matmuls in the order of the engine."""
@@ -66,10 +72,7 @@ class Matmul:
 
 class Engine:
     """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
-    with their padding.
-
-    GraphError for matmuls of one phase whose formats differ.
-    """
+    with their padding."""
 
     def __init__(self, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> None:
         if plan.columns % 2:
@@ -138,12 +141,9 @@ class Engine:
 
 def _matmul(phase: Phase, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> Matmul:
     steps = phase.matmuls
-    formats = {(w.format, w.group, w.minimum is None) for w in (step.op.integers for step in steps)}  # type: ignore[attr-defined]
-    if len(formats) > 1:
-        names = ", ".join(step.path for step in steps)
-        raise GraphError(f"{names} read one value and have weights of several formats")
     (operand,) = {step.inputs[0] for step in steps}
-    unit = steps[0].op.integers.group or MX_GROUP  # type: ignore[attr-defined]
+    readers = [step for p in found.phases for step in p.matmuls if operand in step.inputs]
+    unit = lcm(*(step.op.integers.group or MX_GROUP for step in readers))  # type: ignore[attr-defined]
     rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
     return Matmul(
         phase=phase.number,

@@ -20,6 +20,7 @@ from streamgen.operations import (
     Attention,
     Binary,
     Cache,
+    Identity,
     LastRow,
     Linear,
     Norm,
@@ -47,7 +48,7 @@ def extents(found: Schedule, plan: EnginePlan) -> Mapping[Value, int]:
     for step in steps:
         for value in (*step.inputs, *step.outputs):
             join(value)
-        if isinstance(step.op, Binary | Unary | Scalar | LastRow) or _whole_rows(step):
+        if isinstance(step.op, Binary | Unary | Scalar | LastRow | Identity) or _whole_rows(step):
             join(*step.inputs, *step.outputs)
         elif isinstance(step.op, Rotary | Cache | Attention | Norm):
             heads.update((*step.inputs, *step.outputs))

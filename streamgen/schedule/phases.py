@@ -3,21 +3,25 @@
     section   what lies before a repetition, its body, what lies behind it: phases that are walked once, or
               once for each repetition of the body
     phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
+              and have weights of one format
 
 An operation belongs to the first phase in which all that it reads is there. A matmul reads an operand that an
-earlier phase has quantised, so each value that matmuls read starts a new phase. The rest of a phase follows
-from what the engine makes, up to the operands of the next phases.
+earlier phase has quantised, so each value that matmuls read starts a new phase, and one more for each further
+format. The rest of a phase follows from what the engine makes, up to the operands of the next phases.
 
 What a body of a repetition gives to the next walk is a value of its own (`Value.again`): made before the
-first walk and at the end of each, read at the beginning of each and behind the last.
+first walk and at the end of each, read at the beginning of each and behind the last. Where no phase has made
+it, as an input or by another repetition, an `Identity` before the walks does; and one behind them makes what
+the graph gives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgen.errors import GraphError
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Shape
-from streamgen.operations import Constant, Linear
+from streamgen.numbers.quantisation import QuantisedWeight
+from streamgen.operations import Cache, Constant, Identity, Linear
 
 __all__ = ["Phase", "Schedule", "Section", "Step", "Value", "schedule"]
 
@@ -127,6 +131,7 @@ class _Scheduler:
         self._steps: list[list[Step]] = [[]]
         self._walks = [1]
         self._carried: list[Value] = []
+        self._same: dict[Value, Value] = {}
 
     def schedule(self) -> Schedule:
         graph = self._graph
@@ -137,6 +142,7 @@ class _Scheduler:
                 self._repeat(operation, operation.op, scope)
             else:
                 self._add(operation, [operation.op], operation.name, scope)
+        outputs = {name: self._made(scope[name], name) for name in graph.outputs}
         sections: list[Section] = []
         number = 0
         for steps, walks in zip(self._steps, self._walks, strict=True):
@@ -145,7 +151,6 @@ class _Scheduler:
             section = Section(walks, _phases(steps, len(sections), number))
             number += len(section.phases)
             sections.append(section)
-        outputs = {name: scope[name] for name in graph.outputs}
         return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
 
     def _add(
@@ -165,9 +170,20 @@ class _Scheduler:
         self._steps[-1].append(Step(prefix + operation.name, path, ops, inputs, outputs))
         scope |= zip(operation.values, outputs, strict=True)
 
+    def _made(self, value: Value, name: str) -> Value:
+        """A value that a phase makes: this, or what an identity makes of an input or of the last walk."""
+        if value.section is not None:
+            return value
+        if value not in self._same:
+            scope = {name: value}
+            self._add(Operation(name, Identity(), (name,)), [Identity()], name, scope, "same_")
+            self._same[value] = scope[name]
+        return self._same[value]
+
     def _repeat(self, operation: Operation, repeat: Repeat, scope: dict[str, Value]) -> None:
         values = [scope[name] for name in operation.inputs]
         if repeat.walks > 1:
+            values = [self._made(value, name) for value, name in zip(values, operation.inputs, strict=True)]
             self._steps.append([])
             self._walks.append(repeat.walks)
             body = repeat.layers[0].inputs
@@ -175,13 +191,6 @@ class _Scheduler:
                 Value(f"{operation.name}_{value.name}", value.shape, first=first)
                 for value, first in zip(body, values, strict=True)
             ]
-            for first in values:
-                if first.section is None:
-                    kind = "input" if first.again is None else "repetition"
-                    raise GraphError(
-                        f"{operation.place} begins with the {kind} {first.name!r}; what is walked again "
-                        "begins with what an operation has made"
-                    )
             self._carried += own
             values = own
         for index in range(repeat.period):
@@ -216,7 +225,7 @@ def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
             phases.append(Phase(first + len(phases), section))
         return phases[number - first]
 
-    operands: dict[Value, int] = {}  # by what matmuls read, the phase in which they do
+    operands: dict[tuple[Value, Hashable], int] = {}  # the phases of what matmuls read, by their format
     engine = first  # phases up to it have no engine free
     for step in steps:
         ready = max(
@@ -224,15 +233,40 @@ def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
         )
         if isinstance(step.op, Linear):
             (operand,) = step.inputs
-            if operand not in operands:
-                made = phase(ready)
-                made.quantised.append(operand)
-                operands[operand] = engine = max(ready, engine) + 1
-            ready = operands[operand]
+            key = operand, _format(step.op)
+            if key not in operands:
+                if operand not in {other for other, _ in operands}:
+                    phase(ready).quantised.append(operand)
+                operands[key] = engine = max(ready, engine) + 1
+            ready = operands[key]
         if not isinstance(step.op, Constant):
             phase(ready).steps.append(step)
         else:
             phase(first).steps.append(step)
         for value in step.outputs:
             value.phase = ready
+    for made in phases:
+        _later_caches(made, phases)
     return phases
+
+
+def _later_caches(made: Phase, phases: Sequence[Phase]) -> None:
+    """A cache is read in the phase that fills it: it goes to that of its first reader, and what it keeps is
+    held until then."""
+    for step in [step for step in made.steps if isinstance(step.op, Cache)]:
+        later = (p for p in phases if any(set(step.outputs) & set(other.inputs) for other in p.steps))
+        reader = next(later, made)
+        if reader is not made:
+            made.steps.remove(step)
+            first = next(i for i, other in enumerate(reader.steps) if set(step.outputs) & set(other.inputs))
+            reader.steps.insert(first, step)
+            for value in step.outputs:
+                value.phase = reader.number
+
+
+def _format(linear: Linear) -> Hashable:
+    """What matmuls have in common that the engine computes at once; nothing before they are quantised."""
+    weight = linear.weight
+    if not isinstance(weight, QuantisedWeight):
+        return None
+    return weight.format, weight.group, weight.minimum is None

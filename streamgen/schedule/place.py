@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,15 +64,14 @@ class PhaseSite:
     ) -> dict[str, Stream]:
         return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs)
 
-    def fit(self, stream: Stream, extent: int) -> Stream:
+    def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
         if stream.extent == extent:
             return stream
-        rows, lanes = self.count(stream.shape), of_stream(stream)["lanes"]
-        while stream.extent % lanes or extent % lanes:
-            lanes //= 2
+        rows = self.count(stream.shape)
+        lanes = gcd(of_stream(stream)["lanes"], stream.extent, extent, first)
         most = rows * max(stream.extent, extent) // lanes
         params = FitRowsParams(dtype="f24", lanes=lanes, max_tokens=most)
-        bounds = {"rows": rows, "features": stream.extent, "fitted": extent}
+        bounds = {"rows": rows, "features": stream.extent, "fitted": extent, "first": first}
         return replace(self.kernel("fit", params, bounds, i=stream)["o"], shape=stream.shape)
 
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:

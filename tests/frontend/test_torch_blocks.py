@@ -13,8 +13,8 @@ from torch.nn import functional
 from streamgen import golden
 from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module, import_structured
-from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.graph.interpret import Run, exact, reference
+from streamgen.graph.logical import Exact, LogicalGraph, Operation, Operator, Shape, Value
 from streamgen.lower import insert_converters, insert_forks, place_constants
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
@@ -189,6 +189,10 @@ BLOCKS: dict[str, Function] = {
     "LayerNorm without bias": lambda: nn.LayerNorm(H, bias=False),
     "norms without parameters": lambda: Plain(_no_affine),
     "softmax": lambda: nn.Softmax(dim=-1),
+    "middle of a row": lambda: Plain(lambda m, x: functional.rms_norm(x[..., 9:25], (16,))),
+    "rows side by side": lambda: Plain(
+        lambda m, x: torch.cat([x.softmax(-1), functional.rms_norm(x[..., 5:25], (20,)), x[..., -3:]], -1)
+    ),
     "slices of a Linear": lambda: Plain(lambda m, x: m.qkv(x)[..., 5:40] * 2),
     "Linear of values side by side": lambda: Plain(
         lambda m, x: torch.cat([x[..., 20:], torch.relu(x)[..., :20]], -1) @ m.W
@@ -397,8 +401,23 @@ def test_batch_behind_tokens() -> None:
 
 
 def test_no_kernel() -> None:
-    graph = import_module(Plain(lambda m, x: functional.rms_norm(x[..., 8:24], (16,))), torch.randn(3, H))
+    """An operation of a user's own, with a meaning and no hardware."""
+
+    class Cubed(Operator):
+        def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+            return inputs
+
+        def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+            return inputs[0] ** 3
+
+        def exact(self) -> Exact:
+            return self.reference
+
+        def __str__(self) -> str:
+            return "cubed"
+
+    graph = LogicalGraph((Value("x", H),), (Operation("y", Cubed(), ("x",)),), ("y",))
     plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     with pytest.raises(GraphError) as raised:
         Derivation(graph.quantised(Numbers()), plan, 0.6927).graph(3, 0)
-    assert str(raised.value) == "no kernel computes slice[8 + 16]"
+    assert str(raised.value) == "no kernel computes cubed"

@@ -13,16 +13,20 @@ from streamgen.testing.kernel import Case, check_golden, check_promises, descrip
 SHAPES = (
     *((9, 2, 7), (9, 7, 2), (9, 4, 4), (1, 1, 63), (1, 63, 1)),
     *((63, 1, 1), (1, 1, 1), (31, 1, 2), (31, 2, 1)),
+    *((9, 7, 2, 1), (9, 7, 2, 5), (1, 63, 1, 62), (1, 2, 1, 1), (31, 2, 1, 1), (3, 6, 2, 2)),
 )
 
 
-def _case(rng: np.random.Generator, params: FitRowsParams, rows: int, taken: int, made: int) -> Case:
+def _case(
+    rng: np.random.Generator, params: FitRowsParams, rows: int, taken: int, made: int, first: int = 0
+) -> Case:
     """A case of rows of so many tokens, without zeros among the elements."""
     shape = (rows, taken * params.lanes)
     data = rng.integers(1, 128, shape).astype(np.int8)
     if params.dtype == "f24":
         data = formats.round_f24(data * rng.normal(size=shape))
-    return {"rows": rows, "features": shape[1], "fitted": made * params.lanes}, {"i": data}
+    bounds = {"rows": rows, "features": shape[1], "fitted": made * params.lanes}
+    return bounds | ({"first": first * params.lanes} if first else {}), {"i": data}
 
 
 def _params(lanes: int, dtype: str = "i8") -> FitRowsParams:
@@ -31,7 +35,9 @@ def _params(lanes: int, dtype: str = "i8") -> FitRowsParams:
 
 def _random(rng: np.random.Generator, params: FitRowsParams, count: int) -> list[Case]:
     shapes = [(int(rng.integers(1, 5)), *map(int, rng.integers(1, 6, 2))) for _ in range(count)]
-    return [_case(rng, params, *shape) for shape in shapes]
+    return [
+        _case(rng, params, *shape, int(rng.integers(max(shape[1] - shape[2], 0) + 1))) for shape in shapes
+    ]
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [*product(("i8", "f24"), (1, 2, 4, 16))])
@@ -47,7 +53,11 @@ def test_every_length_behind_every_other(seed: int) -> None:
     """Each of the few shortest rows follows each, under stalls of many kinds."""
     rng = np.random.default_rng(seed)
     params = _params(1)
-    shapes = list(product((1, 2), (1, 2, 3), (1, 2, 3)))
+    shapes = [
+        (rows, taken, made, first)
+        for rows, taken, made in product((1, 2), (1, 2, 3), (1, 2, 3))
+        for first in range(max(taken - made, 0) + 1)
+    ]
     for round_ in range(3):
         pairs = [shape for pair in product(shapes, shapes) for shape in pair]
         order = rng.permutation(len(pairs) // 2)
@@ -65,7 +75,7 @@ def test_reset_in_mid_run() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_promises(shape: tuple[int, int, int]) -> None:
+def test_promises(shape: tuple[int, ...]) -> None:
     check_promises(_params(2), *_case(np.random.default_rng(5), _params(2), *shape))
 
 
@@ -128,6 +138,14 @@ ROWS = "FitRows: rows is {}; it must be 1 to 63 tokens of 4, of which a row take
         ({"rows": 0}, ROWS.format(0, 3)),
         ({"rows": 22}, ROWS.format(22, 3)),
         ({"rows": 32, "fitted": 4}, ROWS.format(32, 2)),
+        (
+            {"fitted": 4, "first": 2},
+            "FitRows: first is 2; it must be a multiple of lanes, 4, and at most 4",
+        ),
+        (
+            {"fitted": 4, "first": 8},
+            "FitRows: first is 8; it must be a multiple of lanes, 4, and at most 4",
+        ),
     ],
 )
 def test_bad_bounds(change: dict, message: str) -> None:

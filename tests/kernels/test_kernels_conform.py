@@ -26,6 +26,7 @@ from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
+from streamgen.kernels.moves.join_rows import JoinRowsParams
 from streamgen.kernels.moves.route import RouteParams
 from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.select import SelectParams
@@ -111,19 +112,33 @@ def take_rows() -> Kernel:
 
 
 def fit_rows(dtype: str, lanes: int) -> Kernel:
-    """Rows cut off, filled up, of equal length, one row, rows of a token."""
+    """Rows cut off, filled up, of equal length, one row, rows of a token, rows without their beginnings."""
     params = FitRowsParams(dtype=dtype, lanes=lanes, max_tokens=40)
-    shapes = ((5, 8, 3), (4, 2, 7), (3, 4, 4), (1, 5, 40), (1, 1, 1), (20, 1, 2))
+    shapes = (
+        *((5, 8, 3, 0), (4, 2, 7, 0), (3, 4, 4, 0), (1, 5, 40, 0), (1, 1, 1, 0), (20, 1, 2, 0)),
+        *((5, 8, 3, 5), (2, 9, 2, 1), (20, 2, 1, 1)),
+    )
     cases: list[Case] = []
-    for rows, taken, made in shapes:
+    for rows, taken, made, first in shapes:
         shape = (rows, taken * lanes)
         data = values(shape, made)
         if dtype == "i8":
             data = np.random.default_rng(made).integers(-128, 128, shape).astype(np.int8)
-        cases.append(({"rows": rows, "features": shape[1], "fitted": made * lanes}, {"i": data}))
+        fitted = {"rows": rows, "features": shape[1], "fitted": made * lanes, "first": first * lanes}
+        cases.append((fitted, {"i": data}))
     bounds = cases[0][0]
     refused = [bounds | {"rows": 6}, bounds | {"fitted": 9 * lanes}, bounds | {"fitted": 0}]
-    return params, cases, refused
+    return params, cases, [*refused, bounds | {"first": 6 * lanes}]
+
+
+def join_rows() -> Kernel:
+    params = JoinRowsParams(ways=3, dtype="f24", lanes=2, max_tokens=40)
+    cases = []
+    for rows, parts in ((5, (2, 4, 8)), (1, (2, 2, 2)), (13, (2, 2, 2))):
+        inputs = {f"i_{way}": values((rows, part), way) for way, part in enumerate(parts)}
+        cases.append(({"rows": rows, "parts": parts}, inputs))
+    bounds = cases[0][0]
+    return params, cases, [bounds | {"parts": (2, 4)}, bounds | {"parts": (2, 4, 5)}, bounds | {"rows": 6}]
 
 
 def segments() -> Kernel:

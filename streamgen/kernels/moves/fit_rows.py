@@ -1,11 +1,12 @@
 """Fit rows: rows get another length. What is longer is cut off, behind what is shorter zeros follow.
 
-    o[r, j] = i[r, j]    j < min(features, fitted)         r = 0 ... rows - 1
-              0          otherwise                         j = 0 ... fitted - 1
+    o[r, j] = i[r, first + j]    j < min(features - first, fitted)    r = 0 ... rows - 1
+              0                  otherwise                            j = 0 ... fitted - 1
 
 Tiles in and out: (1, lanes), row-major. A token a cycle on the side with the longer rows: what is dropped
 does not wait for the reader of `o`; while zeros are made, the next row waits. So results of a matmul whose
-rows are whole tiles become heads of any size, and rows of any size whole groups for a quantiser.
+rows are whole tiles become heads of any size, rows of any size whole groups for a quantiser, and a row its
+parts.
 
 The next descriptor is taken with the last token of `i`, before the zeros of the last row are made.
 """
@@ -33,7 +34,9 @@ __all__ = ["FitRows", "FitRowsParams"]
 class FitRowsParams:
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor, in or out.
 
-    Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), both multiples of lanes.
+    Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), first (element of a row of
+    `i` that is kept; 0 unless given, and only what lies behind it is cut off: first + fitted <= features);
+    all are multiples of lanes.
     """
 
     dtype: str
@@ -63,15 +66,22 @@ class FitRowsParams:
         return {"o": self._rows(bounds, "fitted")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens of `i`; of a row: those that pass, those dropped or made behind them, whether made."""
-        counts = (Field(name, self.counter.bits) for name in ("tokens", "passing", "rest"))
-        return *counts, Field("fills", 1)
+        """Tokens of `i`; of a row: those that pass, those dropped or made behind them, whether made; those
+        with which the first row begins, and whether they are dropped."""
+        counts = (Field(name, self.counter.bits) for name in ("tokens", "passing", "rest", "begin"))
+        return *counts, Field("fills", 1), Field("skips", 1)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         rows, features, fitted = (bounds[name] for name in ("rows", "features", "fitted"))
         for name, size in (("features", features), ("fitted", fitted)):
             if size < self.lanes or size % self.lanes:
                 raise ValueError(f"FitRows: {name} is {size}; it must be a multiple of lanes, {self.lanes}")
+        first = bounds.get("first", 0)
+        if first and (first % self.lanes or not 0 < first <= features - fitted):
+            raise ValueError(
+                f"FitRows: first is {first}; it must be a multiple of lanes, {self.lanes}, "
+                f"and at most {features - fitted}"
+            )
         taken, made = self._lengths(bounds)
         if not 1 <= rows * max(taken, made) <= self.max_tokens:
             raise ValueError(
@@ -82,12 +92,15 @@ class FitRowsParams:
             "tokens": rows * taken,
             "passing": min(taken, made),
             "rest": abs(taken - made),
+            "begin": first // self.lanes or min(taken, made),
             "fills": int(made > taken),
+            "skips": int(first > 0),
         }
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """o [rows, fitted] of i [rows, features]."""
-        kept = inputs["i"][:, : bounds["fitted"]]
+        first = bounds.get("first", 0)
+        kept = inputs["i"][:, first : first + bounds["fitted"]]
         o = np.zeros((len(kept), bounds["fitted"]), kept.dtype)
         o[:, : kept.shape[1]] = kept
         return {"o": o}
@@ -95,20 +108,21 @@ class FitRowsParams:
     def cost(self, bounds: Bounds) -> Cost:
         self.describe(bounds)
         taken, made = self._lengths(bounds)
-        bits = self.counter.bits
-        walk = Resources(lut=6 * bits + 10, ff=3 * bits + 5)
+        bits, first = self.counter.bits, bounds.get("first", 0) // self.lanes
+        walk = Resources(lut=9 * bits + 12, ff=4 * bits + 6)
         return Cost(
             resources=self.counter.resources + walk + skid_resources(self.token_bits, 1),
             ii=1.0,
-            latency=1,
-            cycles=2 + (bounds["rows"] - 1) * max(taken, made) + made,
+            latency=1 + first,
+            cycles=2 + (bounds["rows"] - 1) * max(taken, made) + first + made,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         self.describe(bounds)
         taken, made = self._lengths(bounds)
         rows = (bounds["rows"], max(taken, made))
-        return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2, rows, (made, 1))}
+        first = bounds.get("first", 0) // self.lanes
+        return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2 + first, rows, (made, 1))}
 
     def build(self) -> "FitRows":
         return FitRows(self)
@@ -144,11 +158,13 @@ class FitRows(wiring.Component):
         add_skid(m, fitted, [wiring.flipped(self.o)])
 
         # A row has two phases: tokens that pass, then those dropped, or zeros; each counts down with `left`.
+        # Where rows lose their beginnings, the first begins with a drop, and the drop of the last is shorter.
         zeros, drops = Signal(), Signal(reset_less=True)
         left, last = Signal.like(fields.rest, reset_less=True), Signal(reset_less=True)
         # Of the descriptor; while zeros of the last row are made it may be the next one already.
         passing, rest = Signal.like(fields.passing, reset_less=True), Signal.like(left)
         rests, fills = Signal(reset_less=True), Signal(reset_less=True)
+        begin, skips = Signal.like(left), Signal(reset_less=True)  # of the next row
 
         step, moves, turns = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -163,11 +179,14 @@ class FitRows(wiring.Component):
             moves.eq(step | (zeros & fitted.ready)),
             turns.eq(last & rests & ~zeros & ~drops),
         ]
-        start = Mux(count.taken, fields.passing, passing)
-        with m.If(moves & turns):
+        start, skip = Mux(count.taken, fields.begin, begin), Mux(count.taken, fields.skips, skips)
+        with m.If(count.taken):
+            m.d.sync += [begin.eq(fields.begin), skips.eq(fields.skips)]
+        with m.If(moves & turns & (fills | ~count.taken)):
             m.d.sync += [zeros.eq(fills), drops.eq(~fills), left.eq(rest - 1), last.eq(rest == 1)]
         with m.Elif((moves & last) | (count.taken & ~zeros)):
-            m.d.sync += [zeros.eq(0), drops.eq(0), left.eq(start - 1), last.eq(start == 1)]
+            m.d.sync += [zeros.eq(0), drops.eq(skip), left.eq(start - 1), last.eq(start == 1)]
+            m.d.sync += [begin.eq(Mux(count.taken, fields.passing, passing)), skips.eq(0)]
         with m.Elif(moves):
             m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
         with m.If(count.taken):

@@ -1,0 +1,163 @@
+"""Join rows: rows of several streams, one behind the other, become the rows of one.
+
+    o[r] = i_0[r], i_1[r] ...        r = 0 ... rows - 1
+
+Tiles in and out: (1, lanes), row-major. A token a cycle; while the tokens of one input pass, the others wait.
+One register stage holds the token of the output.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from numpy import ndarray
+
+from streamgen.contract import Bounds, Field
+from streamgen.cost import Cost, Curve, Resources
+from streamgen.itensor import ITensor
+from streamgen.numbers import formats
+from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+
+__all__ = ["JoinRows", "JoinRowsParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinRowsParams:
+    """ways: inputs `i_0` ... dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
+
+    Bounds: rows, parts (elements of a row of each input, multiples of lanes).
+    """
+
+    ways: int
+    dtype: str
+    lanes: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("ways", 2), ("lanes", 1), ("max_tokens", self.ways)):
+            if getattr(self, name) < least:
+                raise ValueError(f"JoinRows.{name} is {getattr(self, name)}; at least {least} is needed")
+        if self.max_tokens >= 1 << 32:
+            raise ValueError(f"JoinRows.max_tokens is {self.max_tokens}; at most 2^32 - 1 are allowed")
+        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
+
+    @property
+    def token_bits(self) -> int:
+        return formats.token_bits(self.dtype, (1, self.lanes))
+
+    @property
+    def counter(self) -> CountdownParams:
+        return CountdownParams(bits=self.max_tokens.bit_length())
+
+    def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {f"i_{way}": self._rows(bounds, part) for way, part in enumerate(bounds["parts"])}
+
+    def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
+        return {"o": self._rows(bounds, sum(bounds["parts"]))}
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        """Tokens of the output; of a row those of each input, less one."""
+        bits = self.counter.bits
+        return Field("tokens", bits), *(Field(f"part_{way}", bits) for way in range(self.ways))
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        rows, parts = bounds["rows"], bounds["parts"]
+        if len(parts) != self.ways or any(part < 1 or part % self.lanes for part in parts):
+            raise ValueError(
+                f"JoinRows: parts are {parts}; {self.ways} multiples of lanes, {self.lanes}, are needed"
+            )
+        tokens = rows * sum(parts) // self.lanes
+        if not 1 <= tokens <= self.max_tokens:
+            raise ValueError(
+                f"JoinRows: rows is {rows}; it must be 1 to {self.max_tokens} tokens of {self.lanes}, "
+                f"of which a row takes {sum(parts) // self.lanes}"
+            )
+        return {"tokens": tokens} | {f"part_{way}": part // self.lanes - 1 for way, part in enumerate(parts)}
+
+    def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
+        """o [rows, sum of parts] of i_<way> [rows, part]."""
+        return {"o": np.concatenate([inputs[f"i_{way}"] for way in range(self.ways)], axis=1)}
+
+    def cost(self, bounds: Bounds) -> Cost:
+        bits = self.counter.bits
+        # the parts, what is left of one, and a tree that chooses among the inputs
+        lut = (1.3 * self.ways + 3) * bits + 3 * self.ways + 0.75 * (self.ways - 1) * self.token_bits
+        own = Resources(lut=lut, ff=(self.ways + 1) * bits + self.ways)
+        return Cost(
+            resources=self.counter.resources + own + skid_resources(self.token_bits, 1),
+            ii=1.0,
+            latency=1,
+            cycles=2 + self.describe(bounds)["tokens"],
+        )
+
+    def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
+        tokens = self.describe(bounds)["tokens"]
+        whole, first = tokens // bounds["rows"], 1
+        curves = {}
+        for way, part in enumerate(bounds["parts"]):
+            own = part // self.lanes
+            curves[f"i_{way}"] = Curve.nest(first, (bounds["rows"], whole), (own, 1))
+            first += own
+        return curves | {"o": Curve.nest(2, (tokens, 1))}
+
+    def build(self) -> "JoinRows":
+        return JoinRows(self)
+
+    def _rows(self, bounds: Bounds, features: int) -> ITensor:
+        trips = (bounds["rows"], features // self.lanes)
+        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
+
+
+class JoinRows(wiring.Component):
+    """`i_0` … `i_{ways-1}` to `o`, which is registered."""
+
+    def __init__(self, params: JoinRowsParams) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                **{f"i_{way}": In(token) for way in range(params.ways)},
+                "o": Out(token),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p, fields = self._params, self.i_descriptor.payload
+        m.submodules.count = count = p.counter.build()
+        inputs = [getattr(self, f"i_{way}") for way in range(p.ways)]
+        joined = stream.Signature(p.token_bits).create()
+        add_skid(m, joined, [wiring.flipped(self.o)])
+
+        chosen = Signal(p.ways, reset_less=True)  # one-hot
+        left = Signal.like(fields.part_0, reset_less=True)  # tokens of the part that follow this one
+        # Parts of a row, in a ring: in front is the one behind that which passes.
+        parts = [Signal.like(left, name=f"part_{way}", reset_less=True) for way in range(p.ways)]
+
+        valid = (Cat(i.valid for i in inputs) & chosen).any()
+        m.d.comb += [
+            count.i_count.valid.eq(self.i_descriptor.valid),
+            count.i_count.payload.eq(fields.tokens),
+            self.i_descriptor.ready.eq(count.i_count.ready),
+            joined.valid.eq(valid & count.active),
+            count.step.eq(joined.valid & joined.ready),
+        ]
+        payload = inputs[0].payload
+        for way, i in enumerate(inputs):
+            m.d.comb += i.ready.eq(chosen[way] & count.active & joined.ready)
+            payload = Mux(chosen[way], i.payload, payload)
+        m.d.comb += joined.payload.eq(payload)
+        with m.If(count.step):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += [chosen.eq(chosen.rotate_left(1)), left.eq(parts[0])]
+                m.d.sync += [here.eq(after) for here, after in zip(parts, parts[1:] + parts[:1], strict=True)]
+        with m.If(count.taken):
+            m.d.sync += [chosen.eq(1), left.eq(fields.part_0)]
+            m.d.sync += [here.eq(fields[f"part_{(way + 1) % p.ways}"]) for way, here in enumerate(parts)]
+        return m
