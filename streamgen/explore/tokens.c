@@ -32,7 +32,7 @@ void tokens_push(struct run *r, number stream, cycles time)
         l->ready = more;
         l->room *= 2;
     }
-    if (r->m->first_token)
+    if (r->m->first_token && stream < r->m->fifos)
         r->m->sent[r->m->first_token[stream] + l->pushed] = time;
     l->ready[l->pushed++ & (l->room - 1)] = time + r->m->latency[stream];
     wake(r, r->m->target[stream]);
@@ -44,7 +44,7 @@ void tokens_pop(struct run *r, number stream, cycles time)
     number depth = r->m->depth[stream];
     if (depth)
         l->freed[l->popped % depth] = time;
-    if (r->m->first_token)
+    if (r->m->first_token && stream < r->m->fifos)
         r->m->taken[r->m->first_token[stream] + l->popped] = time;
     l->popped++;
     wake(r, r->m->source[stream]);

@@ -44,8 +44,8 @@ struct model { /* as tokens.py gives it */
     number table, deepest, way, dropped;          /* client of the table; descriptors that wait at a node, cycles
                                                      to it; beats of the chunk behind the first walk */
     number rate_beats, rate_cycles, rate_latency;
-    const number *first_token;                    /* streams, or null */
-    cycles *sent, *taken;                         /* result: of each token, where first_token is given */
+    const number *first_token;                    /* fifos, or null */
+    cycles *sent, *taken;                         /* result: of each token of these, where that is given */
 };
 
 struct line { /* a stream */

@@ -172,7 +172,7 @@ class _Layout:
         descriptors: Descriptors | None,
     ) -> None:
         self._nodes = {node: number for number, node in enumerate(executions)}
-        self._channels, self._descriptors = channels, descriptors
+        self._channels, self._descriptors, self._fifos = channels, descriptors, len(fifos)
         self.used = sorted({*channels.values(), *([] if descriptors is None else [descriptors.channel])})
         self._intakes: list[bool] = []
         self.parts: dict[tuple[str, str], int] = {}
@@ -220,11 +220,12 @@ class _Layout:
         ]
 
     def tokens(self, steps: Sequence[int]) -> np.ndarray:
-        """Number of the first token of each stream in a run; behind it, of all."""
-        counts = np.zeros((2, len(self.streams)), np.int64)
+        """Number of the first token of each FIFO in a run; behind it, of all."""
+        counts = np.zeros((2, self._fifos), np.int64)
         for (_, phase), several in self.tracks.items():
             for cycles, _, event in several:
-                counts[event & 1, event >> 1] += steps.count(phase) * len(cycles)
+                if event >> 1 < self._fifos:
+                    counts[event & 1, event >> 1] += steps.count(phase) * len(cycles)
         return np.concatenate([[0], np.cumsum(counts.max(axis=0))])
 
     def _stream(self, source: int, target: int, depth: int, latency: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from streamgen.fifo.curves import Part, Parts, Stream
 
-__all__ = ["Clocks", "Transfers", "clocks_of", "pipe"]
+__all__ = ["Clocks", "Transfers", "clocks_of", "of_curves", "pipe"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def clocks_of(params: Any, bounds: Any) -> Clocks:
         return found
     if hasattr(params, "parts") and (parts := params.parts(bounds)) is not None:
         return Clocks.of(parts)
-    return _of_curves(params, bounds)
+    return of_curves(params, bounds)
 
 
 def pipe(
@@ -91,8 +91,13 @@ def pipe(
     return Clocks((take, *sends), ports, tuple(streams))
 
 
-def _of_curves(params: Any, bounds: Any) -> Clocks:
-    inputs, outputs = params.inputs(bounds), params.outputs(bounds)
+def of_curves(params: Any, bounds: Any, kept: Mapping[str, int] | None = None) -> Clocks:
+    """What follows from the curves of a kernel. kept: inputs that are one row, which serves every row of the
+    only output, with the cycles from a token of it to what is made with it; they move on clocks of their own,
+    and the first row that is sent waits for them."""
+    kept = kept or {}
+    inputs = {port: itensor for port, itensor in params.inputs(bounds).items() if port not in kept}
+    outputs = params.outputs(bounds)
     curves = {name: curve.cycles() for name, curve in params.curves(bounds).items()}
     sides = []
     for name, ports in (("take", inputs), ("send", outputs)):
@@ -114,10 +119,16 @@ def _of_curves(params: Any, bounds: Any) -> Clocks:
             first = np.flatnonzero(np.diff(wanted, prepend=-1) > 0)
             sent, taken = moves[into][1][wanted[first]], moves[out][1][first]
             streams.append(take.to(send, sent, taken, latency=lag))
+    parts = [take, send]
+    for port, latency in kept.items():
+        own = np.arange(len(curves[port]))
+        parts.append(part := Part(port, curves[port]))
+        streams.append(part.to(send, own, own, latency=latency))
+        moves[port] = part, own
     before = np.searchsorted(send.cycles, take.cycles) - 1  # the last move of `send` that comes before
     first = np.flatnonzero(np.diff(before, prepend=-1) > 0)
     streams.append(send.to(take, before[first], first))
-    return Clocks((take, send), moves, tuple(streams))
+    return Clocks(tuple(parts), moves, tuple(streams))
 
 
 def _wanted(taken: np.ndarray, sent: np.ndarray, rows_in: int, rows_out: int) -> tuple[np.ndarray, int]:

@@ -23,11 +23,15 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 
 __all__ = ["FitRows", "FitRowsParams"]
+
+_HELD = 2  # tokens that the register of the output takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +127,19 @@ class FitRowsParams:
         rows = (bounds["rows"], max(taken, made))
         first = bounds.get("first", 0) // self.lanes
         return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2 + first, rows, (made, 1))}
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """What passes waits for room, what is dropped does not."""
+        taken, made = self._lengths(bounds)
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        take, send = Part("take", curves["i"]), Part("send", curves["o"])
+        row, passing = np.arange(bounds["rows"])[:, None], np.arange(min(taken, made))
+        i = (row * taken + bounds.get("first", 0) // self.lanes + passing).reshape(-1)
+        o = (row * made + passing).reshape(-1)
+        held = o >= _HELD
+        streams = (take.to(send, i, o), send.to(take, o[held] - _HELD, i[held]))
+        moves = {port: (part, np.arange(len(part.cycles))) for port, part in (("i", take), ("o", send))}
+        return Clocks((take, send), moves, streams)
 
     def build(self) -> "FitRows":
         return FitRows(self)

@@ -33,6 +33,7 @@ from numpy import ndarray
 from streamgen.arith import F24
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks, of_curves
 from streamgen.itensor import ITensor
 from streamgen.kernels.norm.align import KEPT_BITS, SPECIAL
 from streamgen.kernels.norm.block import Norm
@@ -222,6 +223,10 @@ class NormParams:
             **{port: Curve.nest(2, (row, 1)) for port in self.parameters},
             "o": Curve.nest(self._first(bounds), (tokens, 1)),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Rows come in while their parameters are on the way."""
+        return of_curves(self, bounds, kept=dict.fromkeys(self.parameters, self.lane.latency + 3))
 
     def build(self) -> Norm:
         return Norm(self)
