@@ -1,4 +1,6 @@
-"""What all tests share: the crossing of stalls that every stream test runs through, and the seed.
+"""What all tests share: the crossing of stalls that every stream test runs through, the seed, and simulators
+that are built quickly: most run some thousand cycles, for which optimising takes longer than it saves. A test
+of long runs says so by its mark `long_runs`.
 
 A test without the fixture `seed` draws from seeds of its own. `pytest --seed N` mixes N into all of them.
 """
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.runtime import verilator
 from streamgen.testing.bench import Stalls
 
 STALLS = {
@@ -18,6 +21,13 @@ STALLS = {
     "both": Stalls(seed=13, sources=0.3, sinks=0.3),
     "heavy": Stalls(seed=14, sources=0.8, sinks=0.9),
 }
+
+OPTIMISED = verilator.FAST
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the fixtures of a test, which may build simulators too."""
+    verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
 
 @pytest.fixture(params=STALLS.values(), ids=STALLS.keys())

@@ -12,18 +12,11 @@ import streamgen
 from streamgen.accelerator import Accelerator
 from streamgen.errors import DeviceError, ProbeError, StreamgenError
 from streamgen.graph import Graph
-from streamgen.runtime import verilator
 from streamgen.runtime.memory import MemoryModel
 from tests.campaigns import sampled
 
 STORE = "linear_column0.o_y -> store_linear.i"
 SILENT_AT_MOST = 8  # flips in a row that change nothing; three in five change something
-
-
-@pytest.fixture(autouse=True)
-def _quick_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verilog that runs once is not worth optimising."""
-    monkeypatch.setattr(verilator, "_fast", lambda: ("-O0",))
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,9 @@ import streamgen
 from streamgen.accelerator import Accelerator
 from streamgen.numbers import formats
 from streamgen.observe.probe import _expected
-from streamgen.runtime import verilator
 from streamgen.runtime.arrays import padded
 
 STORE = "linear_column0.o_y -> store_linear.i"
-
-
-@pytest.fixture(autouse=True)
-def _quick_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verilog that runs a few times is not worth optimising."""
-    monkeypatch.setattr(verilator, "_fast", lambda: ("-O0",))
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ def two_layers() -> LogicalGraph:
     return replace(decoder, operations=operations)
 
 
+@pytest.mark.long_runs
 @pytest.mark.slow  # test_decoder.py has two layers of a smaller model, `make demo` all of this one
 @pytest.mark.timeout(900)
 def test_two_layers() -> None:
