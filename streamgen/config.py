@@ -1,7 +1,7 @@
 """What a user chooses for a compilation; everything has a default that needs no thought."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
@@ -25,6 +25,8 @@ class CompileConfig:
     converter_bits: budget of layout converters. A module whose converters hold more becomes several
         accelerators that run one after the other and meet in memory; the budgets above are those of each.
         None: half of the board's block memory.
+    fill: share of each SLR that the design may fill, up to 1; None: that of the board, beyond which designs
+        are not routed at speed.
     policy: "spatial" gives every operation hardware of its own, "shared" has all matmuls take turns on one
         engine, a column a memory channel, and operations that are alike on one kernel each. None: spatial
         for modules that it can build, shared for the rest.
@@ -57,6 +59,7 @@ class CompileConfig:
     multipliers: int = 1024
     channels: int = 8
     converter_bits: int | None = None
+    fill: float | None = None
     policy: Literal["spatial", "shared"] | None = None
     weights: str = "w4"
     head: str = "w8"
@@ -75,7 +78,7 @@ class CompileConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "board", _known(self.board))
-        most = self.card.hbm.channels
+        most = board_of(self.board).hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
@@ -83,6 +86,7 @@ class CompileConfig:
             ("multipliers", "at least 32", self.multipliers >= 32),
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
+            ("fill", "None or above 0, up to 1", self.fill is None or 0 < self.fill <= 1),
             ("policy", "None, 'spatial' or 'shared'", self.policy in (None, "spatial", "shared")),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
             ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
@@ -122,8 +126,9 @@ class CompileConfig:
 
     @property
     def card(self) -> Board:
-        """The board, also where it is given by name."""
-        return board_of(self.board)
+        """The board, also where it is given by name, with the share of it that the design may fill."""
+        board = board_of(self.board)
+        return board if self.fill is None else replace(board, fill=self.fill)
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))

@@ -53,6 +53,8 @@ def test_what_cannot_be_placed_is_not_sized(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(program, "size_fifos", None)
     with pytest.raises(BudgetError, match=r"^'double' does not fit the card\. A design may fill 1%"):
         streamgen.assemble(graph(), CompileConfig(name="double", board=filled(0.01)))
+    with pytest.raises(BudgetError, match=r"^'double' does not fit the card\. A design may fill 1%"):
+        streamgen.assemble(graph(), CompileConfig(name="double", fill=0.01))
 
 
 def test_memory_that_is_too_small_is_found_before_sizing(monkeypatch: pytest.MonkeyPatch) -> None:
