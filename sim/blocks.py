@@ -71,15 +71,16 @@ from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.embedding import EmbeddingParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
-from streamgen.kernels.moves.route import RouteParams as RouteNodeParams
+from streamgen.kernels.moves.join_rows import JoinRowsParams
+from streamgen.kernels.moves.route import RouteParams
 from streamgen.kernels.moves.segments import SegmentsParams
-from streamgen.kernels.moves.select import SelectParams as SelectNodeParams
+from streamgen.kernels.moves.select import SelectParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.kernels.moves.unzip import UnzipParams
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
-from streamgen.kernels.softmax.terms import ExponentialParams, RowSumParams, ShareParams
+from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 from streamgen.kernels.top_k import TopKParams
 from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -88,14 +89,14 @@ from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 from streamgen.stream import (
     CountdownParams,
+    FanoutParams,
     GatherParams,
     JoinParams,
     RegisterSliceParams,
-    RouteParams,
+    RouterParams,
     ScatterParams,
-    SelectParams,
+    SelectorParams,
 )
-from streamgen.stream import ForkParams as TreeParams
 
 __all__ = ["Case", "sweep"]
 
@@ -118,6 +119,7 @@ def sweep() -> dict[str, list[Case]]:
         "select and route": _switches(),
         "take rows": _row_takers(),
         "fit rows": _row_fitters(),
+        "join rows": _row_joiners(),
         "segments": _segments(),
         "unzip": _unzips(),
         "group codes": _plain(
@@ -162,11 +164,17 @@ def _wide(bits: int) -> ITensor:
 def _streams() -> list[Any]:
     return [
         *(RegisterSliceParams(bits=b, stages=s) for b, s in ((1, 1), (24, 1), (32, 2), (512, 1), (280, 3))),
-        *(TreeParams(bits=b, branches=n) for b, n in ((8, 1), (280, 2), (32, 9), (16, 30), (24, 70))),
+        *(FanoutParams(bits=b, branches=n) for b, n in ((8, 1), (280, 2), (32, 9), (16, 30), (24, 70))),
         *(JoinParams(bits=(8,) * n) for n in (2, 5, 20, 64)),
         *(CountdownParams(bits=b) for b in (1, 4, 8, 13, 20, 32)),
-        *(SelectParams(bits=b, ports=n, token_bits=t) for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 3, 16))),
-        *(RouteParams(bits=b, ports=n, token_bits=t) for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 16, 16))),
+        *(
+            SelectorParams(bits=b, ports=n, token_bits=t)
+            for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 3, 16))
+        ),
+        *(
+            RouterParams(bits=b, ports=n, token_bits=t)
+            for b, n, t in ((32, 2, 8), (32, 6, 32), (512, 16, 16))
+        ),
         *(kind(bits=b, slots=s) for kind in (GatherParams, ScatterParams) for b, s in _SLOTS),
         *(kind(bits=b, slots=s, token_bits=16) for kind in (GatherParams, ScatterParams) for b, s in _SLOTS),
     ]
@@ -318,7 +326,7 @@ def _switches() -> list[Case]:
     shapes = ((24, 2, 100), (96, 2, 60000), (280, 3, 1 << 20), (280, 5, 1000), (512, 8, 1000))
     return [
         (kind(token_bits=bits, ways=ways, max_tokens=tokens), {"itensor": _bits(bits), "way": 1})
-        for kind in (SelectNodeParams, RouteNodeParams)
+        for kind in (SelectParams, RouteParams)
         for bits, ways, tokens in shapes
     ]
 
@@ -342,6 +350,17 @@ def _row_fitters() -> list[Case]:
             {"rows": 1, "features": lanes, "fitted": lanes},
         )
         for dtype, lanes, tokens in (*shapes, ("f24", 16, 1 << 20), ("mxi8s", 32, (1 << 32) - 1))
+    ]
+
+
+def _row_joiners() -> list[Case]:
+    shapes = ((2, "f24", 1, 100), (2, "f24", 16, 60000), (3, "i8", 4, 5000), (5, "f24", 4, 1 << 20))
+    return [
+        (
+            JoinRowsParams(ways=ways, dtype=dtype, lanes=lanes, max_tokens=tokens),
+            {"rows": 1, "parts": (lanes,) * ways},
+        )
+        for ways, dtype, lanes, tokens in (*shapes, (8, "f24", 2, 4000))
     ]
 
 
@@ -470,7 +489,7 @@ def _softmax_blocks() -> list[Any]:
         *(MaskedRowsParams(lanes=lanes, max_length=length) for lanes, length in rows),
         *(ShareParams(p_bits=bits) for bits in (8, 12, 16)),
         ExponentialParams(),
-        *(RowSumParams(lanes=n, bits=b, count=c) for n, b, c in ((1, 12, 100), (32, 16, 4096), (3, 40, 40))),
+        *(TermSumParams(lanes=n, bits=b, count=c) for n, b, c in ((1, 12, 100), (32, 16, 4096), (3, 40, 40))),
     ]
 
 

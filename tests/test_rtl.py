@@ -18,12 +18,12 @@ from streamgen.errors import StreamgenError
 from streamgen.fifo.queue import QueueParams
 from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
 from streamgen.stream import (
-    ForkParams,
+    FanoutParams,
     GatherParams,
     JoinParams,
     RegisterSliceParams,
     ScatterParams,
-    SelectParams,
+    SelectorParams,
 )
 from streamgen.testing.bench import random_tokens, run
 from streamgen.testing.lint import lint
@@ -185,7 +185,7 @@ def test_same_input_same_bytes():
 
 
 def digest():
-    text = to_verilog(Chain()) + to_verilog(Rows(2)) + to_verilog(SelectParams(bits=8, ports=5).build())
+    text = to_verilog(Chain()) + to_verilog(Rows(2)) + to_verilog(SelectorParams(bits=8, ports=5).build())
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -193,9 +193,9 @@ def digest():
     "params",
     [
         RegisterSliceParams(bits=24, stages=2),
-        ForkParams(bits=8, branches=9, fan_out=3),
+        FanoutParams(bits=8, branches=9, fan_out=3),
         JoinParams(bits=(8, 1, 24)),
-        SelectParams(bits=8, ports=3),
+        SelectorParams(bits=8, ports=3),
         GatherParams(bits=8, slots=4, token_bits=16),
         ScatterParams(bits=8, slots=4, token_bits=16),
         QueueParams(bits=8, depth=1),

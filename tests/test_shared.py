@@ -10,7 +10,7 @@ import streamgen
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError, GraphError
 from streamgen.graph.interpret import exact
-from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.formats import round_f24
 from streamgen.operations import Attention, Binary, Linear, Norm, Unary
 from streamgen.progress import PASSES
@@ -36,7 +36,7 @@ def _block(seed: int) -> LogicalGraph:
     """A layer of an encoder: 40 features, 2 heads of 24, all tokens see one another."""
     q, k, v = (_linear(48, 40, seed=seed + i) for i in range(3))
     return LogicalGraph(
-        (Value("x", 40),),
+        (Input("x", 40),),
         (
             Operation("n", _norm(seed), ("x",)),
             Operation("q", q, ("n",)),
@@ -57,7 +57,7 @@ def _block(seed: int) -> LogicalGraph:
 
 def _encoder(layers: int) -> LogicalGraph:
     return LogicalGraph(
-        (Value("x", 30),),
+        (Input("x", 30),),
         (
             Operation("embedding", _linear(40, 30), ("x",)),
             Operation("layers", Repeat(tuple(_block(seed) for seed in range(layers))), ("embedding",)),

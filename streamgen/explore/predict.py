@@ -3,7 +3,7 @@
 from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
-from streamgen.explore.tokens import Descriptors, Fifo, Run
+from streamgen.explore.tokens import Descriptors, Fifo, TokenRun
 from streamgen.fifo.clocks import clocks_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Edge, Graph
@@ -35,7 +35,7 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
     }
     channels = {(tensor.node, tensor.port): tensor.channel for tensor in graph.tensors}
     try:
-        run = Run(
+        run = TokenRun(
             [phase for phase, _ in graph.steps()],
             {name: by_phase for name, by_phase in executions.items() if by_phase},
             [fifo for edge in graph.edges if (fifo := _fifo(graph, edge)) is not None],

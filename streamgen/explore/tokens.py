@@ -32,7 +32,7 @@ from streamgen.fifo.clocks import Clocks, Transfers
 from streamgen.fifo.curves import ENOUGH
 from streamgen.manifest import MemoryTiming
 
-__all__ = ["Descriptors", "Fifo", "Run"]
+__all__ = ["Descriptors", "Fifo", "TokenRun"]
 
 _OUTSIDE = -(1 << 31)
 
@@ -98,7 +98,7 @@ _STREAM = ("source", "target", "depth", "latency")
 _CLIENT = ("channel", "writes", "burst", "depth", "asks", "beats", "done")
 
 
-class Run:
+class TokenRun:
     """A run; the results are there at once.
 
     steps: the phase of each step. executions: by node and phase, how it moves; nothing where it rests.

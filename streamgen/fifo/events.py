@@ -26,12 +26,12 @@ import numpy as np
 
 from streamgen.fifo.curves import Stream
 
-__all__ = ["Run"]
+__all__ = ["SelfTimedRun"]
 
 _NEVER = 1 << 30
 
 
-class Run:
+class SelfTimedRun:
     """The run of `nodes`, in any order, over `streams` (None: rests in this run).
 
     A stream without a depth is not limited at first. latencies: of each FIFO, in cycles. A new run is

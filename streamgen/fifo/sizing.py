@@ -39,11 +39,11 @@ from scipy.sparse import coo_matrix
 
 from streamgen.errors import GraphError
 from streamgen.fifo.curves import Stream
-from streamgen.fifo.events import Run
+from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.waits import deadlock
 
-__all__ = ["Schedule", "Sizing", "Strategy", "Stream", "size"]
+__all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 
 Strategy = Literal["normal", "conservative"]
 Begin = Literal["free", "rates"]
@@ -55,7 +55,7 @@ _EFFORT_OWN_RATES = 500_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Timetable:
     """The promise of a run: its cycles, and by stream the latest cycle in which each token moves."""
 
     finish: int
@@ -68,7 +68,7 @@ class Sizing:
     """Depth of every FIFO (0: nothing passes through it, or it is no FIFO), and the schedule of every run."""
 
     depths: tuple[int, ...]
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[Timetable, ...]
 
 
 def size(
@@ -186,7 +186,7 @@ class _Sizer:
         self._fifos = fifos
         self._strategy = strategy
         own: list[np.ndarray] = []
-        self._runs = [Run(nodes, streams, latencies) for streams in runs]
+        self._runs = [SelfTimedRun(nodes, streams, latencies) for streams in runs]
         for run, streams in zip(self._runs, runs, strict=True):
             if not run.ends:
                 raise GraphError(deadlock(nodes, streams))
@@ -205,7 +205,7 @@ class _Sizer:
         ]
         self._begin = self._held([*zip(self._runs, own, strict=True)]) if begin == "rates" else None
 
-    def search(self) -> tuple[list[int], tuple[Schedule, ...]]:
+    def search(self) -> tuple[list[int], tuple[Timetable, ...]]:
         """The best depths of several orders of limiting the FIFOs, and what the runs promise with them."""
         effort = sum(len(run.times) for run in self._runs) * len(self._free)
         if self._strategy == "normal" and effort > _EFFORT_OWN_RATES:
@@ -222,14 +222,14 @@ class _Sizer:
                         best, schedules = found, self._schedules()
         return self._named(best), schedules
 
-    def _schedules(self) -> tuple[Schedule, ...]:
+    def _schedules(self) -> tuple[Timetable, ...]:
         """What the runs promise with the FIFOs as they are limited at present."""
         schedules = []
         for run in self._runs:
             promised = run.promised()
             finish = 1 + int(promised.max(initial=-1))
             moves = run.split(run.times.copy() if self._strategy == "conservative" else promised)
-            schedules.append(Schedule(finish, *(tuple(times) for times in moves)))
+            schedules.append(Timetable(finish, *(tuple(times) for times in moves)))
         return tuple(schedules)
 
     def _named(self, depths: Sequence[int]) -> list[int]:
@@ -282,7 +282,7 @@ class _Sizer:
         self._limit(last, depths)
         return depths
 
-    def _held(self, done: Iterable[tuple[Run, np.ndarray]]) -> list[int]:
+    def _held(self, done: Iterable[tuple[SelfTimedRun, np.ndarray]]) -> list[int]:
         """What every FIFO holds when the groups of events of each run are done in these cycles."""
         held = list(self._floor)
         for run, groups in done:
@@ -345,7 +345,7 @@ class _Sizer:
 
 
 def _own_rates(
-    run: Run, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
+    run: SelfTimedRun, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
 ) -> np.ndarray:
     """When each group of events is done by nodes at their own rates, or as given depths force them."""
     place = {name: i for i, name in enumerate(nodes)}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
 from streamgen.operations import (
     Attention,
     Binary,
@@ -123,7 +123,7 @@ def language_model(
     logits = ops.add("logits", head, ops.add("norm", norm, ops.add("last", LastRow(), x)))
     ops.add("best", TopK(1), logits)
     return LogicalGraph(
-        (Value("ids", 1, "ids"),),
+        (Input("ids", 1, "ids"),),
         tuple(ops.operations),
         (logits, "best_values", "best_indices"),
         name=name,
@@ -176,4 +176,4 @@ def _layer(hidden: int, parts: LayerParts) -> LogicalGraph:
     gate, up = ops.add("gate", block.gate, m), ops.add("up", block.up, m)
     gated = ops.add("gated", Binary(f"{block.function}_mul"), gate, up)
     z = ops.add("feed_forward_sum", Binary("add"), y, ops.add("down", block.down, gated))
-    return LogicalGraph((Value("x", hidden),), tuple(ops.operations), (z,))
+    return LogicalGraph((Input("x", hidden),), tuple(ops.operations), (z,))

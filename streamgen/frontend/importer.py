@@ -19,7 +19,7 @@ from streamgen.frontend.draft import Draft
 from streamgen.frontend.in_place import memory
 from streamgen.frontend.origins import MOVES, RENAMES
 from streamgen.frontend.trace import Constants, Unsupported, aten, report, shape, where
-from streamgen.graph.logical import LogicalGraph, Operation, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.operations import Binary, Constant, Norm, Scalar
 
 __all__ = ["Importer"]
@@ -73,7 +73,7 @@ class Importer:
         self.draft = Draft(constants, rows)
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or following one that is
-        self.inputs: list[Value] = []
+        self.inputs: list[Input] = []
         self.problems: dict[Node, str] = {}
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
@@ -100,7 +100,7 @@ class Importer:
         if not draft.constants.placeholder(node):
             name, features = draft.name(node.name), shape(node)[-1]
             draft.lines(node, name, torch.arange(draft.elements.rows), features)
-            self.inputs.append(Value(name, features))
+            self.inputs.append(Input(name, features))
 
     def _outputs(self, node: Node) -> list[str | None]:
         results: list[str | None] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamgen.graph.interpret import Run
     from streamgen.numbers.quantisation import Numbers
 
-__all__ = ["LogicalGraph", "Operation", "Operator", "Repeat", "Shape", "Value"]
+__all__ = ["Input", "LogicalGraph", "Operation", "Operator", "Repeat", "Shape"]
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Exact = Callable[..., Any]
@@ -105,7 +105,7 @@ def _fields(value: Any) -> Form:
 
 
 @dataclass(frozen=True)
-class Value:
+class Input:
     """An input of a graph."""
 
     name: str
@@ -152,7 +152,7 @@ class LogicalGraph:
     run writes only when it is asked for them.
     """
 
-    inputs: tuple[Value, ...]
+    inputs: tuple[Input, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[str, ...]
     name: str = "module"

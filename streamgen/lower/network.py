@@ -25,7 +25,7 @@ from streamgen.buffers.packing import MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.errors import GraphError
 from streamgen.graph import Graph, Port
-from streamgen.graph.logical import LogicalGraph, Operation, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape, VectorShape
 from streamgen.itensor import ITensor, broadcast, without_reuse
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
@@ -344,7 +344,7 @@ class _Lowering:
         """Where an input or output lies."""
         return self._boundary.channels.get(name, self._plan.io_channel)
 
-    def _rows(self, value: Value | _Value, tokens: int, width: int = WORD_LANES) -> ITensor:
+    def _rows(self, value: Input | _Value, tokens: int, width: int = WORD_LANES) -> ITensor:
         """Row-major tiles of a value that lies so in memory."""
         lanes = self._plan.token_lanes
         trips = (tokens // lanes, lanes, self._extent(value.name, value.features) // width)

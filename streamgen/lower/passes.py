@@ -11,7 +11,7 @@ from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.curves import ENOUGH, Parts, parts_of
 from streamgen.fifo.queue import QueueParams
-from streamgen.fifo.sizing import Schedule, Strategy, Stream, size
+from streamgen.fifo.sizing import Strategy, Stream, Timetable, size
 from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import ITensor, counted_as, same_stream
@@ -171,7 +171,7 @@ def _phases(tensor: Tensor, phases: range) -> Sequence[int]:
     return [phase for phase in phases if tensor.phase in (None, phase)]
 
 
-def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Schedule]]:
+def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Timetable]]:
     """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
     schedules. Also these, phase by phase of each corner.
 

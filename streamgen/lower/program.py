@@ -8,7 +8,7 @@ from typing import Any
 
 from streamgen.contract import Bounds
 from streamgen.errors import GraphError
-from streamgen.fifo.sizing import Schedule, Strategy
+from streamgen.fifo.sizing import Strategy, Timetable
 from streamgen.graph import Graph, Program, Variant
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.progress import After
@@ -27,7 +27,7 @@ def finish(
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
     place: Callable[[Program], Mapping[str, str]] | None = None,
     after: After | None = None,
-) -> tuple[Program, list[Schedule]]:
+) -> tuple[Program, list[Timetable]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
     lower -> place -> size: what `place` says of the program without depths, the regions of its nodes, is

@@ -13,7 +13,7 @@ from itertools import chain, count
 from streamgen.buffers.packing import BEAT_BITS, MemoryLayout
 from streamgen.contract import Bounds, KernelParams, only_loads, only_stores
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
-from streamgen.graph.logical import LogicalGraph, Value
+from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.manifest import SCALARS
 from streamgen.numbers import formats
@@ -34,7 +34,7 @@ def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph
     constants = {o.name for o in network.operations if isinstance(o.op, Constant) and o.name in read}
     elsewhere = {name for o in network.operations if o.name not in members for name in o.inputs}
     computed = [o.name for o in network.operations if o.name in read - constants]
-    outside = [Value(name, network.features(name)) for name in computed]
+    outside = [Input(name, network.features(name)) for name in computed]
     made = [operation.name for operation in operations]
     results = [name for name in network.outputs if name in made]
     return LogicalGraph(

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamgen import operations
 from streamgen.errors import CheckpointError, GraphError
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 
 __all__ = ["load_graph", "save_graph"]
@@ -27,7 +27,7 @@ _CLASSES = {
     one.__name__: one
     for one in (
         *(one for one in _OPERATORS if isinstance(one, type) and issubclass(one, Operator)),
-        *(GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Value),
+        *(GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Input),
     )
 }
 

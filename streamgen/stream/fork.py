@@ -1,4 +1,4 @@
-"""Fork: every token goes to every branch, each branch takes it at its own time.
+"""Fanout: every token goes to every branch, each branch takes it at its own time.
 
     o_0 = o_1 = ... = i
 
@@ -18,11 +18,11 @@ from amaranth.lib.wiring import In, Out
 from streamgen.cost import Resources
 from streamgen.stream.register_slice import add_skid, skid_resources
 
-__all__ = ["Fork", "ForkParams"]
+__all__ = ["Fanout", "FanoutParams"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForkParams:
+class FanoutParams:
     """bits: payload width. branches: outputs `o_0` ... fan_out: outputs of one register stage."""
 
     bits: int
@@ -63,14 +63,14 @@ class ForkParams:
         stages = [outputs for level in self.tree for outputs in level]
         return sum((skid_resources(self.bits, outputs) for outputs in stages), Resources(lut=0, ff=0))
 
-    def build(self) -> "Fork":
-        return Fork(self)
+    def build(self) -> "Fanout":
+        return Fanout(self)
 
 
-class Fork(wiring.Component):
+class Fanout(wiring.Component):
     """`i` to `o_0` … `o_{branches-1}`."""
 
-    def __init__(self, params: ForkParams) -> None:
+    def __init__(self, params: FanoutParams) -> None:
         self._params = params
         signature = stream.Signature(params.bits)
         super().__init__(

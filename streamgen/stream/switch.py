@@ -1,7 +1,7 @@
-"""Switches: a descriptor says which port the next tokens come from (Select) or go to (Route).
+"""Switches: a descriptor says which port the next tokens come from (Selector) or go to (Router).
 
-    Select: o = the next `tokens` tokens of i_<port>, descriptor by descriptor
-    Route:  o_<port> = the next `tokens` tokens of i, descriptor by descriptor
+    Selector: o = the next `tokens` tokens of i_<port>, descriptor by descriptor
+    Router:  o_<port> = the next `tokens` tokens of i, descriptor by descriptor
 
 Descriptors {port, tokens} come on `i_descriptor`; the first token can move in the cycle after the
 descriptor, and the next descriptor is taken together with the last token, so no cycle is lost between
@@ -22,7 +22,7 @@ from streamgen.cost import Resources
 from streamgen.stream.countdown import Countdown, CountdownParams
 from streamgen.stream.signature import descriptor_signature
 
-__all__ = ["Route", "RouteParams", "Select", "SelectParams"]
+__all__ = ["Router", "RouterParams", "Selector", "SelectorParams"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,26 +52,26 @@ class _SwitchParams:
         return CountdownParams(bits=self.token_bits).resources + Resources(lut=3 * self.ports, ff=self.ports)
 
 
-class SelectParams(_SwitchParams):
+class SelectorParams(_SwitchParams):
     """n -> 1. bits: payload width. ports: inputs `i_0` ... token_bits: width of `tokens`."""
 
     @property
     def resources(self) -> Resources:
         return self._control + Resources(lut=self.bits * -(-(2 * self.ports - 1) // 5), ff=0)
 
-    def build(self) -> "Select":
-        return Select(self)
+    def build(self) -> "Selector":
+        return Selector(self)
 
 
-class RouteParams(_SwitchParams):
+class RouterParams(_SwitchParams):
     """1 -> n. bits: payload width. ports: outputs `o_0` ... token_bits: width of `tokens`."""
 
     @property
     def resources(self) -> Resources:
         return self._control
 
-    def build(self) -> "Route":
-        return Route(self)
+    def build(self) -> "Router":
+        return Router(self)
 
 
 class _Switch(wiring.Component):
@@ -93,10 +93,10 @@ class _Switch(wiring.Component):
         return chosen
 
 
-class Select(_Switch):
+class Selector(_Switch):
     """`i_0` … `i_{n-1}` to `o`."""
 
-    def __init__(self, params: SelectParams) -> None:
+    def __init__(self, params: SelectorParams) -> None:
         self._params = params
         signature = stream.Signature(params.bits)
         super().__init__(
@@ -120,10 +120,10 @@ class Select(_Switch):
         return m
 
 
-class Route(_Switch):
+class Router(_Switch):
     """`i` to `o_0` … `o_{n-1}`."""
 
-    def __init__(self, params: RouteParams) -> None:
+    def __init__(self, params: RouterParams) -> None:
         self._params = params
         signature = stream.Signature(params.bits)
         super().__init__(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.contract import Bounds
-from streamgen.explore.tokens import Fifo, Run
+from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.manifest import MemoryTiming
@@ -34,7 +34,7 @@ def token_times(
         ends = [(port, "i"), ("kernel", port)]
         source, target = ends if port in inputs else reversed(ends)
         fifos.append(Fifo(source, target, 0, int(port in room)))
-    run = Run([0], executions, fifos, MemoryTiming(beats=1, cycles=1, latency=0), {}, times=True)
+    run = TokenRun([0], executions, fifos, MemoryTiming(beats=1, cycles=1, latency=0), {}, times=True)
     return {
         **{port: run.taken(k) for k, port in enumerate(inputs)},
         **{port: run.sent(k) for k, port in enumerate(outputs, len(inputs))},

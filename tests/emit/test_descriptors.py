@@ -12,7 +12,7 @@ from streamgen.emit.descriptors import Encoding, encode
 from streamgen.errors import GraphError
 from streamgen.explore import explore
 from streamgen.graph import Graph, Node, Program, Variant
-from streamgen.graph.logical import LogicalGraph, Operation, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.operations import Binary, Linear
 
@@ -163,7 +163,7 @@ def _accelerator(config: CompileConfig) -> Program:
     up = Linear(rng.normal(size=(72, 40)).astype(np.float32), rng.normal(size=72).astype(np.float32))
     down = Linear(rng.normal(size=(40, 72)).astype(np.float32))
     network = LogicalGraph(
-        (Value("x", 40),),
+        (Input("x", 40),),
         (
             Operation("up", up, ("x",)),
             Operation("down", down, ("up",)),

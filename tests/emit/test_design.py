@@ -14,7 +14,7 @@ from streamgen.cost import Resources
 from streamgen.emit import Design, design, emit
 from streamgen.explore import explore
 from streamgen.graph import Program
-from streamgen.graph.logical import LogicalGraph, Operation, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.itensor import ITensor
 from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.manifest import Manifest
@@ -34,7 +34,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
     up = Linear(rng.normal(size=(hidden, 40)).astype(np.float32), rng.normal(size=hidden).astype(np.float32))
     down = Linear(rng.normal(size=(40, hidden)).astype(np.float32))
     network = LogicalGraph(
-        (Value("x", 40),),
+        (Input("x", 40),),
         (
             Operation("up", up, ("x",)),
             Operation("hidden", Unary("relu"), ("up",)),

@@ -13,7 +13,7 @@ from random_modules import RandomModule, random_config
 import streamgen
 from streamgen.converters import PingPongParams, choose_converter
 from streamgen.cost import Curve
-from streamgen.explore.tokens import Fifo, Run
+from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
@@ -193,5 +193,5 @@ def test_who_waits_for_ever_is_no_prediction() -> None:
     node = {0: Clocks((part,), {"i": (part, part.cycles), "o": (part, part.cycles)})}
     fifos = [Fifo(("a", "o"), ("b", "i"), 1, 1), Fifo(("b", "o"), ("a", "i"), 1, 1)]
     with pytest.raises(RuntimeError) as caught:
-        Run([0], {"a": node, "b": node}, fifos, MemoryTiming(beats=1, cycles=1, latency=1), {})
+        TokenRun([0], {"a": node, "b": node}, fifos, MemoryTiming(beats=1, cycles=1, latency=1), {})
     assert str(caught.value) == "2 parts of nodes wait for ever"

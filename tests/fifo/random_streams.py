@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamgen.fifo.curves import Stream
-from streamgen.fifo.events import Run
+from streamgen.fifo.events import SelfTimedRun
 
 __all__ = ["bursts", "random_streams", "smallest", "storage", "unlimited_finish"]
 
@@ -44,12 +44,12 @@ def storage(streams: Sequence[Stream], depths: Sequence[int]) -> int:
 
 def unlimited_finish(nodes: Sequence[str], streams: Sequence[Stream]) -> int:
     """Cycles of a run whose FIFOs have no limit and take a cycle."""
-    return Run(nodes, streams, [1] * len(streams)).finish
+    return SelfTimedRun(nodes, streams, [1] * len(streams)).finish
 
 
 def ends(nodes: Sequence[str], streams: Sequence[Stream], depths: Sequence[int], finish: int) -> bool:
     """Whether a run with these depths takes at most `finish` cycles."""
-    run = Run(nodes, streams, [1] * len(streams))
+    run = SelfTimedRun(nodes, streams, [1] * len(streams))
     for k, depth in enumerate(depths):
         run.limit(k, depth)
     return run.settle(finish)

@@ -1,19 +1,19 @@
-"""Fork: one token followed to every branch."""
+"""Fanout: one token followed to every branch."""
 
 import pytest
 from amaranth import Cat
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import Follow, fire, obey
-from streamgen.stream.fork import Fork, ForkParams
+from streamgen.stream.fork import Fanout, FanoutParams
 from streamgen.stream.register_slice import add_skid
 from tests.formal.seeded import check_found
 
 
 def theorem(bits: int, branches: int, fan_out: int = 8) -> Theorem:
     """Every token on every branch, in order, once each."""
-    params = ForkParams(bits=bits, branches=branches, fan_out=fan_out)
-    fork = Fork(params)
+    params = FanoutParams(bits=bits, branches=branches, fan_out=fan_out)
+    fork = Fanout(params)
     t = Theorem(f"fork into {branches}, fan-out {fan_out}", fork)
     obey(t, i=fork.i)
     branch = [getattr(fork, f"o_{k}") for k in range(branches)]

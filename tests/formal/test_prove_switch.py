@@ -8,7 +8,7 @@ from amaranth import Array, Cat, Mux, Signal, Value
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, obey, promise, transfer
 from streamgen.stream.countdown import Countdown
-from streamgen.stream.switch import Route, RouteParams, Select, SelectParams
+from streamgen.stream.switch import Router, RouterParams, Selector, SelectorParams
 from tests.formal.seeded import check_found
 
 
@@ -25,7 +25,7 @@ def _transfer(t: Theorem, switch: Any, ports: int, moves: Value) -> tuple[Signal
 
 def select(bits: int, ports: int, token_bits: int) -> Theorem:
     """Tokens of the chosen input, and no others, come out."""
-    switch = Select(SelectParams(bits=bits, ports=ports, token_bits=token_bits))
+    switch = Selector(SelectorParams(bits=bits, ports=ports, token_bits=token_bits))
     t = Theorem(f"select of {ports}", switch)
     inputs = {f"i_{k}": getattr(switch, f"i_{k}") for k in range(ports)}
     obey(t, **inputs)
@@ -46,7 +46,7 @@ def select(bits: int, ports: int, token_bits: int) -> Theorem:
 
 def route(bits: int, ports: int, token_bits: int) -> Theorem:
     """Tokens go to the chosen output, and to no other."""
-    switch = Route(RouteParams(bits=bits, ports=ports, token_bits=token_bits))
+    switch = Router(RouterParams(bits=bits, ports=ports, token_bits=token_bits))
     t = Theorem(f"route to {ports}", switch)
     outputs = {f"o_{k}": getattr(switch, f"o_{k}") for k in range(ports)}
     obey(t, i=switch.i)
@@ -92,10 +92,10 @@ def test_fault_in_the_count(make: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "function", "old", "new"),
     [
-        (select, Select.elaborate, "chosen[port] & self.o.ready", "self.o.ready"),
-        (select, Select.elaborate, "chosen[port].replicate(self._params.bits) & i.payload", "i.payload"),
-        (route, Route.elaborate, "ready |= chosen[port] & o.ready", "ready |= o.ready"),
-        (route, Route.elaborate, "chosen[port] & self.i.valid", "self.i.valid"),
+        (select, Selector.elaborate, "chosen[port] & self.o.ready", "self.o.ready"),
+        (select, Selector.elaborate, "chosen[port].replicate(self._params.bits) & i.payload", "i.payload"),
+        (route, Router.elaborate, "ready |= chosen[port] & o.ready", "ready |= o.ready"),
+        (route, Router.elaborate, "chosen[port] & self.i.valid", "self.i.valid"),
     ],
     ids=["takes from all", "mixes", "drops", "sends to all"],
 )

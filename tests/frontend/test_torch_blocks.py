@@ -14,7 +14,7 @@ from streamgen import golden
 from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module, import_structured
 from streamgen.graph.interpret import Run, exact, reference
-from streamgen.graph.logical import Exact, LogicalGraph, Operation, Operator, Shape, Value
+from streamgen.graph.logical import Exact, Input, LogicalGraph, Operation, Operator, Shape
 from streamgen.lower import insert_converters, insert_forks, place_constants
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
@@ -416,7 +416,7 @@ def test_no_kernel() -> None:
         def __str__(self) -> str:
             return "cubed"
 
-    graph = LogicalGraph((Value("x", H),), (Operation("y", Cubed(), ("x",)),), ("y",))
+    graph = LogicalGraph((Input("x", H),), (Operation("y", Cubed(), ("x",)),), ("y",))
     plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     with pytest.raises(GraphError) as raised:
         Derivation(graph.quantised(Numbers()), plan, 0.6927).graph(3, 0)

@@ -5,19 +5,19 @@ import pytest
 
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Binary, Constant, LastRow, Linear, Scalar, TopK, Unary
 from tests.decoders import random_decoder, tiny_decoder
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
-X = Value("x", 3)
+X = Input("x", 3)
 LAYER = Operation("y", Linear(WEIGHT, np.ones(4, np.float32)), ("x",), "mlp.up (Linear), model.py:7")
 
 
 def test_reference_and_text() -> None:
     graph = LogicalGraph(
-        (X, Value("gate", 4)),
+        (X, Input("gate", 4)),
         (
             LAYER,
             Operation("half", Constant(np.full(4, 0.5, np.float32)), ()),
@@ -52,10 +52,10 @@ def test_reference_and_text() -> None:
         ((X,), (LAYER,), (), "the outputs are (); one or more different names are needed"),
         ((X,), (LAYER,), ("y", "y"), "the outputs are ('y', 'y'); one or more different names are needed"),
         ((X,), (LAYER,), ("z",), "no operation computes the output 'z'"),
-        ((X, Value("w", 2)), (LAYER,), ("y",), "nothing uses 'w'"),
+        ((X, Input("w", 2)), (LAYER,), ("y",), "nothing uses 'w'"),
         ((X, X), (LAYER,), ("y",), "the name 'x' is given twice"),
-        ((X, Value("a.b", 2)), (LAYER,), ("y",), "'a.b' is not a name: letters, digits and _ make one"),
-        ((X, Value("z", 0)), (LAYER,), ("y",), "'z' has 0 features; at least 1 is needed"),
+        ((X, Input("a.b", 2)), (LAYER,), ("y",), "'a.b' is not a name: letters, digits and _ make one"),
+        ((X, Input("z", 0)), (LAYER,), ("y",), "'z' has 0 features; at least 1 is needed"),
         (
             (),
             (LAYER,),
@@ -63,13 +63,13 @@ def test_reference_and_text() -> None:
             "'y' (mlp.up (Linear), model.py:7) uses 'x', which is not defined before it",
         ),
         (
-            (Value("x", 5),),
+            (Input("x", 5),),
             (LAYER,),
             ("y",),
             "'y' (mlp.up (Linear), model.py:7): a Linear of weight [4, 3] takes 3 features, it is given 5",
         ),
         (
-            (X, Value("z", 4)),
+            (X, Input("z", 4)),
             (Operation("y", Binary("add"), ("x", "z")),),
             ("y",),
             "'y': add takes two values of the same features, not (3, 4)",
@@ -210,7 +210,7 @@ def test_forms() -> None:
         ),
         (
             lambda: LogicalGraph(
-                (Value("x", 4),),
+                (Input("x", 4),),
                 (Operation("all", Repeat((_layer(Unary("relu")),)), ("x",)),),
                 ("all",),
             ),

@@ -17,9 +17,9 @@ from streamgen import golden
 from streamgen.arith import F24, GeluParams, SaturatingParams, SigmoidParams
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
-from streamgen.fifo.sizing import Schedule
+from streamgen.fifo.sizing import Timetable
 from streamgen.graph import Graph, Program
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
 from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.numbers.formats import encode, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight
@@ -59,7 +59,7 @@ def network(
 ) -> LogicalGraph:
     """network({"x": 7}, {"y": (Unary("relu"), "x")}, "y")"""
     listed = tuple(Operation(name, op, tuple(operands)) for name, (op, *operands) in operations.items())
-    return LogicalGraph(tuple(Value(*item) for item in inputs.items()), listed, outputs)
+    return LogicalGraph(tuple(Input(*item) for item in inputs.items()), listed, outputs)
 
 
 def random_network(rng: np.random.Generator) -> LogicalGraph:
@@ -126,7 +126,7 @@ class Compiled:
         self.plan = explore(layer_shapes(self.network), config, RATE)
         self.lanes = self.plan.token_lanes
         self.program: Program
-        self.schedules: list[Schedule]
+        self.schedules: list[Timetable]
         self.program, self.schedules = finish(
             lambda tiles, _: self.build(tiles), self.lanes, -(-config.max_tokens // self.lanes), config.sizing
         )

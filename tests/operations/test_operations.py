@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run, exact, reference
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Shape, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
@@ -48,7 +48,7 @@ def rows(features: int, seed: int = 0) -> np.ndarray:
 def of(interpreter: Any, op: Operator, *inputs: np.ndarray, **choice: Any) -> Any:
     """What one operation computes: an array, or several."""
     names = tuple(f"x{i}" for i in range(len(inputs)))
-    values = tuple(Value(n, x.shape[1]) for n, x in zip(names, inputs, strict=True))
+    values = tuple(Input(n, x.shape[1]) for n, x in zip(names, inputs, strict=True))
     operation = Operation("y", op, names)
     graph = LogicalGraph(values, (operation,), operation.values)
     outputs, _ = interpreter(graph)(dict(zip(names, inputs, strict=True)), **choice)
@@ -216,7 +216,7 @@ def test_attention(choice: dict[str, Any]) -> None:
 def test_attention_over_a_cache(interpreter: Any, choice: dict[str, Any]) -> None:
     """Pass by pass it is what it is over the rows of one pass."""
     whole = of(interpreter, Attention(4, 2, 8, 0.3, **choice), *attention_inputs())
-    values = tuple(Value(name, x.shape[1]) for name, x in zip("qkv", attention_inputs(), strict=True))
+    values = tuple(Input(name, x.shape[1]) for name, x in zip("qkv", attention_inputs(), strict=True))
     graph = LogicalGraph(
         values,
         (
@@ -254,7 +254,7 @@ def test_linear() -> None:
 def test_embedding_and_last_row() -> None:
     table = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
     graph = LogicalGraph(
-        (Value("ids", 1, "ids"),),
+        (Input("ids", 1, "ids"),),
         (Operation("e", Embedding(table), ("ids",)), Operation("y", LastRow(), ("e",))),
         ("e", "y"),
     )

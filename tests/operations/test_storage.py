@@ -10,7 +10,7 @@ import pytest
 
 from streamgen.errors import CheckpointError
 from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator
 from streamgen.numbers.quantisation import GroupGrid, Numbers
 from streamgen.operations import Linear, Scalar
 from streamgen.operations.storage import load_graph, save_graph
@@ -41,7 +41,7 @@ def test_shared_arrays_are_stored_once(tmp_path: Path) -> None:
     assert found.op("logits").weight is found.op("embedding").table
     grid = GroupGrid(np.ones((4, 32), np.uint8), *[np.ones((4, 1), np.float32)] * 2)
     linear = Linear(grid.dequantise().astype(np.float32), None, grid)
-    graph = LogicalGraph((Value("x", 32),), (Operation("y", linear, ("x",), "a.py:1"),), ("y",))
+    graph = LogicalGraph((Input("x", 32),), (Operation("y", linear, ("x",), "a.py:1"),), ("y",))
     save_graph(graph, tied)
     x = np.ones((2, 32))
     np.testing.assert_array_equal(reference(load_graph(tied))({"x": x})[0]["y"], np.full((2, 4), 64.0))
@@ -76,7 +76,7 @@ def _flipped(path: Path) -> None:
         lambda path: _tree(path, {"LogicalGraph": {"inputs": 1}}),
         lambda path: _tree(path, {"Scalar": {"function": "scale", "constant": 2.0}}),
         lambda path: _tree(path, {"Scalar": {"function": "none", "constant": 2.0}}),
-        lambda path: _tree(path, {"Value": {"name": "x"}, "more": 1}),
+        lambda path: _tree(path, {"Input": {"name": "x"}, "more": 1}),
         lambda path: _tree(path, {"array": "array_99"}),
     ],
 )
@@ -94,6 +94,6 @@ def test_what_cannot_be_stored(tmp_path: Path) -> None:
         pass
 
     op: Operator = Foreign("scale", 2.0)
-    graph = LogicalGraph((Value("x", 3),), (Operation("y", op, ("x",)),), ("y",))
+    graph = LogicalGraph((Input("x", 3),), (Operation("y", op, ("x",)),), ("y",))
     with pytest.raises(TypeError, match="cannot be stored: graphs hold numbers, strings, arrays and known "):
         save_graph(graph, tmp_path / "a.npz")

@@ -10,7 +10,7 @@ from streamgen import golden
 from streamgen.errors import GraphError
 from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
-from streamgen.graph.logical import LogicalGraph, Operation, Repeat, Value
+from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.lower import finish, insert_converters, insert_forks, place_constants
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
@@ -176,7 +176,7 @@ def _layer_norm(k: int) -> Norm:
 
 def _module(*operations: tuple[Any, ...], outputs: tuple[str, ...], features: int = 48) -> LogicalGraph:
     found = tuple(Operation(name, op, inputs) for name, op, *inputs in ((*o[:2], *o[2:]) for o in operations))
-    return LogicalGraph((Value("x", features),), found, outputs)
+    return LogicalGraph((Input("x", features),), found, outputs)
 
 
 def _block(causal: bool = False) -> LogicalGraph:
@@ -301,10 +301,10 @@ def test_formats_that_differ_side_by_side() -> None:
 
 
 def test_nested_repetitions() -> None:
-    inner = LogicalGraph((Value("x", 64),), (Operation("y", Unary("relu"), ("x",)),), ("y",))
-    outer = LogicalGraph((Value("x", 64),), (Operation("r", Repeat((inner, inner)), ("x",)),), ("r",))
+    inner = LogicalGraph((Input("x", 64),), (Operation("y", Unary("relu"), ("x",)),), ("y",))
+    outer = LogicalGraph((Input("x", 64),), (Operation("r", Repeat((inner, inner)), ("x",)),), ("r",))
     model = LogicalGraph(
-        (Value("x", 64),),
+        (Input("x", 64),),
         (Operation("a", Unary("relu"), ("x",)), Operation("r", Repeat((outer, outer)), ("a",))),
         ("r",),
     )

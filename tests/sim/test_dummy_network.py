@@ -10,7 +10,7 @@ from sim.dummy import DummyParams, Piece
 from sim.network_simulator import LateError, NetworkSimulator
 from sim.random_graphs import boundary_tokens, golden_tokens, random_graph, streams, with_depths
 from streamgen.errors import GraphError
-from streamgen.fifo.events import Run
+from streamgen.fifo.events import SelfTimedRun
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.lower.passes import run_nodes
 from streamgen.testing.bench import BenchError, Stalls, StuckError
@@ -69,9 +69,9 @@ class Rig:
         counts = {name: len(tokens) for name, tokens in self.outputs.items()}
         return self.simulator.run(self.inputs, counts, tokens=self.tokens, **options)
 
-    def model(self, depths) -> Run:
+    def model(self, depths) -> SelfTimedRun:
         nodes = run_nodes(self.graph)
-        run = Run(nodes, streams(self.graph, 0), [1] * len(streams(self.graph, 0)))
+        run = SelfTimedRun(nodes, streams(self.graph, 0), [1] * len(streams(self.graph, 0)))
         for k, depth in enumerate(depths):
             run.limit(k, depth)
         assert run.settle()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamgen.stream import ForkParams
+from streamgen.stream import FanoutParams
 from streamgen.testing.bench import Stalls, random_tokens, run
 
 
@@ -18,7 +18,7 @@ from streamgen.testing.bench import Stalls, random_tokens, run
 )
 @pytest.mark.parametrize("bits", [1, 40])
 def test_every_branch_gets_every_token(branches, fan_out, tree, bits, stalls):
-    params = ForkParams(bits=bits, branches=branches, fan_out=fan_out)
+    params = FanoutParams(bits=bits, branches=branches, fan_out=fan_out)
     assert params.tree == tree
     assert params.latency == params.levels == len(tree)
     tokens = random_tokens(bits, 60)
@@ -32,7 +32,7 @@ def test_every_branch_gets_every_token(branches, fan_out, tree, bits, stalls):
 
 @pytest.mark.parametrize("fan_out", [2, 8])
 def test_branch_runs_ahead_of_one_that_stops(fan_out):
-    params = ForkParams(bits=8, branches=4, fan_out=fan_out)
+    params = FanoutParams(bits=8, branches=4, fan_out=fan_out)
     outputs = {f"o_{k}": 20 for k in range(4)}
     result = run(params.build(), {"i": random_tokens(8, 20)}, outputs, hold={"o_3": 50})
     assert result.offered["o_3"][0] == params.latency
@@ -47,7 +47,7 @@ def test_reset_forgets_tokens():
     outputs = {f"o_{k}": 40 for k in range(3)}
     for reset_at in (2, 3, 11, 30):
         stalls = Stalls(seed=reset_at, sinks=0.6)
-        component = ForkParams(bits=8, branches=3, fan_out=2).build()
+        component = FanoutParams(bits=8, branches=3, fan_out=2).build()
         result = run(component, {"i": tokens}, outputs, stalls=stalls, reset_at=reset_at)
         assert all(result.tokens[port] == tokens for port in outputs)
 
@@ -55,5 +55,5 @@ def test_reset_forgets_tokens():
 @pytest.mark.parametrize(("field", "least"), [("bits", 1), ("branches", 1), ("fan_out", 2)])
 def test_bad_params(field, least):
     with pytest.raises(ValueError) as error:
-        ForkParams(**{"bits": 4, "branches": 2, field: least - 1})
+        FanoutParams(**{"bits": 4, "branches": 2, field: least - 1})
     assert str(error.value) == f"{field} of a fork must be at least {least}, not {least - 1}"

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from streamgen.stream import RouteParams, SelectParams, descriptor_layout
+from streamgen.stream import RouterParams, SelectorParams, descriptor_layout
 from streamgen.testing.bench import Stalls, StuckError, random_tokens, run
 
 
@@ -45,13 +45,17 @@ def run_route(params, pairs, words, **options):
 
 
 @pytest.mark.parametrize(("bits", "ports"), [(1, 2), (24, 3), (64, 9)])
-@pytest.mark.parametrize(("params_class", "runner"), [(SelectParams, run_select), (RouteParams, run_route)])
+@pytest.mark.parametrize(
+    ("params_class", "runner"), [(SelectorParams, run_select), (RouterParams, run_route)]
+)
 def test_follows_descriptors(params_class, runner, bits, ports, stalls):
     params = params_class(bits=bits, ports=ports, token_bits=5)
     runner(params, *transfers(params, 25, seed=ports), stalls=stalls)
 
 
-@pytest.mark.parametrize(("params_class", "runner"), [(SelectParams, run_select), (RouteParams, run_route)])
+@pytest.mark.parametrize(
+    ("params_class", "runner"), [(SelectorParams, run_select), (RouterParams, run_route)]
+)
 def test_no_cycle_between_transfers(params_class, runner):
     params = params_class(bits=8, ports=2)
     layout = descriptor_layout(params.descriptor_fields())
@@ -65,7 +69,9 @@ def test_no_cycle_between_transfers(params_class, runner):
     assert result.cycles["i_descriptor"] == [0, 1, 2, 7, 10, 12]
 
 
-@pytest.mark.parametrize(("params_class", "runner"), [(SelectParams, run_select), (RouteParams, run_route)])
+@pytest.mark.parametrize(
+    ("params_class", "runner"), [(SelectorParams, run_select), (RouterParams, run_route)]
+)
 def test_reset_forgets_the_choice(params_class, runner):
     params = params_class(bits=8, ports=3)
     for reset_at in (1, 5, 20):
@@ -74,7 +80,7 @@ def test_reset_forgets_the_choice(params_class, runner):
 
 
 def test_port_that_does_not_exist_stops_and_is_reported():
-    params = RouteParams(bits=8, ports=3, token_bits=4)
+    params = RouterParams(bits=8, ports=3, token_bits=4)
     with pytest.raises(StuckError) as error:
         run(
             params.build(),
@@ -87,7 +93,7 @@ def test_port_that_does_not_exist_stops_and_is_reported():
     )
 
 
-@pytest.mark.parametrize(("params_class", "name"), [(SelectParams, "select"), (RouteParams, "route")])
+@pytest.mark.parametrize(("params_class", "name"), [(SelectorParams, "select"), (RouterParams, "route")])
 @pytest.mark.parametrize(("field", "least"), [("bits", 1), ("ports", 2), ("token_bits", 1)])
 def test_bad_params(params_class, name, field, least):
     with pytest.raises(ValueError) as error:

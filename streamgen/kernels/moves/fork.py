@@ -2,7 +2,7 @@
 
     o_0 = o_1 = ... = i                                    tiles leave in the order in which they come in
 
-A node of the graph around `streamgen.stream.Fork`, a tree of register stages. The descriptor counts tokens.
+A node of the graph around `streamgen.stream.Fanout`, a tree of register stages. The descriptor counts tokens.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,7 @@ from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed
-from streamgen.stream import Countdown, CountdownParams, descriptor_signature
-from streamgen.stream import Fork as Tree
-from streamgen.stream import ForkParams as TreeParams
+from streamgen.stream import Countdown, CountdownParams, Fanout, FanoutParams, descriptor_signature
 
 __all__ = ["Fork", "ForkParams"]
 
@@ -44,8 +42,8 @@ class ForkParams:
                 raise ValueError(f"{name} of a fork must be at least 1, not {getattr(self, name)}")
 
     @property
-    def tree(self) -> TreeParams:
-        return TreeParams(bits=self.token_bits, branches=self.ways)
+    def tree(self) -> FanoutParams:
+        return FanoutParams(bits=self.token_bits, branches=self.ways)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {"i": self._itensor(bounds)}
@@ -106,7 +104,7 @@ class Fork(wiring.Component):
         m = Module()
         p = self._params
         m.submodules.count = count = Countdown(CountdownParams(bits=p.max_tokens.bit_length()))
-        m.submodules.tree = tree = Tree(p.tree)
+        m.submodules.tree = tree = Fanout(p.tree)
         m.d.comb += [
             count.i_count.valid.eq(self.i_descriptor.valid),
             count.i_count.payload.eq(self.i_descriptor.payload.tokens),

@@ -84,9 +84,11 @@ class JoinRowsParams:
 
     def cost(self, bounds: Bounds) -> Cost:
         bits = self.counter.bits
-        # the parts, what is left of one, and a tree that chooses among the inputs
-        lut = (1.3 * self.ways + 3) * bits + 3 * self.ways + 0.75 * (self.ways - 1) * self.token_bits
-        own = Resources(lut=lut, ff=(self.ways + 1) * bits + self.ways)
+        # the register takes one of two inputs in its own LUTs, of more through multiplexers before it
+        choose = (0.7 * (self.ways - 2) + 0.2 * (self.ways > 2)) * self.token_bits
+        own = Resources(
+            lut=1.3 * (self.ways + 1) * bits + 2 * self.ways + choose, ff=(self.ways + 1) * bits + self.ways
+        )
         return Cost(
             resources=self.counter.resources + own + skid_resources(self.token_bits, 1),
             ii=1.0,

@@ -2,7 +2,7 @@
 
     o = i_<way>                                            tiles leave in the order in which they come in
 
-A node of the graph around `streamgen.stream.Select`: it joins what differs between the phases of one graph.
+A node of the graph around `streamgen.stream.Selector`: it joins what differs between the phases of one graph.
 Inputs that a descriptor does not name have no stream in that phase; none of their tokens is taken.
 """
 
@@ -20,8 +20,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed, way_of
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
-from streamgen.stream import SelectParams as SwitchParams
+from streamgen.stream import CountdownParams, SelectorParams, add_skid, descriptor_signature, skid_resources
 
 __all__ = ["Select", "SelectParams"]
 
@@ -43,8 +42,8 @@ class SelectParams:
                 raise ValueError(f"{name} of a select must be at least {least}, not {getattr(self, name)}")
 
     @property
-    def switch(self) -> SwitchParams:
-        return SwitchParams(bits=self.token_bits, ports=self.ways, token_bits=self.max_tokens.bit_length())
+    def switch(self) -> SelectorParams:
+        return SelectorParams(bits=self.token_bits, ports=self.ways, token_bits=self.max_tokens.bit_length())
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {f"i_{self._way(bounds)}": self._itensor(bounds)}

@@ -22,7 +22,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
-from streamgen.kernels.softmax.terms import ExponentialParams, RowSumParams, ShareParams
+from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 from streamgen.rtl import Shared
 from streamgen.stream import descriptor_signature, signature
 
@@ -54,9 +54,9 @@ class SoftmaxRowsParams(ABC):
         """The arithmetic of a lane."""
 
     @property
-    def sums(self) -> RowSumParams:
+    def sums(self) -> TermSumParams:
         """The sum of a row."""
-        return RowSumParams(
+        return TermSumParams(
             lanes=self.lanes, bits=self.lane.sum_bits, count=self.rows.max_tokens * self.lanes
         )
 

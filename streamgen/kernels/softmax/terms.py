@@ -26,7 +26,7 @@ from streamgen.arith.remembered import remembered
 from streamgen.cost import Resources
 from streamgen.kernels.row_parts import tree_stages
 
-__all__ = ["TERM_FRACTION", "ExponentialParams", "RowSumParams", "ShareParams"]
+__all__ = ["TERM_FRACTION", "ExponentialParams", "ShareParams", "TermSumParams"]
 
 TERM_FRACTION = 39
 DIFFERENCE = AddParams(form=F24)
@@ -175,7 +175,7 @@ class Exponential(wiring.Component):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSumParams:
+class TermSumParams:
     """Sums over rows of unsigned numbers of `bits` bits, `lanes` at a time; up to `count` numbers a row."""
 
     lanes: int
@@ -201,14 +201,14 @@ class RowSumParams:
         lut = (self.lanes - 1) * (self.bits + 1.5) + self.sum_bits
         return Resources(lut=lut, ff=registers + self.sum_bits + tree_stages(self.lanes) + 2)
 
-    def build(self) -> "RowSum":
-        return RowSum(self)
+    def build(self) -> "TermSum":
+        return TermSum(self)
 
 
-class RowSum(wiring.Component):
+class TermSum(wiring.Component):
     """valid, numbers, last: a token, and whether its row ends; o: the sum, when o_valid."""
 
-    def __init__(self, params: RowSumParams) -> None:
+    def __init__(self, params: TermSumParams) -> None:
         super().__init__(
             {
                 "valid": In(1),
