@@ -225,7 +225,7 @@ def test_every_field_is_an_option(call: Call) -> None:
 def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CompileConfig] = []
 
-    def stop(module: object, inputs: object, config: CompileConfig, progress: object) -> None:
+    def stop(module: object, inputs: object, config: CompileConfig, progress: object, after: object) -> None:
         seen.append(config)
         raise StreamgenError("stop")
 

@@ -93,7 +93,7 @@ def test_port_that_does_not_exist_stops_and_is_reported():
     )
 
 
-@pytest.mark.parametrize(("params_class", "name"), [(SelectorParams, "select"), (RouterParams, "route")])
+@pytest.mark.parametrize(("params_class", "name"), [(SelectorParams, "selector"), (RouterParams, "router")])
 @pytest.mark.parametrize(("field", "least"), [("bits", 1), ("ports", 2), ("token_bits", 1)])
 def test_bad_params(params_class, name, field, least):
     with pytest.raises(ValueError) as error:
