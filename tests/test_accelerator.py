@@ -41,6 +41,7 @@ from streamgen.errors import (
 from streamgen.graph import Tensor
 from streamgen.numbers import formats
 from streamgen.observe.report import Report
+from streamgen.runtime import verilator
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 
@@ -232,6 +233,8 @@ def test_load_in_another_process(folder: Path) -> None:
     np.save(folder.parent / "x.npy", X)
     script = (
         "import sys, numpy, streamgen\n"
+        "from streamgen.runtime import verilator\n"
+        f"verilator.FAST = {verilator.FAST}\n"
         "a, x = streamgen.load(sys.argv[1]), numpy.load(sys.argv[2])\n"
         "y = a.run(x)\n"
         "assert y.tobytes() == a.golden(x).tobytes() and 'torch' not in sys.modules\n"
@@ -308,25 +311,27 @@ def test_reset_in_mid_run(execution: Execution, cycles: int) -> None:
     assert works(execution)
 
 
-def test_run_that_cannot_end(execution: Execution) -> None:
+@pytest.mark.slow
+@pytest.mark.long_runs
+def test_run_that_cannot_end(folder: Path) -> None:
     """A descriptor is missing in the phase table: the watchdog of the hardware says who waits."""
-    assert works(execution)
-    manifest = execution.manifest
-    (section,) = manifest.program.sections
-    spoilt = replace(section, descriptors=section.descriptors[1:])
-    execution.manifest = replace(manifest, program=replace(manifest.program, sections=(spoilt,)))
-    try:
+    with Execution(folder) as execution:
+        assert works(execution)
+        manifest = execution.manifest
+        (section,) = manifest.program.sections
+        spoilt = replace(section, descriptors=section.descriptors[1:])
+        execution.manifest = replace(manifest, program=replace(manifest.program, sections=(spoilt,)))
         with pytest.raises(DeviceTimeoutError) as error:
             execution.run(X)
-    finally:
         execution.manifest = manifest
-    assert "no token and no beat moved any more; memory at work: none\n" in str(error.value)
-    assert ": full, " in str(error.value)
-    assert works(execution)
+        assert "no token and no beat moved any more; memory at work: none\n" in str(error.value)
+        assert ": full, " in str(error.value)
+        assert works(execution)
 
 
-def test_run_that_takes_too_long(folder: Path) -> None:
-    with Execution(folder, memory=MemoryModel(latency=100_000)) as slow:
+def test_run_that_takes_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgen.runtime.simulator.CHUNK_CYCLES", 100)
+    with Execution(folder, memory=MemoryModel(latency=5_000)) as slow:
         with pytest.raises(DeviceTimeoutError, match=r"^not done after 0.001 s"):
             slow.run(X, timeout=0.001)
         assert works(slow)

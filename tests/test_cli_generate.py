@@ -25,6 +25,8 @@ from streamgen.runtime.generation import Pass
 from streamgen.text.sampling import Sampler
 from tests.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "FOWB94"  # as many tokens: two passes
 CHOICE: dict[str, Any] = {"temperature": 2.0, "top_k": 30, "top_p": 0.9, "seed": 7}
 CHOSEN = ["--temperature=2.0", "--top-k=30", "--top-p=0.9", "--seed=7"]
@@ -84,7 +86,6 @@ def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
     )
 
 
-@pytest.mark.slow
 def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) -> None:
     """The text is golden's; the figures are those of the same passes, counted once more."""
     code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--golden")
@@ -102,7 +103,6 @@ def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) 
     ]
 
 
-@pytest.mark.slow
 def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
     """A pass reads all codes of the matmuls, and little that is not in the images; one pass has one line."""
     code, out, err = call(folder, "--prompt", PROMPT[:4], "--max-new-tokens", 1)
@@ -118,7 +118,6 @@ def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
     assert sum(matmuls.values()) / 2 + head < 4e3 * float(found[1]) < 1.2 * images
 
 
-@pytest.mark.slow
 def test_choice_among_tokens(call: Call, folder: Path) -> None:
     """All of temperature, top_k, top_p and seed count, and a seed fixes the text."""
     expected = golden_text(5, **CHOICE)
@@ -135,7 +134,6 @@ def test_choice_among_tokens(call: Call, folder: Path) -> None:
     assert golden_text(5) != expected
 
 
-@pytest.mark.slow
 def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
     """The tokenizer's end token ends it and is not printed."""
     text = golden_text(8)
@@ -149,7 +147,6 @@ def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
     assert lines[-1] == f"{text.index(text[3]) + 1} tokens equal golden's"
 
 
-@pytest.mark.slow
 def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> None:
     """The text follows the file, and golden's does not."""
     copy = Path(shutil.copytree(folder, tmp_path / "spoilt"))
@@ -162,12 +159,10 @@ def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> Non
     assert re.fullmatch(r"streamgen: token \d of the text has the id \d+; golden's has \d+\n", err)
 
 
-@pytest.mark.slow
 def test_no_tokens(call: Call, folder: Path) -> None:
     assert call(folder, "--prompt", PROMPT, "--max-new-tokens", 0) == (0, f"{PROMPT}\n", "")
 
 
-@pytest.mark.slow
 def test_compiles_writes_and_opens_again(
     call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +233,6 @@ def checkpoint(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) -> None:
     """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
@@ -339,7 +333,6 @@ def test_no_compiler(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert call(folder, "--prompt", PROMPT) == (1, "", message)
 
 
-@pytest.mark.slow
 def test_interrupted(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a pass: the text so far, and no traceback."""
 

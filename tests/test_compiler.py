@@ -73,6 +73,7 @@ def test_arithmetic_runs() -> None:
     np.testing.assert_allclose(found[0], (x - y) / 3 + (1 - x) ** 2, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_process(written: dict[str, bytes], tmp_path: Path) -> None:
     script = "import sys, accelerators; accelerators.tiny().write(sys.argv[1])"
     environment = os.environ | {"PYTHONHASHSEED": "4711", "PYTHONPATH": str(Path(__file__).parent)}

@@ -31,6 +31,8 @@ from streamgen.runtime.chain import Chain
 from streamgen.runtime.memory import MemoryModel
 from tests.campaigns import sampled
 
+pytestmark = pytest.mark.slow
+
 GATED = CompileConfig(name="gated", max_tokens=2, multipliers=96, channels=1, weights="w8", prefetch_beats=64)
 
 
@@ -190,12 +192,10 @@ def all_tokens_agree(accelerator: Accelerator, name: str) -> None:
         assert report.cycles == sum(sum(group.passes) for group in report.groups)
 
 
-@pytest.mark.slow
 def test_two_groups_run_as_one(gated: Accelerator) -> None:
     all_tokens_agree(gated, "gated")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(["several", "reused"], ["several"]))
 def test_the_least_budget_runs_as_one(name: str) -> None:
     accelerator = compiled_with(name, least_budget(lambda budget: planned(name, budget)))
@@ -275,7 +275,6 @@ def test_any_memory_gives_the_same_result(gated: Accelerator) -> None:
     assert same(gated.run(*x, memory=MemoryModel(delays=60, seed=4)), whole("gated").golden(*x))
 
 
-@pytest.mark.slow
 def test_probes_reach_all_groups(gated: Accelerator, tmp_path: Path) -> None:
     x = inputs("gated", 4)
     assert same(gated.run(*x, probe=True), whole("gated").golden(*x))
@@ -290,7 +289,6 @@ def test_probes_reach_all_groups(gated: Accelerator, tmp_path: Path) -> None:
     assert same(gated.run(*x), whole("gated").golden(*x))
 
 
-@pytest.mark.slow
 def test_failed_group_is_named(gated: Accelerator) -> None:
     x = inputs("gated", 1)
     gated.run(*x)
@@ -398,7 +396,6 @@ def test_graphs_by_hand() -> None:
         by_budget(least - 1)
 
 
-@pytest.mark.slow
 def test_graphs_by_hand_run() -> None:
     one = streamgen.assemble(diamond(), CompileConfig(name="diamond"))
     accelerator = streamgen.assemble(

@@ -11,6 +11,8 @@ from streamgen.rtl import to_verilog
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "default": MemoryModel(),
     "fast": MemoryModel(rate=Fraction(1), latency=3, outstanding=1),

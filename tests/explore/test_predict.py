@@ -40,6 +40,7 @@ def _hold(accelerator: streamgen.Accelerator, tokens: int, *features: int) -> No
     assert abs(predicted - cycles) <= SHARE * cycles, (tokens, predicted, cycles)
 
 
+@pytest.mark.slow
 def test_one_matmul() -> None:
     for tokens in (1, 3):  # one pass, three passes
         _hold(tiny(), tokens, 40)

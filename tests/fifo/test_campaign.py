@@ -30,6 +30,7 @@ def few() -> tuple[NetworkModels, list[Case]]:
     return NetworkModels(case.graph for case in cases), cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("number", range(8))
 def test_promises_are_kept(few, number, strategy):

@@ -14,6 +14,8 @@ from streamgen.errors import MissingToolError, StreamgenError
 from streamgen.runtime import verilator
 from streamgen.runtime.simulator import simulated
 
+pytestmark = pytest.mark.slow
+
 MASTERS = ["m_axi_gmem0"]
 
 
@@ -34,7 +36,6 @@ def build(folder: Path) -> tuple[Path, list[str]]:
     return verilator.build([folder / "design.v"], "top", MASTERS, told.append), told
 
 
-@pytest.mark.slow
 def test_builds_once_in_two_processes(kernel, cache):
     code = (
         "import sys; from pathlib import Path; from streamgen.runtime import verilator; told = [];"

@@ -75,14 +75,6 @@ def label(cases: list[Case]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-# A few of each kind that every design has, for the quick tests.
-SAMPLE = {"queue": 14, "client": 7, "concat": 1}
-
-
-def test_a_sample_keeps_its_promises() -> None:
-    check_all([SWEEP[kind][index] for kind, index in SAMPLE.items()])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", parts(FIRSTS), ids=label)
 def test_promises_within_a_fifth(cases: list[Case]) -> None:

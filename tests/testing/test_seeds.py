@@ -5,6 +5,8 @@ import shlex
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["pytester"]
 
 PLUGIN = "streamgen.testing.pytest_plugin"

@@ -50,6 +50,7 @@ def through_shared_slice(m, a, b):
     return part.o.payload
 
 
+@pytest.mark.slow
 def test_known_circuits():
     copy, logic, total, product, lut_memory, block_memory, ultra_memory, shared = synthesise(
         Circuit(32, lambda m, a, b: a),
@@ -104,6 +105,7 @@ class Loop(wiring.Component):
         return m
 
 
+@pytest.mark.slow
 def test_combinational_loop_is_an_error():
     with pytest.raises(ValueError, match="is part of a combinational loop"):
         synthesise(Loop())
