@@ -382,14 +382,15 @@ def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int]]) -> np.n
         weights[u] -= rate
     count = np.arange(len(streams))
     matrix = coo_matrix(
-        (np.repeat([1.0, -1.0], len(streams)), (np.tile(count, 2), np.concatenate([source, target])))
+        (np.repeat([1.0, -1.0], len(streams)), (np.tile(count, 2), np.concatenate([source, target]))),
+        shape=(len(streams), nodes),  # also where the last nodes have none of these streams
     )
     bounds = np.zeros((nodes, 2))
     bounds[:, 1] = earliest
     bounds[source, 1] = np.inf
     result = linprog(
         weights,
-        A_ub=coo_matrix(matrix, shape=(len(streams), nodes)).tocsr(),
+        A_ub=matrix.tocsr(),
         b_ub=-least,
         bounds=bounds,
         method="highs",

@@ -22,7 +22,15 @@ from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler
 from tests.campaigns import sampled
-from tests.decoders import TINY, WORDS, compiled_model, opened_model, random_decoder, tiny_accelerator
+from tests.decoders import (
+    TINY,
+    WORDS,
+    compiled_model,
+    opened_model,
+    random_decoder,
+    tiny_accelerator,
+    tiny_decoder,
+)
 from tests.schedule.features import FEATURES
 
 pytestmark = pytest.mark.slow  # schedule/test_derive.py has the same bits without hardware, in a few seconds
@@ -65,6 +73,14 @@ def test_any_split_of_a_text_gives_the_logits_of_golden(
             assert session.position == position
             np.testing.assert_array_equal(found, expected[position - 1])
     np.testing.assert_array_equal(model.logits(IDS[:6]), expected[:6])
+
+
+def test_fifos_of_kernels_at_their_own_rates(model: LanguageModel, expected: np.ndarray) -> None:
+    """Depths of the other strategy: other storage, the same bits."""
+    other = compiled_model(tiny_decoder(), replace(TINY, sizing="normal"))
+    assert other.manifest.counters != model.manifest.counters
+    np.testing.assert_array_equal(other.session().last_logits(IDS[:6]), expected[5])
+    other.close()
 
 
 def test_texts_are_those_of_golden(model: LanguageModel) -> None:

@@ -157,6 +157,13 @@ def test_a_burst_waits_where_it_is_narrow() -> None:
     assert kept.depths[1] == 14  # b keeps its own rate
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nodes_that_rest_in_a_run(strategy: Strategy) -> None:
+    """The last node has no stream in the first run."""
+    one, other = (Stream(u, v, 8, np.arange(4), np.arange(4)) for u, v in ("ab", "bc"))
+    assert size(["a", "b", "c"], [[one, None], [None, other]], strategy).depths == (1, 1)
+
+
 def test_depths_serve_every_run() -> None:
     rng = np.random.default_rng(5)
     nodes, one = random_streams(rng, 6)
