@@ -44,6 +44,7 @@ from streamgen.observe.report import Report
 from streamgen.runtime import verilator
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
+from tests.campaigns import sampled
 
 SLOW = {
     "gated": (Gated, CompileConfig(max_tokens=5, multipliers=192, channels=4, prefetch_beats=64), (33,)),
@@ -103,10 +104,11 @@ def test_every_number_of_tokens(residual: Accelerator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module, config, features", SLOW.values(), ids=SLOW)
-def test_every_number_of_tokens_with(
-    module: type[torch.nn.Module], config: CompileConfig, features: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize(
+    "name", sampled(SLOW, ("gated, W8, normal FIFOs", "several, groups of 128, 16 bits"))
+)
+def test_every_number_of_tokens_with(name: str) -> None:
+    module, config, features = SLOW[name]
     accelerator = compiled(module, config, *features)
     all_tokens_agree(accelerator, features)
     results = accelerator.run(*(values(2, f) for f in features))
@@ -338,6 +340,7 @@ def test_run_that_takes_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_memory_that_never_answers(folder: Path) -> None:
     with Execution(folder, memory=MemoryModel(latency=5_000_000)) as dead, pytest.raises(DeviceTimeoutError):
         dead.run(X, timeout=2)

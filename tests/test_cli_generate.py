@@ -169,7 +169,9 @@ def test_compiles_writes_and_opens_again(
     """With --output the folder is what the API writes; options of the configuration reach the compiler."""
     seen: list[tuple[object, CompileConfig | None]] = []
 
-    def compiled(model: object, inputs: None, config: CompileConfig, progress: object) -> LanguageModel:
+    def compiled(
+        model: object, inputs: None, config: CompileConfig, progress: object, after: object
+    ) -> LanguageModel:
         seen.append((model, config))
         return tiny_accelerator()
 

@@ -56,7 +56,7 @@ def test_small_block(small: streamgen.Accelerator, tokens: int) -> None:
 
 @pytest.mark.slow
 def test_demo_block() -> None:
-    """The block of `make demo`, which also finds this simulator in the cache."""
+    """The block of `examples/feed_forward.py`."""
     module = load_feed_forward(default_checkpoint(), layer=0)
     config = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
     accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config)

@@ -40,7 +40,7 @@ def two_layers() -> LogicalGraph:
 
 
 @pytest.mark.long_runs
-@pytest.mark.slow  # test_decoder.py has two layers of a smaller model, `make demo` all of this one
+@pytest.mark.campaign  # test_decoder.py has two layers of a smaller model, `make demo` all of this one
 @pytest.mark.timeout(900)
 def test_two_layers() -> None:
     config = CompileConfig(name="two_layers", max_tokens=8, context=128, channels=4, multipliers=512)
