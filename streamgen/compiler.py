@@ -89,7 +89,7 @@ def compile(
     """
     config = config or CompileConfig()
     tell, show = progress or terminal_progress(), after or (lambda name, made: None)
-    graph, interface = _imported(model, example_inputs, tell)
+    graph, interface = _imported(model, example_inputs, config.max_tokens, tell)
     language = is_language_model(graph)
     if language:
         context = min(config.context, graph.context)
@@ -139,7 +139,9 @@ def load(folder: str | Path) -> Accelerator:
     return accelerator
 
 
-def _imported(model: Any, example_inputs: Any, tell: Progress) -> tuple[LogicalGraph, Interface | None]:
+def _imported(
+    model: Any, example_inputs: Any, longest: int, tell: Progress
+) -> tuple[LogicalGraph, Interface | None]:
     """The logical graph of what `compile` is given, and how a module nests arguments and results."""
     if isinstance(model, LogicalGraph):
         return model, None
@@ -150,7 +152,7 @@ def _imported(model: Any, example_inputs: Any, tell: Progress) -> tuple[LogicalG
             tell("reading the checkpoint")
             return frontend.load_decoder(model), None
         tell("exporting the module")
-        return frontend.import_any(model, example_inputs)
+        return frontend.import_any(model, example_inputs, longest)
 
 
 def _policy(graph: LogicalGraph, config: CompileConfig) -> str:

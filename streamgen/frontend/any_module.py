@@ -15,12 +15,14 @@ from streamgen.nests import Interface, leading_rule, require_plain
 __all__ = ["import_any"]
 
 
-def import_any(module: torch.nn.Module, example_inputs: Any = None) -> tuple[LogicalGraph, Interface | None]:
+def import_any(
+    module: torch.nn.Module, example_inputs: Any = None, longest: int = 1
+) -> tuple[LogicalGraph, Interface | None]:
     """The graph of a module, and how it nests arguments and results, unless it is a language model.
 
     A causal language model of transformers needs no example inputs. One of one's own is told by them: ids and
     positions, int64 [1, T], and keys and values, a list of a tensor [1, kv_heads, P, head_dim] a layer; P + T
-    positions are its context. For all others they are what `import_structured` takes.
+    positions are its context. For all others they, and `longest`, are what `import_structured` takes.
 
     Errors: those of `import_decoder` and `import_structured`; TypeError when example inputs are missing.
     """
@@ -40,7 +42,7 @@ def import_any(module: torch.nn.Module, example_inputs: Any = None) -> tuple[Log
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
-    found = import_structured(module, given)
+    found = import_structured(module, given, longest=longest)
     return found.graph, _interface(found)
 
 

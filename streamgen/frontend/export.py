@@ -1,12 +1,13 @@
 """A torch module becomes a LogicalGraph: export without decomposition, then one call at a time (`importer`).
 
 A graph says nothing about how many tokens there are. So the module is traced for its example inputs and
-again for other numbers of tokens: what differs depends on the number, and is refused.
+again for other numbers of tokens, the largest among them: what differs depends on the number, and is refused,
+but for a window of attention, which few tokens do not show.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from torch.utils import _pytree as pytree
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.trace import Constants, export_program
-from streamgen.graph.logical import LogicalGraph
+from streamgen.graph.logical import LogicalGraph, Operation, Operator
+from streamgen.operations import Attention
 
 __all__ = ["Imported", "Structure", "import_module", "import_structured"]
 
@@ -75,9 +77,13 @@ def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
 
 
 def import_structured(
-    module: torch.nn.Module, example_inputs: Any, keywords: Mapping[str, Any] | None = None
+    module: torch.nn.Module,
+    example_inputs: Any,
+    keywords: Mapping[str, Any] | None = None,
+    longest: int = 1,
 ) -> Imported:
-    """See `import_module`; with the nests of arguments and results."""
+    """See `import_module`; with the nests of arguments and results. longest: tokens of the longest sequence
+    that will be given, if that is longer than the example."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
@@ -98,7 +104,7 @@ def import_structured(
     if len({tensor.numel() // tensor.shape[-1] for tensor in tensors}) != 1:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
         raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
-    return _Counts(module, leaves, spec).imported()
+    return _Counts(module, leaves, spec, longest).imported()
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
@@ -108,8 +114,10 @@ class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
 class _Counts:
     """A module, and its example inputs with other numbers of tokens."""
 
-    def __init__(self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
-        self.module, self.leaves, self.spec = module, leaves, spec
+    def __init__(
+        self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    ) -> None:
+        self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # of constants, which all traces share
 
     def imported(self) -> Imported:
@@ -118,6 +126,10 @@ class _Counts:
         lead = next(iter(leads))
         if len(leads) > 1 or not lead:
             return first
+        if first.graph.mixes_tokens:
+            for dimension, extent in enumerate(lead):
+                if wide := self._with_window(first, dimension, extent):
+                    return wide
         longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
         try:
             if _alike(first.graph, self._trace(longer).graph):
@@ -142,32 +154,80 @@ class _Counts:
                     if n == 1 and len(lead) > 1:  # as in [tokens, 1, features]
                         continue
                     raise UnsupportedOperationError(f"{self._inputs(d, other)}: {error}") from None
-                if not _alike(found.graph, changed.graph):
+                if not _alike_for(other, found.graph, changed.graph):
                     more = self._trace(base | {d: 3}) if n == 1 else found
                     if not _alike(changed.graph, more.graph):
-                        raise UnsupportedOperationError(
-                            f"what the module computes depends on the extent of dimension {d} of its inputs: "
-                            f"with {other} it is not what it is with {n}. A graph holds for any number of "
-                            "tokens: nothing but views and masks may be made of x.shape"
-                        )
+                        raise UnsupportedOperationError(self._depends(d, other, n))
                     found, base = changed, base | {d: other}  # one token does not show a mask
                 break
             else:
                 only[d] = n
         return Imported(found.graph, found.arguments, found.results, only)
 
+    def _with_window(self, found: Imported, dimension: int, extent: int) -> Imported | None:
+        """What longer sequences along a dimension show, when that is a mask or its window; else None."""
+        longest = self._longest(dimension, extent)
+        if longest <= extent:
+            return None
+        try:
+            wide = self._trace({dimension: longest})
+        except UnsupportedOperationError as error:
+            if extent == 1:  # as in [tokens, 1, features]
+                return None
+            raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
+        if _alike(found.graph, wide.graph):
+            return None
+        if not _alike_for(extent, wide.graph, found.graph):
+            if extent == 1:
+                return None
+            raise UnsupportedOperationError(self._depends(dimension, longest, extent))
+        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
+        counts.arrays = self.arrays
+        return counts.imported()
+
+    def _longest(self, dimension: int, extent: int) -> int:
+        """The greatest extent with which the module runs: of the longest sequence at most, or one more."""
+        runs, not_more = extent, max(extent + 1, self.longest)
+        trial = not_more
+        while runs < not_more:
+            try:
+                self._run({dimension: trial})
+                runs = trial
+            except _DoesNotRun:
+                not_more = trial - 1
+            trial = (runs + not_more + 1) // 2
+        return runs
+
+    def _depends(self, dimension: int, one: int, other: int) -> str:
+        return (
+            f"what the module computes depends on the extent of dimension {dimension} of its inputs: with "
+            f"{one} it is not what it is with {other}. A graph holds for any number of tokens: nothing but "
+            "views and masks may be made of x.shape"
+        )
+
     def _inputs(self, dimension: int, extent: int) -> str:
         return f"with an extent of {extent} of dimension {dimension} of its inputs"
 
-    def _trace(self, extents: Mapping[int, int]) -> Imported:
-        """Export and import, with some of the leading dimensions of another extent."""
-        leaves = [_resized(leaf, extents) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    def _leaves(self, extents: Mapping[int, int]) -> list[Any]:
+        """The example inputs, with some of the leading dimensions of another extent."""
+        return [_resized(leaf, extents) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+
+    def _run(self, extents: Mapping[int, int]) -> list[Any]:
+        """The example inputs with which the module has run."""
+        leaves = self._leaves(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         with _plain_attention():
-            _run(self.module, args, kwargs, tensors)
+            _run(self.module, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        return leaves
+
+    def _trace(self, extents: Mapping[int, int]) -> Imported:
+        """Export and import, with some of the leading dimensions of another extent."""
+        leaves = self._run(extents)
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        with _plain_attention():
             program = export_program(self.module, args, kwargs)
-        rows = tensors[0].numel() // tensors[0].shape[-1]
+        first = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        rows = first.numel() // first.shape[-1]
         constants = Constants(self.module, program, self.arrays, changing=True)
         graph, results = Importer(program, constants, rows).run()
         names = iter([value.name for value in graph.inputs])
@@ -213,6 +273,19 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
             module(*given[0], **given[1])
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {error}") from error
+
+
+def _alike_for(tokens: int, longer: LogicalGraph, found: LogicalGraph) -> bool:
+    """Whether the graph of longer sequences is the one found for so many tokens, but for masks and windows
+    that these do not show."""
+
+    def seen(path: str, operation: Operation) -> Operator:
+        op = operation.op
+        if not isinstance(op, Attention) or (op.window is not None and op.window < tokens):
+            return op
+        return replace(op, causal=op.causal and tokens > 1, window=None)
+
+    return _alike(longer, found) or _alike(longer.map(seen), found)
 
 
 def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:

@@ -337,6 +337,33 @@ def test_window() -> None:
     assert (attention.causal, attention.window) == (True, 3)
 
 
+def _windowed(m: nn.Module, scores: torch.Tensor) -> torch.Tensor:
+    """A window of 9 tokens, out of a table for 16."""
+    assert isinstance(m.mask, torch.Tensor)
+    tokens = scores.shape[-1]
+    far = torch.ones(16, 16, dtype=torch.bool).tril(-9)
+    return scores + m.mask[:tokens, :tokens].masked_fill(far[:tokens, :tokens], -math.inf)
+
+
+@pytest.mark.parametrize("tokens", [1, T, 9])
+@pytest.mark.parametrize(("longest", "window"), [(8, None), (10, 9), (2000, 9)])
+def test_a_window_is_found_in_the_longest_sequence(tokens: int, longest: int, window: int | None) -> None:
+    """Longer than the example, and than what the module runs with."""
+    found = import_structured(Attend(_by_hand(_windowed)), torch.randn(2, tokens, H), longest=longest)
+    (attention,) = (o.op for o in found.graph.operations if isinstance(o.op, Attention))
+    assert (attention.causal, attention.window) == (True, 9 if tokens >= 9 else window)
+    assert found.only == {}
+
+
+def test_what_long_sequences_change_is_refused() -> None:
+    def inner(m: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, 2 * v if v.shape[-2] > 30 else v)
+
+    assert import_structured(Attend(inner), torch.randn(1, T, H), longest=30).only == {}
+    with pytest.raises(UnsupportedOperationError, match="with 31 it is not what it is with 5"):
+        import_structured(Attend(inner), torch.randn(1, T, H), longest=31)
+
+
 @pytest.mark.parametrize("shape", [(T, H), (T, 1, H)])
 def test_tokens_first(shape: tuple[int, ...]) -> None:
     """What torch calls batch_first=False: right for one sequence."""
