@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import streamgen
 from streamgen import golden
+from streamgen.config import CompileConfig
 from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import import_module, import_structured
 from streamgen.graph.interpret import Run, exact, reference
@@ -353,6 +355,20 @@ def test_a_window_is_found_in_the_longest_sequence(tokens: int, longest: int, wi
     (attention,) = (o.op for o in found.graph.operations if isinstance(o.op, Attention))
     assert (attention.causal, attention.window) == (True, 9 if tokens >= 9 else window)
     assert found.only == {}
+
+
+def test_the_longest_sequence_is_that_of_the_configuration() -> None:
+    windows: list[int | None] = []
+
+    def stop(name: str, made: Any) -> None:
+        windows.extend(o.op.window for o in made.operations if isinstance(o.op, Attention))
+        raise InterruptedError(name)
+
+    for most in (8, 12):
+        with pytest.raises(InterruptedError, match=r"^import$"):
+            config = CompileConfig(max_tokens=most)
+            streamgen.compile(Attend(_by_hand(_windowed)), torch.randn(T, H), config, after=stop)
+    assert windows == [None, 9]
 
 
 def test_what_long_sequences_change_is_refused() -> None:
