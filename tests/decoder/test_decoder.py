@@ -98,7 +98,7 @@ def test_texts_are_those_of_golden(model: LanguageModel) -> None:
 LENGTHS = [range(1, 14), range(14, 30), range(30, 46), range(46, 60), range(60, 65)]
 
 
-@pytest.mark.parametrize("lengths", sampled(LENGTHS, [LENGTHS[0], LENGTHS[-1]]), ids=str)
+@pytest.mark.parametrize("lengths", sampled(LENGTHS, [LENGTHS[0]]), ids=str)
 def test_prompts_of_every_length(model: LanguageModel, lengths: range) -> None:
     for length in lengths:
         prompt = [int(i) for i in IDS[:length]]
