@@ -32,7 +32,7 @@ campaign: $(STAMP)  ## hours of random and exhaustive cases, before an issue is 
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
 demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
-	$(RUN)/python examples/smollm2.py
+	$(RUN)/python examples/smollm2.py --tokens 10
 
 quality: $(STAMP)  ## perplexity, next-token agreement of SmolLM2 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py
