@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from functools import cache
+from math import isfinite
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_type_hints
+
+import numpy as np
 
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
 from streamgen.numbers.quantisation import Numbers
@@ -77,6 +83,8 @@ class CompileConfig:
     sizing: Literal["conservative", "normal"] = "conservative"
 
     def __post_init__(self) -> None:
+        for name, kinds in _plain_fields().items():
+            object.__setattr__(self, name, _plain(name, getattr(self, name), kinds))
         object.__setattr__(self, "board", _known(self.board))
         most = board_of(self.board).hbm.channels
         for name, law, holds in (
@@ -101,11 +109,15 @@ class CompileConfig:
                 "None or at least 64 (one burst)",
                 self.prefetch_beats is None or self.prefetch_beats >= 64,
             ),
-            ("clock_mhz", "above 0", self.clock_mhz > 0),
+            ("clock_mhz", "above 0, up to 1000", 0 < self.clock_mhz <= 1000),
             ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
         ):
             if not holds:
                 raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
+        if not isinstance(self.formats, Mapping):
+            raise TypeError(
+                f"CompileConfig.formats is {self.formats!r}; a mapping from layers to formats is needed"
+            )
         _check_fixed(self.fixed)
         # copies: what the caller does to its own mappings later changes nothing here
         object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
@@ -132,6 +144,32 @@ class CompileConfig:
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+_PLAIN = {bool: "True or False", int: "an integer", float: "a finite number", str: "a text", NoneType: "None"}
+
+
+@cache
+def _plain_fields() -> dict[str, tuple[type, ...]]:
+    """The types of the fields that are nothing but numbers and texts."""
+    hints = get_type_hints(CompileConfig).items()
+    found = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints}
+    return {name: kinds for name, kinds in found.items() if _PLAIN.keys() >= set(kinds)}
+
+
+def _plain(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
+    """The value as Python's own type, also where it is numpy's. TypeError when it is of another type."""
+    if isinstance(value, bool | np.bool_):
+        if bool in kinds:
+            return bool(value)
+    elif int in kinds and isinstance(value, Integral):
+        return int(value)
+    elif float in kinds and isinstance(value, Real) and isfinite(value):
+        return float(value)
+    elif isinstance(value, kinds) and not isinstance(value, Real):
+        return value
+    wanted = " or ".join(_PLAIN[kind] for kind in kinds)
+    raise TypeError(f"CompileConfig.{name} is {value!r}; {wanted} is needed")
 
 
 def _known(board: str | Board) -> str | Board:

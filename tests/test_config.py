@@ -1,0 +1,49 @@
+"""What is chosen is checked when it is chosen, field by field."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamgen.config import CompileConfig
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "wanted"),
+    [
+        ("max_tokens", "5", "an integer"),
+        ("max_tokens", 1.5, "an integer"),
+        ("max_tokens", True, "an integer"),
+        ("multipliers", 64.0, "an integer"),
+        ("channels", {}, "an integer"),
+        ("group", [32], "an integer"),
+        ("lanes", 2.0, "an integer or None"),
+        ("fill", "a", "a finite number or None"),
+        ("clock_mhz", math.inf, "a finite number"),
+        ("clock_mhz", math.nan, "a finite number"),
+        ("clock_mhz", None, "a finite number"),
+        ("minimum", 1, "True or False"),
+        ("name", None, "a text"),
+        ("weights", ["w4"], "a text"),
+        ("formats", ["w4"], "a mapping from layers to formats"),
+    ],
+)
+def test_types(field: str, value: Any, wanted: str) -> None:
+    message = f"CompileConfig.{field} is {value!r}; {wanted} is needed"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        CompileConfig(**{field: value})
+
+
+@pytest.mark.parametrize("value", [0, -1.0, 1000.5, 1e9])
+def test_clocks(value: float) -> None:
+    with pytest.raises(ValueError, match=r"^CompileConfig\.clock_mhz is .*; allowed is above 0, up to 1000$"):
+        CompileConfig(clock_mhz=value)
+
+
+def test_numbers_of_numpy_are_taken_as_python_s() -> None:
+    given: dict[str, Any] = {"max_tokens": np.int64(5), "minimum": np.bool_(False), "lanes": np.uint8(4)}
+    found = CompileConfig(**given, clock_mhz=np.float32(250), fill=1)
+    same = CompileConfig(max_tokens=5, minimum=False, lanes=4, clock_mhz=250.0, fill=1.0)
+    assert repr(found) == repr(same) and found == same
