@@ -283,14 +283,19 @@ def _toolchain() -> tuple[str, str]:
     raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
 
 
-@lru_cache(maxsize=1)
 def _fast() -> tuple[str, ...]:
     """Flags for the code that runs every cycle, for this processor."""
+    return (*FAST, *_processor())
+
+
+@lru_cache(maxsize=1)
+def _processor() -> tuple[str, ...]:
+    """Flags for what this processor can do."""
     try:
         known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
         known = set()
-    return (*FAST, "-march=x86-64-v3") if {"avx2", "bmi2", "fma"} <= known else FAST
+    return ("-march=x86-64-v3",) if {"avx2", "bmi2", "fma"} <= known else ()
 
 
 def run_tool(*command: str, folder: Path | None = None) -> str:

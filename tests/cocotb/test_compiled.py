@@ -12,7 +12,7 @@ from streamgen.manifest import Manifest
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 
-pytestmark = pytest.mark.slow  # `test_memory_model` holds a graph by hand to the same
+pytestmark = pytest.mark.slow
 
 X = values(1, 40)
 MEMORIES = {

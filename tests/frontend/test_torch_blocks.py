@@ -371,6 +371,18 @@ def test_the_longest_sequence_is_that_of_the_configuration() -> None:
     assert windows == [None, 9]
 
 
+def test_a_module_that_asserts_its_longest_sequence() -> None:
+    def inner(m: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert q.shape[-2] <= 12, "too long"
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    for tokens in (T, 12):
+        found = import_structured(Attend(inner), torch.randn(1, tokens, H), longest=40)
+        assert found.only == {}
+    with pytest.raises(ValueError, match=r"does not run on inputs of shape .*too long"):
+        import_structured(Attend(inner), torch.randn(1, 13, H))
+
+
 def test_what_long_sequences_change_is_refused() -> None:
     def inner(m: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(q, k, 2 * v if v.shape[-2] > 30 else v)

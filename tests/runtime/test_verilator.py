@@ -67,6 +67,20 @@ def test_damaged_library_is_built_again(kernel):
         device.run(1)
 
 
+def test_most_tests_build_quickly():
+    assert verilator._fast()[0] == "-O0"
+
+
+@pytest.mark.long_runs
+def test_long_runs_are_optimised():
+    """In the process of the test before, and for any after it."""
+    assert verilator._fast()[0] == "-O2"
+
+
+def test_the_next_builds_quickly_again():
+    assert verilator._fast()[0] == "-O0"
+
+
 def test_headers_are_compiled_once(tmp_path, monkeypatch):
     """A compiler says when it does not use them; damaged, they are compiled again."""
     flags = ("-std=c++20", "-O1")
