@@ -18,11 +18,10 @@ import torch
 
 import streamgen
 from streamgen import golden
-from streamgen.explore import explore
 from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph.logical import LogicalGraph
-from streamgen.lower import layer_shapes, lower_network
+from streamgen.policy import whole
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.simulator import SimulatedDevice
 
@@ -126,8 +125,7 @@ def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:
 def golden_outputs(network: LogicalGraph, config: streamgen.CompileConfig, x: np.ndarray) -> np.ndarray:
     """What the hardware of that configuration computes, without building it."""
     network = network.quantised(config.numbers(False))
-    plan = explore(layer_shapes(network), config, rate=1.0)
-    graph = lower_network(network, plan, config, 1.0, config.max_tokens // plan.token_lanes)
+    graph = whole(network, config).largest
     (name,) = (value.name for value in network.inputs)
     (outputs, _) = golden.run(graph, {name: x})
     (y,) = outputs.values()

@@ -1,4 +1,4 @@
-"""Predicted cycles beside simulated ones: the module of examples/mlp.py, and a small language model.
+"""Predicted cycles beside simulated ones: an MLP, an encoder layer under each policy, a small language model.
 
     python benchmarks/predict.py
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import streamgen
 from streamgen.runtime.generation import BEST
@@ -29,6 +30,8 @@ def main() -> None:
         cycles = network.report().cycles
         assert cycles is not None
         show(f"examples/mlp.py, {tokens} tokens", lambda n=tokens: network.predict(n), cycles)
+    for policy in ("shared", "spatial", "mixed"):
+        show_layer(policy)
     model = tiny_accelerator()
     session = model.session()
     for _ in session.generate(np.arange(1, 8), 3):
@@ -38,6 +41,24 @@ def main() -> None:
         what = "its id" if one.variant == BEST else "logits"
         name = f"language model, {one.tokens} tokens from {one.position}, {what}"
         show(name, lambda p=one: model.predict(p.tokens, p.position, p.variant), one.cycles)
+
+
+def show_layer(policy: str) -> None:
+    """`nn.TransformerEncoderLayer`; mixed: its first feed-forward matmul has two columns of its own."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    config = streamgen.CompileConfig(
+        policy=policy,  # type: ignore[arg-type]
+        fixed={"linear1": {"columns": 2}} if policy == "mixed" else {},
+        **{"max_tokens": 8, "multipliers": 512, "channels": 4},
+    )
+    accelerator = streamgen.compile(layer, (torch.zeros(1, 8, 64),), config)
+    for tokens in (1, 8):
+        accelerator.run(np.random.default_rng(tokens).normal(size=(1, tokens, 64)).astype(np.float32))
+        cycles = accelerator.report().cycles
+        assert cycles is not None
+        show(f"encoder layer, {policy}, {tokens} tokens", lambda n=tokens: accelerator.predict(n), cycles)
+    accelerator.close()
 
 
 def show(name: str, predict, cycles: int) -> None:  # type: ignore[no-untyped-def]

@@ -1,9 +1,7 @@
 """From a model to an accelerator that can be written and run.
 
-compile: frontend -> quantise weights -> bind, spatial or shared:
-    spatial    groups, and of each: explore -> lower
-    shared     schedule -> bind -> steer
-    -> forks -> converters -> FIFO depths -> emit
+compile: frontend -> quantise weights -> policy: groups, factors; and of each group
+    schedule -> bind -> steer -> forks -> converters -> place -> FIFO depths -> emit
 assemble: the same from a graph of kernels on
 """
 
@@ -23,15 +21,15 @@ from streamgen.golden_text import is_language_model, vocabulary_of
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.storage import load_program
-from streamgen.grouping import group_graph, group_network
+from streamgen.grouping import Part, group_graph, parts_of
 from streamgen.language_model import MODEL, LanguageModel, Text
 from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
+from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, terminal_progress
 from streamgen.runtime.chain import CHAIN_FILE, Chain
-from streamgen.sharing import choices, derived, finished
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
@@ -100,12 +98,16 @@ def compile(
     show("import", graph)
     tell("quantising the weights")
     show("quantise", graph := graph.quantised(config.numbers(language)))
-    if _policy(graph, config) == "spatial":
-        return _spatial(graph, interface, config, tell, show)
-    group = _shared(graph, config, tell, show)
-    if not language:
-        return Accelerator([group], None, interface)
-    return LanguageModel(group, config, _text(model, tokenizer, vocabulary_of(graph)), model=graph)
+    tell("choosing groups, lanes and columns")
+    parts = parts_of(graph, config)
+    groups = [_built(part, tell, show) for part in parts]
+    tell("")
+    if language:
+        return LanguageModel(groups[0], config, _text(model, tokenizer, vocabulary_of(graph)), model=graph)
+    tensors = parts[0].derivation.tensors
+    inputs, outputs = (value.name for value in graph.inputs), graph.outputs
+    names = ([tensors[name] for name in values] for values in (inputs, outputs))
+    return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
 
 
 def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
@@ -155,63 +157,23 @@ def _imported(
         return frontend.import_any(model, example_inputs, longest)
 
 
-def _policy(graph: LogicalGraph, config: CompileConfig) -> str:
-    """How operations get their hardware. GraphError when that which is asked for cannot be."""
-    others = [operation for operation in graph.operations if not operation.op.spatial]
-    if config.policy == "spatial" and others:
-        raise GraphError(
-            f"CompileConfig.policy is 'spatial'; {others[0].place} has no hardware of its own there, "
-            "only shared"
-        )
-    return config.policy or ("shared" if others else "spatial")
-
-
-def _spatial(
-    network: LogicalGraph, interface: Interface | None, config: CompileConfig, tell: Progress, show: After
-) -> Accelerator:
-    """Every operation on hardware of its own, in as many groups as the converters take."""
-    tell("choosing groups, lanes and columns")
-    rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
-    groups = []
-    for part, fused in group_network(network, config, rate):
-        tell(f"{part.config.name}: kernels, converters, FIFO depths")
-        show("explore", "\n".join(part.plan.reasons))
-        place = partial(place_program, config=part.config)
-        program, schedules = finish(
-            part.build, part.plan.token_lanes, part.largest, config.sizing, place=place, after=show
-        )
-        tell(f"{part.config.name}: Verilog")
-        show("emit", design := emit(program, part.config, max_tokens=config.max_tokens))
-        corners = (part.largest * part.plan.token_lanes, part.plan.token_lanes)
-        cycles = {tokens: one.finish for tokens, one in zip(corners, schedules, strict=False)}
-        groups.append(_group(program, design, _notes(fused, design, cycles, part.plan.reasons)))
-        tensors = part.boundary.tensors
-    tell("")
-    inputs, outputs = (value.name for value in network.inputs), network.outputs
-    names = ([tensors[name] for name in values] for values in (inputs, outputs))
-    return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
-
-
-def _shared(model: LogicalGraph, config: CompileConfig, tell: Progress, show: After) -> Group:
-    """All operations in turn on what they share."""
-    tell("phases, kernels, converters, FIFO depths")
-    binding = derived(model, config)
+def _built(part: Part, tell: Progress, show: After) -> Group:
+    """One accelerator, from its plan on."""
+    config, binding = part.config, part.derivation
+    tell(f"{config.name}: phases, kernels, converters, FIFO depths")
+    reasons = choices(binding, part.model)
+    show("explore", "\n".join(reasons))
     show("schedule", binding.schedule)
     show("bind", binding.binding)
     show("steer", binding.largest)
-    program, cycles = finished(binding, model, config, partial(place_program, config=config), show)
-    tell("Verilog")
+    program, cycles = finished(binding, part.model, config, partial(place_program, config=config), show)
+    tell(f"{config.name}: Verilog")
     show("emit", design := emit(program, config, max_tokens=config.max_tokens))
-    tell("")
-    notes = notes_of(
-        design,
-        units=binding.phases,
-        ended="phases that share hardware are one group",
-        converter_budget=None,
-        choices=choices(binding, model, config),
-        scheduled_cycles=cycles,
-    )
-    return _group(program, design, notes)
+    if part.fused is not None:
+        return _group(program, design, _notes(part.fused, design, cycles, reasons))
+    ended = "phases that share hardware are one group" if binding.plan.columns else "one phase after another"
+    known = {"units": binding.phases, "ended": ended, "converter_budget": None}
+    return _group(program, design, notes_of(design, **known, choices=reasons, scheduled_cycles=cycles))
 
 
 def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:

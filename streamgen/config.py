@@ -33,9 +33,10 @@ class CompileConfig:
         None: half of the board's block memory.
     fill: share of each SLR that the design may fill, up to 1; None: that of the board, beyond which designs
         are not routed at speed.
-    policy: "spatial" gives every operation hardware of its own, "shared" has all matmuls take turns on one
-        engine, a column a memory channel, and operations that are alike on one kernel each. None: spatial
-        for modules that it can build, shared for the rest.
+    policy: "spatial" gives every matmul columns of its own, "shared" has all take turns on one engine, a
+        column a memory channel; "mixed" gives columns to some, as long as that saves cycles, and to those
+        that `fixed` names. None: spatial for modules of matmuls and elementwise operations, shared for the
+        rest.
     weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
     head: the same for the logits of a language model.
     formats: the same by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"}
@@ -44,15 +45,16 @@ class CompileConfig:
     minimum: keep an integer minimum beside each group scale (asymmetric groups).
     p_bits: bits of the integers of a softmax in attention: 8 to 16.
     token_lanes: spatial: tokens that one weight meets in a cycle; None lets the explorer choose.
-    fixed: spatial: factors that the explorer must take, by layer (path of the module, or name of the
-        operation in the report): of a matmul `columns`, `n_lanes` (output rows a column computes side by
+    fixed: spatial and mixed: factors that the explorer must take, by layer (path of the module, or name of
+        the operation in the report): of a matmul `columns`, `n_lanes` (output rows a column computes side by
         side), `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
         elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
-    n_lanes: shared: output rows that a column of the engine computes side by side, 32 multipliers each; None:
-        the greatest power of two that the multipliers allow.
-    lanes: shared: elements a cycle between matmuls, a power of two up to 16; None: as `n_lanes`.
+    n_lanes: shared and mixed: output rows that a column of the engine computes side by side, 32 multipliers
+        each; None: shared the greatest power of two that the multipliers allow, mixed that or a smaller one.
+    lanes: elements a cycle of norms, attention and what else passes rows, a power of two up to 16; None: as
+        `n_lanes`, and where there is no engine what keeps up with the slowest matmul.
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
-        512 bits, in beats; thinner streams have 64. None: 512, of a shared engine 1024.
+        512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024.
     clock_mhz: kernel clock that memory rates and reports are computed for.
     sizing: FIFO sizing strategy: "conservative" keeps the schedule in which every kernel starts as soon as it
         can, "normal" lets kernels run at their own rates.
@@ -66,7 +68,7 @@ class CompileConfig:
     channels: int = 8
     converter_bits: int | None = None
     fill: float | None = None
-    policy: Literal["spatial", "shared"] | None = None
+    policy: Literal["spatial", "shared", "mixed"] | None = None
     weights: str = "w4"
     head: str = "w8"
     formats: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -95,7 +97,11 @@ class CompileConfig:
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("fill", "None or above 0, up to 1", self.fill is None or 0 < self.fill <= 1),
-            ("policy", "None, 'spatial' or 'shared'", self.policy in (None, "spatial", "shared")),
+            (
+                "policy",
+                "None, 'spatial', 'shared' or 'mixed'",
+                self.policy in (None, "spatial", "shared", "mixed"),
+            ),
             ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
             ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),

@@ -1,7 +1,8 @@
-"""Which accelerators a module or a graph of kernels becomes: one when its converters fit, else several."""
+"""Which accelerators a model or a graph of kernels becomes: one when its converters fit, else several."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import lcm
 
 from streamgen.config import CompileConfig
@@ -11,54 +12,51 @@ from streamgen.explore.fixed import fixed_factors
 from streamgen.explore.fusion import FusedGroup, Unit, fuse
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
-from streamgen.graph.plan import Boundary, Plan, agree
-from streamgen.lower import (
-    GraphParts,
-    converter_bits,
-    insert_converters,
-    insert_forks,
-    layer_shapes,
-    lower_network,
-    sub_network,
-    tensor_names,
-)
+from streamgen.graph.plan import Boundary, Plan, Shape, agree
+from streamgen.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
 from streamgen.operations import Constant
+from streamgen.policy import hardware, is_network, policy_of, rate_of, spatial_plan
+from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 
-__all__ = ["NetworkGroup", "group_graph", "group_network"]
+__all__ = ["Part", "group_graph", "parts_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NetworkGroup:
-    """One accelerator of a module; `config` has its name."""
+class Part:
+    """One accelerator of a model; `config` has its name. fused: why it is one; None: it cannot be several."""
 
-    network: LogicalGraph
-    plan: Plan
+    model: LogicalGraph
+    plan: HardwarePlan
     config: CompileConfig
-    rate: float
-    boundary: Boundary
+    fused: FusedGroup | None = None
 
-    @property
-    def largest(self) -> int:
-        """Token tiles of the largest run."""
-        return -(-self.config.max_tokens // self.plan.token_lanes)
+    @cached_property
+    def derivation(self) -> Derivation:
+        """Its graphs of kernels, unfinished."""
+        return Derivation(self.model, self.plan, rate_of(self.config), self.config.name)
 
-    @property
+    @cached_property
     def converter_bits(self) -> int:
         """What its layout converters hold."""
-        return converter_bits(insert_converters(insert_forks(self.build(self.largest))))
-
-    def build(self, tiles: int, position: int = 0) -> Graph:
-        """The graph of kernels, unfinished, for a run of so many token tiles; positions do not matter."""
-        return lower_network(self.network, self.plan, self.config, self.rate, tiles, self.boundary)
+        return converter_bits(insert_converters(insert_forks(self.derivation.largest)))
 
 
-def group_network(
-    network: LogicalGraph, config: CompileConfig, rate: float
-) -> list[tuple[NetworkGroup, FusedGroup]]:
-    """The groups of a quantised module, in the order in which they run, and why; budgets are those of each.
+def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
+    """The accelerators of a quantised model, in the order in which they run; budgets are those of each.
+
+    A spatial network becomes several when its converters are too large for one. BudgetError when an operation
+    fits no accelerator, ValueError for factors that cannot be.
+    """
+    if policy_of(model, config) != "spatial" or not is_network(model):
+        return [Part(model=model, plan=hardware(model, config), config=config)]
+    return _groups(model, config)
+
+
+def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
+    """The groups of a network.
 
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
-    all are chosen again with that. BudgetError when an operation fits no accelerator.
+    all are chosen again with that.
     """
     constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
     operations = [operation for operation in network.operations if operation.name not in constants]
@@ -68,25 +66,20 @@ def group_network(
     ]
     names = [*(value.name for value in network.inputs), *(o.name for o in operations)]
     sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
-    fixed = fixed_factors(layer_shapes(network), config)
-    tensors = tensor_names(network, config)
-
+    fixed = fixed_factors(_shapes(network), config)
+    tensors = tensor_names(network)
+    rate = rate_of(config)
     budget = converter_budget(config)
 
-    def build(members: tuple[str, ...], choices: CompileConfig) -> NetworkGroup:
+    def build(members: tuple[str, ...], choices: CompileConfig) -> Part:
         part = sub_network(network, members)
         read = {name for o in operations if o.name not in members for name in o.inputs}
         by_rows = read.intersection(members)
-        plan = _padded(explore(layer_shapes(part), choices, rate, fixed), by_rows)
-        return NetworkGroup(
-            network=part,
-            plan=agree([plan, *settled])[0],
-            config=config,
-            rate=rate,
-            boundary=Boundary(tensors=tensors, by_rows=frozenset(by_rows)),
-        )
+        own = agree([_padded(explore(_shapes(part), choices, rate, fixed), by_rows), *settled])[0]
+        boundary = Boundary(tensors=tensors, by_rows=frozenset(by_rows))
+        return Part(model=part, plan=spatial_plan(part, own, config, boundary), config=config)
 
-    def group(members: tuple[str, ...]) -> NetworkGroup:
+    def group(members: tuple[str, ...]) -> Part:
         """An operation that is too large on its own is built smaller, down to the least that there is."""
         found = build(members, config)
         if len(members) > 1 or (needed := found.converter_bits) <= budget:
@@ -107,10 +100,14 @@ def group_network(
     while True:
         fused = fuse(units, sizes, network.outputs, measure, budget)
         groups = [group(one.units) for one in fused]
-        plans = [one.plan for one in groups]
+        plans = [one.plan.own for one in groups if one.plan.own is not None]
         if (agreed := agree(plans)) == plans:
-            return list(zip(_placed(groups), fused, strict=True))
+            return [replace(one, fused=why) for one, why in zip(_placed(groups), fused, strict=True)]
         settled += agreed
+
+
+def _shapes(network: LogicalGraph) -> list[Shape]:
+    return layer_shapes(schedule(network, None))
 
 
 def _padded(plan: Plan, values: Collection[str]) -> Plan:
@@ -120,19 +117,19 @@ def _padded(plan: Plan, values: Collection[str]) -> Plan:
     return replace(plan, pads=pads)
 
 
-def _placed(groups: list[NetworkGroup]) -> list[NetworkGroup]:
+def _placed(groups: list[Part]) -> list[Part]:
     """Each value between groups, and each input of several, on one channel; a name for each group."""
     if len(groups) == 1:
         return groups
     channels: dict[str, int] = {}
     for group in groups:
-        for name in (*(value.name for value in group.network.inputs), *group.network.outputs):
+        for name in (*(value.name for value in group.model.inputs), *group.model.outputs):
             channels.setdefault(name, group.plan.io_channel)
     return [
         replace(
             group,
             config=replace(group.config, name=f"{group.config.name}_{i}"),
-            boundary=replace(group.boundary, channels=channels),
+            plan=replace(group.plan, boundary=replace(group.plan.boundary, channels=channels)),
         )
         for i, group in enumerate(groups)
     ]
@@ -140,7 +137,7 @@ def _placed(groups: list[NetworkGroup]) -> list[NetworkGroup]:
 
 def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
     """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
-    parts = GraphParts(graph, float(config.card.hbm.beats_per_cycle(config.clock_mhz)))
+    parts = GraphParts(graph, rate_of(config))
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
 

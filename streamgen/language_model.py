@@ -25,9 +25,9 @@ from streamgen.manifest import Buffer
 from streamgen.observe.debugging import Debugging
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
+from streamgen.policy import finished, whole
 from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
-from streamgen.sharing import derived, finished
 from streamgen.text.sampling import Sampler
 from streamgen.text.tokenizer import Tokenizer, Vocabulary
 
@@ -237,7 +237,7 @@ class LanguageModel(Accelerator):
     def _program(self) -> Program:
         """Derived again, of a written model; ValueError when this version of streamgen builds other FIFOs."""
         model, config = self._quantised, self.config
-        program, _ = finished(derived(model, config), model, config)
+        program, _ = finished(whole(model, config), model, config)
         built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
         if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
             raise ValueError(

@@ -13,7 +13,7 @@ PASSES = (
     *("import", "quantise", "explore", "schedule", "bind", "steer"),
     *("forks", "converters", "place", "size", "emit"),
 )
-"""The passes of the compiler, in order. Spatial accelerators have `explore`, shared ones the three behind."""
+"""The passes of the compiler, in order; those from `explore` on once for each group."""
 
 After = Callable[[str, Any], None]
 """Told what each pass has made, when it has: its name in `PASSES`, and a value whose str is for people."""

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.explore import explore
 from streamgen.explore.bound import least_cycles, stages
 from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
-from streamgen.lower import layer_shapes, lower_network
+from streamgen.policy import whole
 
 ALLOWANCE = 1.15
 LATENCY = 200  # cycles of a stage
@@ -68,12 +67,13 @@ def test_stages() -> None:
     """Bytes and multipliers of the bound, counted by hand from the shapes."""
     network = import_module(_block(), (torch.zeros(4, 128),))
     network = network.quantised(CONFIG.numbers(False))
-    plan = explore(layer_shapes(network), CONFIG, 0.7)
-    first, second = stages(lower_network(network, plan, CONFIG, 0.7, tiles=1), tokens=3)
+    derived = whole(network, CONFIG)
+    assert derived.plan.own is not None
+    first, second = stages(derived.graph(derived.plan.token_lanes, 0), tokens=3)
     assert {name.split("_")[0] for name in first.columns} == {"gate", "up"}
     assert {name.split("_")[0] for name in second.columns} == {"down"}
     assert (first.products, second.products) == (3 * 2 * 128 * 256, 3 * 128 * 256)
-    assert first.multipliers + second.multipliers == plan.multipliers
+    assert first.multipliers + second.multipliers == derived.plan.own.multipliers
     for stage, matmuls, n, k in ((first, 2, 256, 128), (second, 1, 128, 256)):
         # codes of 4 bits, a scale and a minimum of 8 bits for each group of 32, 32 bits a row
         assert stage.bytes == matmuls * (n * k // 2 + n * k // 32 * 2 + n * 4)

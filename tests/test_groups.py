@@ -22,7 +22,7 @@ from streamgen.explore.fusion import FusedGroup
 from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
-from streamgen.grouping import NetworkGroup, group_graph, group_network
+from streamgen.grouping import Part, group_graph, parts_of
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
@@ -53,8 +53,6 @@ class Reused(torch.nn.Module):
         return a, self.third(c + b), c
 
 
-Groups = list[tuple[NetworkGroup, FusedGroup]]
-
 MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], CompileConfig]] = {
     "gated": (lambda: Gated(20, 40), (20,), GATED),
     "several": (
@@ -78,24 +76,29 @@ def network(name: str) -> LogicalGraph:
     return found.quantised(config.numbers(False))
 
 
-def planned(name: str, budget: int | None) -> Groups:
+def planned(name: str, budget: int | None) -> list[Part]:
     """The groups for a budget; no hardware is made."""
-    return group_network(network(name), replace(MODULES[name][2], converter_bits=budget), 0.69)
+    return parts_of(network(name), replace(MODULES[name][2], converter_bits=budget))
+
+
+def why(part: Part) -> FusedGroup:
+    """Why a group of a network is one."""
+    assert part.fused is not None
+    return part.fused
 
 
 def finished(graph: Graph) -> Graph:
     return insert_converters(insert_forks(graph))
 
 
-def computed(
-    name: str, groups: list[tuple[NetworkGroup, FusedGroup]], x: list[np.ndarray]
-) -> list[np.ndarray]:
+def computed(name: str, groups: list[Part], x: list[np.ndarray]) -> list[np.ndarray]:
     """What the groups compute one after the other, in numpy."""
     found = network(name)
     tokens = len(x[0])
     known = {value.name: (array, value.features) for value, array in zip(found.inputs, x, strict=True)}
-    for group, _ in groups:
-        graph = finished(group.build(-(-tokens // group.plan.token_lanes)))
+    for group in groups:
+        lanes = group.plan.token_lanes
+        graph = finished(group.derivation.graph(-(-tokens // lanes) * lanes, 0))
         given = {}
         for tensor in graph.tensors:
             if tensor.role == "input":
@@ -122,8 +125,8 @@ def whole(name: str) -> Accelerator:
 
 def most(name: str) -> int:
     """Converter bits of the module as one accelerator."""
-    ((_, fused),) = planned(name, None)
-    return fused.converter_bits
+    (part,) = planned(name, None)
+    return why(part).converter_bits
 
 
 def least_budget(plan: Callable[[int], object]) -> int:
@@ -159,11 +162,10 @@ def test_golden_is_the_same_for_every_budget(name: str, seed: int) -> None:
     counts = {}
     for budget in (largest, largest - 1, least, rng.randint(least, largest)):
         groups = planned(name, budget)
-        fused = [why for _, why in groups]
-        assert max(why.converter_bits for why in fused) <= budget
-        for part, why in groups:
-            assert converter_bits(finished(part.build(part.largest))) == why.converter_bits
-        assert sorted(u for why in fused for u in why.units) == sorted(one[0][1].units)
+        assert max(why(part).converter_bits for part in groups) <= budget
+        for part in groups:
+            assert converter_bits(finished(part.derivation.largest)) == why(part).converter_bits
+        assert sorted(u for part in groups for u in why(part).units) == sorted(why(one[0]).units)
         for arrays, result in zip(x, expected, strict=True):
             found = computed(name, groups, arrays)
             assert same(tuple(found), tuple(result)), (budget, len(arrays[0]))

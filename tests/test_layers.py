@@ -47,7 +47,7 @@ FLOORS: list[list[set[str]]] = [
             "grouping",
             "language_model",
             "observe",
-            "sharing",
+            "policy",
             "cli",
         },
         {"testing"},

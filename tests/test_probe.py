@@ -49,7 +49,7 @@ def test_nothing_differs(loaded: Accelerator) -> None:
 def test_a_weight_that_is_not_golden_s(loaded: Accelerator, written: Path) -> None:
     """The load is named, with the very weight; the next run starts afresh."""
     graph = loaded.graph
-    (codes,) = [t for t in graph.tensors if t.name.endswith("_w")]
+    (codes,) = [t for t in graph.tensors if t.name.endswith("_w_0")]
     itensor = graph.tensor_itensor(codes)
     file = written / f"weights_{codes.channel}.bin"
     image = file.read_bytes()

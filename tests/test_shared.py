@@ -8,13 +8,13 @@ import torch
 
 import streamgen
 from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError, GraphError
+from streamgen.errors import BudgetError
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.formats import round_f24
 from streamgen.operations import Attention, Binary, Linear, Norm, Unary
+from streamgen.policy import hardware
 from streamgen.progress import PASSES
-from streamgen.sharing import engine_plan
 from tests.accelerators import Gated, values
 
 CONFIG = CompileConfig(name="block", max_tokens=5, channels=2, multipliers=128, policy="shared")
@@ -55,7 +55,7 @@ def _block(seed: int) -> LogicalGraph:
     )
 
 
-def _encoder(layers: int) -> LogicalGraph:
+def encoder(layers: int) -> LogicalGraph:
     return LogicalGraph(
         (Input("x", 30),),
         (
@@ -74,13 +74,13 @@ def test_an_encoder(tmp_path: Path) -> None:
     shows what it has made."""
     passes: dict[str, str] = {}
     accelerator = streamgen.compile(
-        _encoder(2), None, CONFIG, after=lambda name, made: passes.update({name: str(made)})
+        encoder(2), None, CONFIG, after=lambda name, made: passes.update({name: str(made)})
     )
-    assert [*passes] == [name for name in PASSES if name != "explore"]
+    assert [*passes] == [*PASSES]
     assert "section, walked 2 times" in passes["schedule"] and "held from phase" in passes["bind"]
     assert "design.v: " in passes["emit"] and all(passes.values())
     assert not isinstance(accelerator, streamgen.LanguageModel)
-    compute = exact(_encoder(2).quantised(CONFIG.numbers(False)))
+    compute = exact(encoder(2).quantised(CONFIG.numbers(False)))
     for shape in ((1, 30), (3, 30), (5, 30), (2, 4, 30)):
         x = values(*shape)
         y = accelerator.run(x)
@@ -111,12 +111,6 @@ def test_a_network_either_way() -> None:
     assert y.tobytes() == shared.golden(x).tobytes() == spatial.golden(x).tobytes()
 
 
-def test_what_cannot_be_spatial_says_so() -> None:
-    config = CompileConfig(policy="spatial")
-    with pytest.raises(GraphError, match="is 'spatial'; 'layers' has no hardware of its own there"):
-        streamgen.compile(_encoder(1), None, config)
-
-
 @pytest.mark.parametrize(
     ("budgets", "plan"),
     [
@@ -129,11 +123,11 @@ def test_what_cannot_be_spatial_says_so() -> None:
     ],
 )
 def test_what_budgets_allow(budgets: dict[str, int], plan: tuple[int, int, int]) -> None:
-    found = engine_plan(CompileConfig(**budgets), 0)
+    found = hardware(encoder(1), CompileConfig(policy="shared", **budgets))
     assert (found.columns, found.n_lanes, found.lanes) == plan
 
 
 @pytest.mark.parametrize("budgets", [{"channels": 1}, {"multipliers": 63}])
 def test_budgets_without_an_engine(budgets: dict[str, int]) -> None:
     with pytest.raises(BudgetError, match="a shared engine needs 2 channels and 64 multipliers"):
-        engine_plan(CompileConfig(**budgets), 0)
+        hardware(encoder(1), CompileConfig(policy="shared", **budgets))

@@ -1,7 +1,7 @@
 """Choices that a user need not make: unroll factors under budgets; and the cycles that they give."""
 
-from streamgen.explore.fixed import fixed_factors
+from streamgen.explore.fixed import Fixed, fixed_factors
 from streamgen.explore.plan import explore
 from streamgen.explore.predict import predict
 
-__all__ = ["explore", "fixed_factors", "predict"]
+__all__ = ["Fixed", "explore", "fixed_factors", "predict"]

@@ -54,12 +54,11 @@ class Shape:
 class Operator(ABC):
     """What an operation does; frozen dataclasses with constants as arrays.
 
-    results: names of the values it makes, () for one that has the operation's own name. spatial: whether
-    `lower.network` gives it hardware of its own. mixes_tokens: whether a row of a result depends on others.
+    results: names of the values it makes, () for one that has the operation's own name. mixes_tokens: whether
+    a row of a result depends on others.
     """
 
     arity: ClassVar[int] = 1
-    spatial: ClassVar[bool] = False
     mixes_tokens: ClassVar[bool] = False
     results: ClassVar[tuple[str, ...]] = ()
 

@@ -2,7 +2,6 @@
 
 from streamgen.lower.builder import GraphBuilder
 from streamgen.lower.memory import converter_bits, fifo_bits, unfused_bits
-from streamgen.lower.network import layer_shapes, lower_network, tensor_names
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
 from streamgen.lower.split import GraphParts, sub_network
@@ -15,11 +14,8 @@ __all__ = [
     "finish",
     "insert_converters",
     "insert_forks",
-    "layer_shapes",
-    "lower_network",
     "place_constants",
     "size_fifos",
     "sub_network",
-    "tensor_names",
     "unfused_bits",
 ]

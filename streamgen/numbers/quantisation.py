@@ -13,7 +13,7 @@ Weights are not padded here: a last group may be shorter than the others. Row sc
 normal f24 are flushed to zero with their rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -30,6 +30,7 @@ __all__ = [
     "quantise_w4",
     "quantise_w8",
     "require_finite",
+    "scale_bits",
 ]
 
 CODE_MIN, CODE_MAX = -8, 7
@@ -152,6 +153,12 @@ class QuantisedWeight:
             if self.minimum is not None:
                 integers += _spread(self.minimum, self.group, K)
         return integers * self.row_scale.astype(np.float64)[:, None]
+
+
+def scale_bits(weights: Sequence[QuantisedWeight]) -> int:
+    """Of the group scales and minimums of weights: the greatest of each row reaches the greatest integer."""
+    parts = [part for w in weights for part in (w.scale, w.minimum) if part is not None]
+    return max(8, 1 + max(int(np.abs(part).max()) for part in parts).bit_length())
 
 
 def quantise(

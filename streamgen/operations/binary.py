@@ -13,7 +13,7 @@ from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.operations.site import Bound, Site, Source, Stream, of_stream
+from streamgen.operations.site import Bound, Site, Source, Stream, of_itensor, of_stream
 from streamgen.operations.unary import UNARY_FUNCTIONS
 
 __all__ = ["BINARY_OPERATIONS", "Binary"]
@@ -37,7 +37,6 @@ class Binary(Operator):
 
     operation: str
     arity = 2
-    spatial = True
 
     def __post_init__(self) -> None:
         if self.operation not in BINARY_OPERATIONS:
@@ -75,10 +74,10 @@ class Binary(Operator):
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
         """Tiles in the order of the operand that does not come row after row, if there is one."""
-        if not (streams := [one for one in inputs if isinstance(one, Stream)]):
-            raise GraphError(f"operation {site.name!r} works on constants only; compute it before compiling")
+        streams = [one for one in inputs if isinstance(one, Stream)]
         lead = next((one for one in streams if not one.by_rows), streams[0])
-        bounds = {"itensor": lead.itensor}
+        order = site.order(lead)
+        bounds = {"itensor": order}
         a, b = inputs
         if self.gate is None and b is lead:
             a, b = b, a
@@ -87,7 +86,7 @@ class Binary(Operator):
             if isinstance(one, Stream):
                 return one
             assert isinstance(one, np.ndarray)
-            bounds[port] = broadcast(lead.itensor)
+            bounds[port] = broadcast(order)
             return site.fixed(bounds[port], one)
 
         if not isinstance(a, Stream):
@@ -97,7 +96,7 @@ class Binary(Operator):
             own = UnaryParams(function=self.gate or "", **of_stream(a))
             gated = site.kernel(f"{site.name}_gate", own, {"itensor": a.itensor}, i=a)["o"]
             a, operation = replace(gated, shape=a.shape, by_rows=a.by_rows), "multiply"
-        params = BinaryParams(operation=operation, **of_stream(lead))
+        params = BinaryParams(operation=operation, **of_itensor(order))
         o = site.kernel(site.name, params, bounds, i_a=source(a, "a"), i_b=source(b, "b"))["o"]
         return (replace(o, by_rows=lead.by_rows),)
 

@@ -19,7 +19,6 @@ class Constant(Operator):
 
     value: np.ndarray
     arity = 0
-    spatial = True
 
     def __post_init__(self) -> None:
         if self.value.ndim != 1 or not self.value.size:

@@ -25,7 +25,6 @@ class Linear(Operator):
     weight: np.ndarray | QuantisedWeight
     bias: np.ndarray | None = None
     grid: GroupGrid | None = None
-    spatial = True
 
     def __post_init__(self) -> None:
         if len(self.extents) != 2 or 0 in self.extents:

@@ -10,7 +10,7 @@ from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import ScalarParams
 from streamgen.numbers.formats import round_f24
-from streamgen.operations.site import Site, Stream, of_stream
+from streamgen.operations.site import Site, Stream, of_itensor
 
 __all__ = ["Scalar"]
 
@@ -21,7 +21,6 @@ class Scalar(Operator):
 
     function: Literal["scale", "soft_cap"]
     constant: float
-    spatial = True
 
     def __post_init__(self) -> None:
         if self.function not in ("scale", "soft_cap"):
@@ -51,8 +50,9 @@ class Scalar(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         (x,) = inputs
-        params = ScalarParams(function=self.function, **of_stream(x))
-        y = site.kernel(site.name, params, {"itensor": x.itensor, "constant": self.constant}, i=x)["o"]
+        order = site.order(x)
+        params = ScalarParams(function=self.function, **of_itensor(order))
+        y = site.kernel(site.name, params, {"itensor": order, "constant": self.constant}, i=x)["o"]
         return (replace(y, by_rows=x.by_rows),)
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from streamgen.graph import Port
 from streamgen.graph.logical import Operator, Shape
 from streamgen.itensor import ITensor
 
-__all__ = ["Behind", "Bound", "Codes", "Fixed", "Site", "Source", "Stream", "of_stream"]
+__all__ = ["Behind", "Bound", "Codes", "Fixed", "Site", "Source", "Stream", "of_itensor", "of_stream"]
 
 _Found = TypeVar("_Found")
 
@@ -108,6 +108,11 @@ class Site(Protocol):
         """Rows of a value."""
         ...
 
+    def order(self, stream: Stream) -> ITensor:
+        """The tiles of a stream as an elementwise operation takes them: in that order, in tokens as wide as
+        is chosen where they can be."""
+        ...
+
     def kernel(
         self,
         name: str,
@@ -147,6 +152,11 @@ class Site(Protocol):
         ...
 
 
+def of_itensor(itensor: ITensor) -> dict[str, int]:
+    """What elementwise kernels of such a stream are made for."""
+    return {"lanes": prod(itensor.element_shape), "max_tokens": itensor.token_count}
+
+
 def of_stream(stream: Stream) -> dict[str, int]:
-    """What elementwise kernels of a stream are made for."""
-    return {"lanes": prod(stream.itensor.element_shape), "max_tokens": stream.itensor.token_count}
+    """The same of a stream."""
+    return of_itensor(stream.itensor)

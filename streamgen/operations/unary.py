@@ -11,7 +11,7 @@ from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS as UNITS
 from streamgen.kernels.elementwise import UnaryParams
-from streamgen.operations.site import Site, Stream, of_stream
+from streamgen.operations.site import Site, Stream, of_itensor
 
 __all__ = ["UNARY_FUNCTIONS", "Unary"]
 
@@ -43,7 +43,6 @@ class Unary(Operator):
     """function: one of UNARY_FUNCTIONS."""
 
     function: str
-    spatial = True
 
     def __post_init__(self) -> None:
         if self.function not in UNARY_FUNCTIONS:
@@ -61,8 +60,9 @@ class Unary(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         (x,) = inputs
-        params = UnaryParams(function=self.function, **of_stream(x))
-        y = site.kernel(site.name, params, {"itensor": x.itensor}, i=x)["o"]
+        order = site.order(x)
+        params = UnaryParams(function=self.function, **of_itensor(order))
+        y = site.kernel(site.name, params, {"itensor": order}, i=x)["o"]
         return (replace(y, by_rows=x.by_rows),)
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """From logical graphs to graphs of kernels: schedule, bind, steer."""
 
-from streamgen.schedule.derive import Derivation
-from streamgen.schedule.phases import Schedule, schedule
-from streamgen.schedule.plan import EnginePlan
+from streamgen.schedule.derive import Derivation, tensor_names
+from streamgen.schedule.phases import Schedule, Value, schedule
+from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.shapes import layer_shapes
 
-__all__ = ["Derivation", "EnginePlan", "Schedule", "schedule"]
+__all__ = ["Derivation", "HardwarePlan", "Schedule", "Value", "layer_shapes", "schedule", "tensor_names"]

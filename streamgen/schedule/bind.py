@@ -9,6 +9,7 @@ every phase that reads one loads it again. Where streams come from and go to is 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -27,16 +28,19 @@ from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.kernels.moves.unzip import UnzipParams
 from streamgen.numbers.formats import round_f24
-from streamgen.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
+from streamgen.operations.site import Behind, Bound, Fixed, Source, Stream, of_itensor, of_stream
 from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.schedule.alone import Alone
 from streamgen.schedule.engine import Engine, Matmul
 from streamgen.schedule.instances import Instance, Instances, Link
 from streamgen.schedule.phases import Phase, Schedule, Step, Value
 from streamgen.schedule.place import PhaseSite, cache_places
+from streamgen.schedule.plan import HardwarePlan
 
-__all__ = ["Binding", "Hold", "bind"]
+__all__ = ["Binding", "Given", "Hold", "bind"]
 
 REQUESTED = "take_"  # before the name of an output that is written on request
+INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
 
 
 @dataclass(eq=False)
@@ -83,39 +87,47 @@ class Binding:
             yield f"{hold.name}: held from phase {writes} to phase {reads}"
 
 
-def bind(
-    found: Schedule,
-    engine: Engine,
-    extent: Mapping[Value, int],
-    rate: float,
-    tokens: int,
-    position: int,
-    like: Binding | None = None,
-) -> Binding:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """What is the same in all runs. extent: features of values with their padding. rate: beats a cycle that
+    a memory channel gives. tensors: names in memory of inputs and outputs."""
+
+    found: Schedule
+    plan: HardwarePlan
+    extent: Mapping[Value, int]
+    rate: float
+    tensors: Mapping[str, str]
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The matmuls of the engine."""
+        return Engine(self.found, self.plan, self.extent)
+
+    @cached_property
+    def alone(self) -> Alone:
+        """The matmuls that have columns of their own."""
+        return Alone(self.found, self.plan, self.extent)
+
+
+def bind(given: Given, tokens: int, position: int, like: Binding | None = None) -> Binding:
     """Kernels of a run of so many tokens from a position on, shared as in `like`, the largest run.
 
-    extent: features of values with their padding. GraphError for what no kernel computes.
+    GraphError for what no kernel computes.
     """
-    return Binder(found, engine, extent, rate, tokens, position, like).bind()
+    return Binder(given, tokens, position, like).bind()
 
 
 class Binder:
     """One run; `place.PhaseSite` is what operations see of it."""
 
-    def __init__(
-        self,
-        found: Schedule,
-        engine: Engine,
-        extent: Mapping[Value, int],
-        rate: float,
-        tokens: int,
-        position: int,
-        like: Binding | None,
-    ) -> None:
-        self.found, self.engine, self.plan, self.rate = found, engine, engine.plan, rate
-        self.extent, self.tokens, self.position = extent, tokens, position
-        self.caches = cache_places(found)
-        self._instances = Instances(None if like is None else like.uses, engine.plan.fabric)
+    def __init__(self, given: Given, tokens: int, position: int, like: Binding | None) -> None:
+        self.found, self.engine, self.plan, self.rate = given.found, given.engine, given.plan, given.rate
+        self.extent, self.tokens, self.position = given.extent, tokens, position
+        self.caches = cache_places(given.found)
+        self._alone, self._tensors = given.alone, given.tensors
+        taken = [f"load_{given.tensors[name]}" for name in self.found.inputs]
+        taken += [f"store_{given.tensors[name]}" for name in self.found.outputs]
+        self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._holds: dict[str, Hold] = {}
         self._requested: dict[str, Bounds] = {}
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
@@ -141,6 +153,8 @@ class Binder:
             done.update(steps)
             if step in phase.matmuls:
                 self._matmul(site)
+            elif step.path in self.plan.alone:
+                self._own_matmul(site, step)
             else:
                 self._step(site, step)
             for value in (value for one in steps for value in one.outputs):
@@ -157,6 +171,8 @@ class Binder:
     def _step(self, site: PhaseSite, step: Step) -> None:
         site.step = step
         inputs = [self.stream(value, site.phase) for value in step.inputs]
+        if inputs and all(isinstance(one, np.ndarray) for one in inputs):
+            raise GraphError(f"operation {step.name!r} works on constants only; compute it before compiling")
         results = step.op.bind(site, *inputs)
         for value, result in zip(step.outputs, results, strict=True):
             self._set(value, site.phase, result)
@@ -246,16 +262,23 @@ class Binder:
     def _input(self, value: Value, phase: Phase) -> Stream:
         if value.shape.kind == "ids":
             return self.numbers(value.name, phase)
-        itensor = self._kept(value)
-        behind = Behind(port="memory", name=value.name, channel=0, itensor=itensor)
+        itensor = self.rows(replace(value.shape, features=self.extent[value]), self.plan.width(value.path))
+        beats = MemoryLayout.of(itensor).beats(itensor.token_count)
+        prefetch = min(-(-beats // 64) * 64, INPUT_PREFETCH)
         shape = (self.count(value.shape), value.shape.features)
-        return self._load(f"load_{value.name}", phase, itensor, 128, 64, behind, "input", shape)
+        where = self._host(value.name, itensor)
+        return self._load(f"load_{where.name}", phase, itensor, prefetch, 64, where, "input", shape)
+
+    def _host(self, name: str, itensor: ITensor) -> Behind:
+        """Where an input or an output of the graph lies in memory."""
+        channel = self.plan.boundary.channels.get(name, self.plan.io_channel)
+        return Behind(port="memory", name=self._tensors.get(name, name), channel=channel, itensor=itensor)
 
     def numbers(self, name: str, phase: Phase) -> Stream:
         """An input of the host: a number for each token."""
         itensor = ITensor((1,), "u32", (self.tokens,), (1,), ((0,),))
-        behind = Behind(port="memory", name=name, channel=0, itensor=itensor)
-        return self._load(f"load_{name}", phase, itensor, 128, 64, behind, "input", (self.tokens,))
+        where = self._host(name, itensor)
+        return self._load(f"load_{where.name}", phase, itensor, 128, 64, where, "input", (self.tokens,))
 
     def _load(
         self,
@@ -289,10 +312,11 @@ class Binder:
         steps: Mapping[str, int],
         behind: Sequence[Behind],
         inputs: Mapping[str, Source],
+        alone: bool = False,
     ) -> dict[str, Stream]:
-        """A kernel in a phase; its outputs by port."""
+        """A kernel in a phase; its outputs by port. alone: it gets hardware of its own."""
         sources = {port: source.port for port, source in inputs.items() if isinstance(source, Stream)}
-        instance = self._instances.use(phase.number, name, params, bounds, behind, sources)
+        instance = self._instances.use(phase.number, name, params, bounds, behind, sources, alone)
         instance.steps |= steps
         self._constants(phase, instance.name, inputs)
         return {
@@ -318,7 +342,22 @@ class Binder:
             load = self._load(*where, behind, "constant", once.shape)
             self._instances.link(phase.number, load.port, Port(node, port))
 
-    # What surrounds the engine.
+    # Matmuls.
+
+    def _own_matmul(self, site: PhaseSite, step: Step) -> None:
+        """A matmul with columns of its own."""
+        site.step = step
+        (value,), (result,) = step.inputs, step.outputs
+        x = self.stream(value, site.phase)
+        if not isinstance(x, Stream):
+            raise GraphError(f"operation {step.name!r} works on constants only; compute it before compiling")
+        codes = site.once(("codes", value), lambda: self._alone.codes(site, value, x))
+        y = self._alone.matmul(site, step, codes)
+        if step.op.bias is not None:  # type: ignore[attr-defined]
+            own = np.stack([round_f24(op.bias)[None] for op in step.ops])  # type: ignore[attr-defined]
+            y = self._biased(site, f"{step.name}_bias", y, own, site.order(y))
+        y = replace(y, shape=result.shape)
+        self._set(result, site.phase, site.fit(y, self.extent[result]))
 
     def _quantise(self, site: PhaseSite, value: Value) -> None:
         """A value becomes an operand, held until the engine reads it."""
@@ -388,11 +427,15 @@ class Binder:
             stream = replace(stream, shape=value.shape)
             self._set(value, phase, site.fit(stream, self.extent[value]))
 
-    def _biased(self, site: PhaseSite, name: str, y: Stream, bias: np.ndarray) -> Stream:
-        params = BinaryParams(operation="add", **of_stream(y))
-        order = broadcast(y.itensor)
-        fixed: dict[str, Any] = {"i_b": site.fixed(order, bias)}
-        o = site.kernel(name, params, {"itensor": y.itensor, "b": order}, i_a=y, **fixed)["o"]
+    def _biased(
+        self, site: PhaseSite, name: str, y: Stream, bias: np.ndarray, order: ITensor | None = None
+    ) -> Stream:
+        """y + bias. order: of its tiles, where it is not that of y."""
+        order = order or y.itensor
+        params = BinaryParams(operation="add", **of_itensor(order))
+        b = broadcast(order)
+        fixed: dict[str, Any] = {"i_b": site.fixed(b, bias)}
+        o = site.kernel(name, params, {"itensor": order, "b": b}, i_a=y, **fixed)["o"]
         return replace(o, by_rows=False)
 
     def _parted(self, site: PhaseSite, matmul: Matmul, y: Stream) -> list[Stream]:
@@ -414,8 +457,10 @@ class Binder:
         """Outputs that are made in this phase."""
         for name, value in self.found.outputs.items():
             made = self._made.get((value, site.phase.number))
-            if value.phase != site.phase.number or not isinstance(made, Stream):
+            if value.phase != site.phase.number or made is None:
                 continue
+            if not isinstance(made, Stream):
+                raise GraphError(f"output {name!r} is a constant; nothing computes it")
             rows, features = self.count(value.shape), value.shape.features
             if name in self.found.requested:
                 lanes, extent = of_stream(made)["lanes"], made.extent
@@ -424,11 +469,12 @@ class Binder:
                 made = replace(site.kernel(f"{REQUESTED}{name}", take, bounds, i=made)["o"], shape=made.shape)
                 self._requested[made.port.node] = {"count": 0}
             order = made.itensor
-            if value.shape.kind == "real" and made.extent % WORD_LANES == 0:
+            by_rows = self.plan.columns > 0 or name in self.plan.boundary.by_rows
+            if by_rows and value.shape.kind == "real" and made.extent % WORD_LANES == 0:
                 order = self.rows(replace(value.shape, features=made.extent), WORD_LANES)
             params = StoreParams(layout=MemoryLayout.of(order), max_tokens=order.token_count, rate=self.rate)
-            node = f"store_{name}"
-            behind = Behind(port="memory", name=name, channel=0, itensor=order)
+            behind = self._host(name, order)
+            node = f"store_{behind.name}"
             instance = self._instances.by_name[node] = Instance(node, params)
             instance.bounds[site.phase.number] = {"itensor": order, "offset": 0}
             instance.behind.append((behind, "output", None, (rows, features)))

@@ -6,22 +6,37 @@ What is built is what the largest run needs: at the most tokens and the last pos
 have its params.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain, count
 
 from streamgen.contract import Bounds, KernelParams
 from streamgen.errors import GraphError
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
-from streamgen.schedule.bind import Binding, bind
-from streamgen.schedule.engine import Engine
+from streamgen.manifest import SCALARS
+from streamgen.schedule.bind import Binding, Given, bind
 from streamgen.schedule.extents import extents
 from streamgen.schedule.phases import schedule
-from streamgen.schedule.plan import EnginePlan
+from streamgen.schedule.plan import HardwarePlan
 from streamgen.schedule.steer import Steered, steer
 
-__all__ = ["Derivation"]
+__all__ = ["Derivation", "tensor_names"]
+
+BUFFERS = re.compile("|".join([*SCALARS, "table", "status", r"weights_\d+"]))
+
+
+def tensor_names(model: LogicalGraph) -> dict[str, str]:
+    """Names of the tensors of all values in memory: their own, with a number behind those of host buffers."""
+    named = {*(value.name for value in model.inputs), *(n for o in model.operations for n in o.values)}
+
+    def free(name: str) -> str:
+        names = chain([name], (f"{name}_{i}" for i in count(1)))
+        return next(n for n in names if not BUFFERS.fullmatch(n) and (n == name or n not in named))
+
+    return {name: free(name) for name in named}
 
 
 class Derivation:
@@ -30,11 +45,16 @@ class Derivation:
     GraphError for what does not tile, what no kernel computes, and what passes through no phase.
     """
 
-    def __init__(self, model: LogicalGraph, plan: EnginePlan, rate: float, name: str = "decoder") -> None:
-        self._name, self._plan, self._rate = name, plan, rate
-        self.schedule = schedule(model)
-        self._extents = extents(self.schedule, plan)
-        self._engine = Engine(self.schedule, plan, self._extents)
+    def __init__(self, model: LogicalGraph, plan: HardwarePlan, rate: float, name: str = "decoder") -> None:
+        self._name, self.plan = name, plan
+        self.schedule = schedule(model, plan.alone)
+        self._given = Given(
+            found=self.schedule,
+            plan=plan,
+            extent=extents(self.schedule, plan),
+            rate=rate,
+            tensors=plan.boundary.tensors or tensor_names(model),
+        )
 
     def graph(self, tokens: int, position: int) -> Graph:
         """The graph of a run of so many tokens from a position on, before forks and converters."""
@@ -52,6 +72,11 @@ class Derivation:
             graph.with_depths({ends: depth for ends, depth in depths.items() if depth is not None}),
             nodes=tuple(replace(node, params=built[node.name]) for node in graph.nodes),
         )
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """Names in memory of inputs and outputs."""
+        return self._given.tensors
 
     @property
     def binding(self) -> Binding:
@@ -75,12 +100,11 @@ class Derivation:
 
     @property
     def _largest_run(self) -> tuple[int, int]:
-        plan = self._plan
-        return plan.max_tokens, max(0, plan.context - plan.max_tokens)
+        plan = self.plan
+        return plan.largest, max(0, plan.context - plan.largest)
 
     def _bound(self, tokens: int, position: int, like: Binding | None = None) -> Binding:
-        found, engine = self.schedule, self._engine
-        return bind(found, engine, self._extents, self._rate, tokens, position, like)
+        return bind(self._given, tokens, position, like)
 
     @cached_property
     def _largest(self) -> tuple[Steered, Binding]:

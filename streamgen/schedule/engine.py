@@ -14,15 +14,14 @@ from math import lcm
 import numpy as np
 
 from streamgen.contract import Bounds
-from streamgen.errors import GraphError
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP, round_f24
-from streamgen.numbers.quantisation import QuantisedWeight
+from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
 from streamgen.operations import Binary
 from streamgen.schedule.phases import Phase, Schedule, Step, Value
-from streamgen.schedule.plan import EnginePlan
+from streamgen.schedule.plan import HardwarePlan
 
 __all__ = ["Engine", "Matmul"]
 
@@ -74,9 +73,7 @@ class Engine:
     """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
     with their padding."""
 
-    def __init__(self, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> None:
-        if plan.columns % 2:
-            raise GraphError(f"columns of an engine must be even, not {plan.columns}")
+    def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self.plan = plan
         self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
         self._columns: dict[tuple[int, str], np.ndarray] = {}
@@ -92,7 +89,7 @@ class Engine:
             n_lanes=self.plan.n_lanes,
             formats=tuple(name for name in ("w4", "w8") if name in formats),
             group=MX_GROUP if grouped is None or grouped.group is None else grouped.group,
-            scale_bits=0 if grouped is None else _scale_bits(weights),
+            scale_bits=0 if grouped is None else scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
             max_k=max(matmul.k for matmul in self.matmuls.values()),
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
@@ -139,7 +136,7 @@ class Engine:
         return self._columns[key]
 
 
-def _matmul(phase: Phase, found: Schedule, plan: EnginePlan, extent: Mapping[Value, int]) -> Matmul:
+def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:
     steps = phase.matmuls
     (operand,) = {step.inputs[0] for step in steps}
     readers = [step for p in found.phases for step in p.matmuls if operand in step.inputs]
@@ -162,9 +159,3 @@ def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
     alike = len({step.op.form() for step in steps}) == 1
     kept = made & {*found.outputs.values(), *(c.again for c in found.carried)}
     return alike and not more and not kept and isinstance(first.op, Binary) and {*first.inputs} == made
-
-
-def _scale_bits(weights: Sequence[QuantisedWeight]) -> int:
-    """Of group scales and minimums: the greatest of each row reaches the greatest integer."""
-    parts = [part for w in weights for part in (w.scale, w.minimum) if part is not None]
-    return max(8, 1 + max(int(np.abs(part).max()) for part in parts).bit_length())

@@ -6,7 +6,9 @@ operations make of zeros; whoever sums over features knows how many there are. T
     32        the group of activations, or the weights' group where that is larger
     16        words of a beat, of what lies in memory
     lanes     elements that vector kernels take in a cycle
-    unit      rows of a tile of the engine, for results of matmuls
+    unit      rows of a tile of the engine, for results of its matmuls
+    pads      what the explorer chose for values around matmuls that have columns of their own: where it knows
+              them all and there is no engine, this alone
 
 Heads have their own size: rows of heads are not padded, and results of matmuls that become heads are cut.
 """
@@ -29,12 +31,12 @@ from streamgen.operations import (
     Unary,
 )
 from streamgen.schedule.phases import Schedule, Step, Value
-from streamgen.schedule.plan import EnginePlan
+from streamgen.schedule.plan import HardwarePlan
 
 __all__ = ["extents"]
 
 
-def extents(found: Schedule, plan: EnginePlan) -> Mapping[Value, int]:
+def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
     """Features of a row of every value, with their padding."""
     classes: dict[Value, set[Value]] = {}
 
@@ -55,15 +57,20 @@ def extents(found: Schedule, plan: EnginePlan) -> Mapping[Value, int]:
         elif isinstance(step.op, Linear):
             (x,), (y,) = step.inputs, step.outputs
             units[x] = lcm(units.get(x, 1), step.op.integers.group or MX_GROUP)
-            units[y] = lcm(units.get(y, 1), plan.unit)
+            if step.path not in plan.alone:
+                units[y] = lcm(units.get(y, 1), plan.unit)
     for carried in found.carried:
         join(carried, *(value for value in (carried.first, carried.again) if value is not None))
+    pads = {} if plan.own is None else plan.own.pads
     padded = {}
     for value, members in classes.items():
         if members & heads or value.shape.kind == "ids":
             padded[value] = value.shape.features
             continue
-        unit = lcm(MX_GROUP, WORD_LANES, plan.lanes, *(units.get(member, 1) for member in members))
+        chosen = plan.columns == 0 and all(m.path in pads or m.shape.rows == "every" for m in members)
+        unit = lcm(*(pads.get(member.path, 1) for member in members))
+        if not chosen:
+            unit = lcm(unit, MX_GROUP, WORD_LANES, plan.lanes, *(units.get(m, 1) for m in members))
         padded[value] = -(-value.shape.features // unit) * unit
     return padded
 

@@ -30,23 +30,25 @@ Link = tuple[int, Port, Port]
 @dataclass(eq=False)
 class Instance:
     """Hardware: params, and bounds by phase. steps: as of a Node. behind: what lies behind its memory ports,
-    with its role, the phase that reads it (None: all) and its logical shape."""
+    with its role, the phase that reads it (None: all) and its logical shape. alone: no other use gets it."""
 
     name: str
     params: Any
     bounds: dict[int, Bounds] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     behind: list[tuple[Behind, str, int | None, tuple[int, ...]]] = field(default_factory=list)
+    alone: bool = False
 
 
 class Instances:
     """All instances by name, and the links between them.
 
     like: names of the instances of the uses, in order, as the largest run has them; the first run decides.
+    taken: names that no use gets.
     """
 
-    def __init__(self, like: Sequence[str] | None, fabric: Fabric) -> None:
-        self._fabric = fabric
+    def __init__(self, like: Sequence[str] | None, fabric: Fabric, taken: Collection[str] = ()) -> None:
+        self._fabric, self._taken = fabric, frozenset(taken)
         self.by_name: dict[str, Instance] = {}
         self.links: list[Link] = []
         self.uses: list[str] = []
@@ -61,17 +63,19 @@ class Instances:
         bounds: Bounds,
         behind: Sequence[Behind],
         sources: Mapping[str, Port],
+        alone: bool = False,
     ) -> Instance:
-        """The instance of a use: one that is there, or a new one; linked to its sources."""
+        """The instance of a use: one that is there, or a new one; linked to its sources. alone: a new one,
+        that no other use gets."""
         if self._like is not None:
             name = self._like[len(self.uses)]
             instance = self.by_name.get(name)
         else:
-            instance = self._shared(phase, params, bounds, behind, sources)
+            instance = None if alone else self._shared(phase, params, bounds, behind, sources)
             name = self.free(name) if instance is None else instance.name
         self.uses.append(name)
         if instance is None:
-            instance = self.by_name[name] = Instance(name, params)
+            instance = self.by_name[name] = Instance(name, params, alone=alone)
             for one in behind:
                 role = "state" if one.data is None else "constant"
                 shape = one.itensor.shape if one.data is None else one.data.shape
@@ -95,9 +99,10 @@ class Instances:
                 later |= before
 
     def free(self, wanted: str) -> str:
-        """A name that no instance has."""
+        """A name that no instance has, and no load of its constants."""
         names = (wanted if not n else f"{wanted}_{n}" for n in count())
-        return next(name for name in names if name not in self.by_name)
+        taken = self._taken | self.by_name.keys()
+        return next(name for name in names if not taken & {name, f"load_{name}"})
 
     def _shared(
         self,
@@ -111,7 +116,9 @@ class Instances:
         nodes = {source.node for source in sources.values()}
         data = [id(one.data) for one in behind if one.data is not None]
         for instance in self.by_name.values():
-            if phase in instance.bounds or not alike(instance.params, params):
+            if instance.alone or phase in instance.bounds or not alike(instance.params, params):
+                continue
+            if _loops(params, bounds) != _loops(instance.params, next(iter(instance.bounds.values()))):
                 continue
             if data != [id(one.data) for one, *_ in instance.behind if one.data is not None]:
                 continue
@@ -122,6 +129,12 @@ class Instances:
             if worth(params, bounds, same, self._fabric):
                 return instance
         return None
+
+
+def _loops(params: KernelParams, bounds: Bounds) -> Any:
+    """Streams but for their trip counts: the same in all phases, as converters serve nothing else."""
+    orders = {**params.inputs(bounds), **params.outputs(bounds)}
+    return {port: (it.dtype, it.element_shape, it.steps, it.iter_map) for port, it in orders.items()}
 
 
 def alike(a: Any, b: Any) -> bool:

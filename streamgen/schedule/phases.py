@@ -5,9 +5,10 @@
     phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
               and have weights of one format
 
-An operation belongs to the first phase in which all that it reads is there. A matmul reads an operand that an
-earlier phase has quantised, so each value that matmuls read starts a new phase, and one more for each further
-format. The rest of a phase follows from what the engine makes, up to the operands of the next phases.
+An operation belongs to the first phase in which all that it reads is there; a matmul with columns of its own,
+too. One of the engine reads an operand that an earlier phase has quantised, so each value that such matmuls
+read starts a new phase, and one more for each further format. The rest of a phase follows from what the
+engine makes, up to the operands of the next phases. Without an engine a section is one phase.
 
 What a body of a repetition gives to the next walk is a value of its own (`Value.again`): made before the
 first walk and at the end of each, read at the beginning of each and behind the last. Where no phase has made
@@ -15,7 +16,7 @@ it, as an input or by another repetition, an `Identity` before the walks does; a
 the graph gives.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgen.errors import GraphError
@@ -30,11 +31,13 @@ __all__ = ["Phase", "Schedule", "Section", "Step", "Value", "schedule"]
 class Value:
     """A value of the unrolled graph: of all walks of a section.
 
+    path: of the operation that makes it in the first walk, or the name of an input; no other value has it.
     section: in which it is made; None for inputs of the graph. again: what a walk makes of it for the next
     one; then `first` is what it is in the first walk.
     """
 
     name: str
+    path: str
     shape: Shape
     section: int | None = None
     phase: int | None = None
@@ -44,10 +47,12 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An operation in all walks of its section. ops: what it does in each; path: of the first."""
+    """An operation in all walks of its section. ops: what it does in each; path: of the first; where: its
+    place in the model."""
 
     name: str
     path: str
+    where: str
     ops: Sequence[Operator]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -60,21 +65,19 @@ class Step:
 
 @dataclass(eq=False)
 class Phase:
-    """number: in the order of a run. quantised: values that become operands of later phases."""
+    """number: in the order of a run. matmuls: the steps of the engine. quantised: values that become operands
+    of later phases."""
 
     number: int
     section: int
     steps: list[Step] = field(default_factory=list)
+    matmuls: list[Step] = field(default_factory=list)
     quantised: list[Value] = field(default_factory=list)
-
-    @property
-    def matmuls(self) -> list[Step]:
-        return [step for step in self.steps if isinstance(step.op, Linear)]
 
     @property
     def name(self) -> str:
         """Its matmuls, or the first thing that it does."""
-        named = self.matmuls or self.steps[:1]
+        named = [step for step in self.steps if isinstance(step.op, Linear)] or self.steps[:1]
         return "+".join(step.name for step in named)
 
 
@@ -116,18 +119,19 @@ class Schedule:
                     yield f"    operands: {', '.join(value.name for value in phase.quantised)}"
 
 
-def schedule(graph: LogicalGraph) -> Schedule:
-    """Sections and phases of a graph whose matmuls share one engine.
+def schedule(graph: LogicalGraph, alone: Collection[str] | None = ()) -> Schedule:
+    """Sections and phases of a graph whose matmuls share one engine, but for those whose paths are `alone`;
+    None: for all.
 
     GraphError for a value of an outer section that a walked section reads, as only what passes from walk to
     walk is kept.
     """
-    return _Scheduler(graph).schedule()
+    return _Scheduler(graph, alone).schedule()
 
 
 class _Scheduler:
-    def __init__(self, graph: LogicalGraph) -> None:
-        self._graph = graph
+    def __init__(self, graph: LogicalGraph, alone: Collection[str] | None) -> None:
+        self._graph, self._alone = graph, alone
         self._steps: list[list[Step]] = [[]]
         self._walks = [1]
         self._carried: list[Value] = []
@@ -135,7 +139,7 @@ class _Scheduler:
 
     def schedule(self) -> Schedule:
         graph = self._graph
-        inputs = {value.name: Value(value.name, value.shape) for value in graph.inputs}
+        inputs = {value.name: Value(value.name, value.name, value.shape) for value in graph.inputs}
         scope = dict(inputs)
         for operation in graph.operations:
             if isinstance(operation.op, Repeat):
@@ -148,10 +152,14 @@ class _Scheduler:
         for steps, walks in zip(self._steps, self._walks, strict=True):
             if not steps:
                 continue
-            section = Section(walks, _phases(steps, len(sections), number))
+            engine = [s for s in steps if isinstance(s.op, Linear) and not self._has_own(s)]
+            section = Section(walks, _phases(steps, engine, len(sections), number))
             number += len(section.phases)
             sections.append(section)
         return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
+
+    def _has_own(self, step: Step) -> bool:
+        return self._alone is None or step.path in self._alone
 
     def _add(
         self,
@@ -164,10 +172,13 @@ class _Scheduler:
         inputs = tuple(scope[name] for name in operation.inputs)
         shapes = operation.op.shapes(*(value.shape for value in inputs))
         section = len([steps for steps in self._steps[:-1] if steps])
+        parent = path.removesuffix(operation.name)
         outputs = tuple(
-            Value(prefix + name, shape, section) for name, shape in zip(operation.values, shapes, strict=True)
+            Value(prefix + name, parent + name, shape, section)
+            for name, shape in zip(operation.values, shapes, strict=True)
         )
-        self._steps[-1].append(Step(prefix + operation.name, path, ops, inputs, outputs))
+        name = prefix + operation.name
+        self._steps[-1].append(Step(name, path, operation.where, ops, inputs, outputs))
         scope |= zip(operation.values, outputs, strict=True)
 
     def _made(self, value: Value, name: str) -> Value:
@@ -176,7 +187,7 @@ class _Scheduler:
             return value
         if value not in self._same:
             scope = {name: value}
-            self._add(Operation(name, Identity(), (name,)), [Identity()], name, scope, "same_")
+            self._add(Operation(name, Identity(), (name,)), [Identity()], f"same.{name}", scope, "same_")
             self._same[value] = scope[name]
         return self._same[value]
 
@@ -188,7 +199,12 @@ class _Scheduler:
             self._walks.append(repeat.walks)
             body = repeat.layers[0].inputs
             own = [
-                Value(f"{operation.name}_{value.name}", value.shape, first=first)
+                Value(
+                    f"{operation.name}_{value.name}",
+                    f"{operation.name}.{value.name}",
+                    value.shape,
+                    first=first,
+                )
                 for value, first in zip(body, values, strict=True)
             ]
             self._carried += own
@@ -216,8 +232,8 @@ class _Scheduler:
         scope |= zip(operation.values, values, strict=True)
 
 
-def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
-    """The phases of a section whose first has this number."""
+def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first: int) -> list[Phase]:
+    """The phases of a section whose first has this number. shared: the matmuls of the engine."""
     phases: list[Phase] = []
 
     def phase(number: int) -> Phase:
@@ -231,7 +247,8 @@ def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
         ready = max(
             (v.phase for v in step.inputs if v.phase is not None and v.section == section), default=first
         )
-        if isinstance(step.op, Linear):
+        if step in shared:
+            assert isinstance(step.op, Linear)
             (operand,) = step.inputs
             key = operand, _format(step.op)
             if key not in operands:
@@ -239,6 +256,7 @@ def _phases(steps: Sequence[Step], section: int, first: int) -> list[Phase]:
                     phase(ready).quantised.append(operand)
                 operands[key] = engine = max(ready, engine) + 1
             ready = operands[key]
+            phase(ready).matmuls.append(step)
         if not isinstance(step.op, Constant):
             phase(ready).steps.append(step)
         else:

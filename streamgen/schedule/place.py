@@ -14,6 +14,7 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.graph.logical import Operator
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.lower.columns import in_tokens_of
 from streamgen.operations import Cache
 from streamgen.operations.site import Behind, Fixed, Source, Stream, of_stream
 from streamgen.schedule.phases import Phase, Schedule, Step
@@ -60,9 +61,17 @@ class PhaseSite:
         *,
         steps: Mapping[str, int] | None = None,
         behind: Sequence[Behind] = (),
+        alone: bool = False,
         **inputs: Source,
     ) -> dict[str, Stream]:
-        return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs)
+        return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs, alone)
+
+    def order(self, stream: Stream) -> ITensor:
+        width, itensor = self._binder.plan.width(self._own.path), stream.itensor
+        lanes = of_stream(stream)["lanes"]
+        if width is None or (lanes % width and itensor.tripcounts[-1] * lanes % width):
+            return itensor
+        return in_tokens_of(itensor, width)
 
     def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
         if stream.extent == extent:
@@ -77,10 +86,10 @@ class PhaseSite:
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
         padded = np.zeros((len(walks), *without_reuse(itensor).shape), walks.dtype)
         padded[:, :, : walks.shape[2]] = walks
-        return Fixed(itensor, list(padded), channel=0)
+        return Fixed(itensor, list(padded), channel=self._binder.plan.io_channel)
 
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
-        channel = self._binder.plan.columns - 1
+        channel = self._binder.plan.last_channel
         return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
 
     def numbers(self, name: str) -> Stream:

@@ -105,8 +105,9 @@ class _Steering:
             self._links[into.source][phase] = sinks
         del self._holds[hold.name]
 
-    def _depth(self, hold: Hold) -> int:
-        """Tokens that a hold has at most: what is written and not read yet, phase after phase.
+    def _depth(self, hold: Hold, source: Port) -> int:
+        """Tokens that a hold has at most, as they come from a source: what is written and not read yet, phase
+        after phase.
 
         A phase that reads one value and makes the next of it takes a token before it gives one.
         """
@@ -119,7 +120,9 @@ class _Steering:
                     follows = bool(read and written) and self._follows(hold, phase)
                     most = max(most, live + (0 if follows else written), live - read + written)
                     live += written - read
-        return most
+        phase, order = next(iter(hold.writes.items()))
+        sent = self._nodes[source.node].outputs(phase)[source.name]
+        return -(-most * sent.token_count // order.token_count)
 
     def _follows(self, hold: Hold, phase: int) -> bool:
         """Whether what is written to a hold in a phase is made of what is read from it."""
@@ -237,7 +240,8 @@ class _Steering:
                 continue
             if edge.source.node in self._holds:
                 hold = self._holds[edge.source.node]
-                edge = Edge(writes[hold.name], edge.target, self._depth(hold), True)
+                source = writes[hold.name]
+                edge = Edge(source, edge.target, self._depth(hold, source), True)
             edges.append(edge)
         self._edges = edges
         before: dict[str, list[str]] = {name: [] for name in self._nodes}

@@ -10,11 +10,10 @@ from streamgen.config import CompileConfig
 from streamgen.contract import Bounds, Field
 from streamgen.emit.descriptors import Encoding, encode
 from streamgen.errors import GraphError
-from streamgen.explore import explore
 from streamgen.graph import Graph, Node, Program, Variant
 from streamgen.graph.logical import Input, LogicalGraph, Operation
-from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.operations import Binary, Linear
+from streamgen.policy import finished, whole
 
 Describe = Callable[[int], int]
 
@@ -172,10 +171,7 @@ def _accelerator(config: CompileConfig) -> Program:
         ("y", "up"),
     )
     network = network.quantised(config.numbers(False))
-    plan = explore(layer_shapes(network), config, 0.6927)
-    tiles = -(-config.max_tokens // plan.token_lanes)
-    program, _ = finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)
-    return program
+    return finished(whole(network, config), network, config)[0]
 
 
 @pytest.fixture(
@@ -227,7 +223,9 @@ def test_inputs_then_loads_that_run_ahead_are_told_first(program: Program) -> No
     parts = [set(inputs), first - shared, shared]
     for part in parts:
         assert {order.pop(0) for _ in part} == part
-    assert order == [n.name for n in program.graph.nodes if not any(n.name in part for part in parts)]
+    rest = [node.name for node in program.graph.nodes if not any(node.name in part for part in parts)]
+    stores = {t.node for t in program.graph.tensors if t.channel in inputs.values()}
+    assert order == sorted(rest, key=lambda name: name in stores)
 
 
 def test_only_runs_of_several_lengths_vary(program: Program) -> None:

@@ -12,13 +12,12 @@ from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit import Design, design, emit
-from streamgen.explore import explore
 from streamgen.graph import Program
 from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.itensor import ITensor
-from streamgen.lower import finish, layer_shapes, lower_network
 from streamgen.manifest import Manifest
 from streamgen.operations import Binary, Linear, Unary
+from streamgen.policy import finished, whole
 from streamgen.rtl import Library
 
 CONFIGS = {
@@ -44,9 +43,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
         ("y", "hidden"),
     )
     network = network.quantised(config.numbers(False))
-    plan = explore(layer_shapes(network), config, 0.6927)
-    tiles = -(-config.max_tokens // plan.token_lanes)
-    return finish(lambda t, _: lower_network(network, plan, config, 0.6927, t), plan.token_lanes, tiles)[0]
+    return finished(whole(network, config), network, config)[0]
 
 
 def emit_rest(made: Program, config: CompileConfig) -> Design:

@@ -21,7 +21,7 @@ from streamgen.lower import insert_converters, insert_forks, place_constants
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Attention
-from streamgen.schedule import Derivation, EnginePlan
+from streamgen.schedule import Derivation, HardwarePlan
 
 H, T = 32, 5
 Function = Callable[..., Any]
@@ -245,7 +245,7 @@ def _near_and_derived(graph: LogicalGraph, given: dict[str, np.ndarray]) -> None
     expected, _ = exact(model)(given)
     for output, value in reference(model)(given)[0].items():
         assert np.abs(expected[output] - value).max() <= 0.05 * np.abs(value).max()
-    plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
+    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     kernels = Derivation(model, plan, 0.6927).graph(T, 0)
     kernels = place_constants(insert_converters(insert_forks(kernels)))
     padded = {}
@@ -472,7 +472,7 @@ def test_no_kernel() -> None:
             return "cubed"
 
     graph = LogicalGraph((Input("x", H),), (Operation("y", Cubed(), ("x",)),), ("y",))
-    plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
+    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     with pytest.raises(GraphError) as raised:
         Derivation(graph.quantised(Numbers()), plan, 0.6927).graph(3, 0)
     assert str(raised.value) == "no kernel computes cubed"

@@ -20,10 +20,11 @@ from streamgen.explore import explore
 from streamgen.fifo.sizing import Timetable
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
-from streamgen.lower import finish, layer_shapes, lower_network
+from streamgen.lower import finish
 from streamgen.numbers.formats import encode, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
+from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule
 
 __all__ = [
     "Compiled",
@@ -123,8 +124,10 @@ class Compiled:
         self.graph, self.config = graph, config
         self.network = graph.quantised(config.numbers(False))
         self.weights = {o.name: o.op.integers for o in self.network.operations if isinstance(o.op, Linear)}
-        self.plan = explore(layer_shapes(self.network), config, RATE)
+        self.plan = explore(layer_shapes(schedule(self.network, None)), config, RATE)
         self.lanes = self.plan.token_lanes
+        hardware = HardwarePlan(max_tokens=config.max_tokens, context=0, lanes=8, own=self.plan)
+        self.derived = Derivation(self.network, hardware, RATE)
         self.program: Program
         self.schedules: list[Timetable]
         self.program, self.schedules = finish(
@@ -135,7 +138,7 @@ class Compiled:
 
     def build(self, tiles: int) -> Graph:
         """The unfinished graph of a run."""
-        return lower_network(self.network, self.plan, self.config, RATE, tiles)
+        return self.derived.graph(tiles * self.lanes, 0)
 
 
 def run(compiled: Compiled, arrays: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ from streamgen.operations import (
     Slice,
     Unary,
 )
-from streamgen.schedule import Derivation, EnginePlan, schedule
+from streamgen.schedule import Derivation, HardwarePlan, schedule
 from tests.decoders import random_decoder
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
 
@@ -35,9 +35,9 @@ PASSES = ((3, 4, 1, 1, 2, 1, 4), (1, 1, 4, 4, 4, 2))
 SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": CONTEXT}
 
 
-def _plan(**changes: int) -> EnginePlan:
+def _plan(**changes: int) -> HardwarePlan:
     given = {"max_tokens": 4, "context": CONTEXT, "columns": 2, "n_lanes": 2, "lanes": 2}
-    return EnginePlan(**{**given, **changes})
+    return HardwarePlan(**{**given, **changes})
 
 
 def _model(head: str = "w8", numbers: dict[str, Any] | None = None, **changes: Any) -> LogicalGraph:
@@ -49,7 +49,7 @@ def _finished(graph: Graph) -> Graph:
     return place_constants(insert_converters(insert_forks(graph)))
 
 
-def _check(model: LogicalGraph, plan: EnginePlan, passes: tuple[int, ...] = (3, 4, 1, 2)) -> None:
+def _check(model: LogicalGraph, plan: HardwarePlan, passes: tuple[int, ...] = (3, 4, 1, 2)) -> None:
     """Logits behind every pass of a text, and the greatest of them."""
     vocabulary = model.shapes["logits"].features
     ids = np.random.default_rng(1).integers(0, vocabulary, sum(passes))
@@ -80,7 +80,7 @@ def _check(model: LogicalGraph, plan: EnginePlan, passes: tuple[int, ...] = (3, 
 )
 @pytest.mark.parametrize("passes", PASSES)
 def test_any_passes_give_the_same_logits(
-    plan: EnginePlan, choices: dict[str, Any], passes: tuple[int, ...]
+    plan: HardwarePlan, choices: dict[str, Any], passes: tuple[int, ...]
 ) -> None:
     _check(_model(**choices), plan, passes)
 
@@ -246,7 +246,7 @@ MODULES = {
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(name: str, tokens: int) -> None:
     model = MODULES[name].quantised(Numbers())
-    plan = EnginePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
+    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     graph = _finished(Derivation(model, plan, 0.6927).graph(tokens, 0))
     x = round_f24(np.random.default_rng(tokens).normal(size=(tokens, 48)).astype(np.float32))
     expected, _ = exact(model)({"x": x})

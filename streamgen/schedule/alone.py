@@ -1,0 +1,126 @@
+"""Matmuls that have columns of their own: C of them, column c owning the output rows n with n % C == c.
+
+quantise (shared by all such matmuls that read the value in a phase)
+  -> C columns, each fed by its own loads
+  -> concat, one (1, C) token of neighbouring rows a cycle
+"""
+
+from collections.abc import Mapping
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from streamgen.buffers.packing import MemoryLayout
+from streamgen.itensor import ITensor, without_reuse
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.lower.columns import column_tensors
+from streamgen.numbers.formats import MX_GROUP
+from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
+from streamgen.operations.site import Fixed, Stream
+from streamgen.schedule.phases import Schedule, Step, Value
+from streamgen.schedule.place import PhaseSite
+from streamgen.schedule.plan import HardwarePlan
+
+__all__ = ["Alone"]
+
+THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
+
+Weights = Mapping[str, list[np.ndarray]]
+"""By port, an array of all columns for each walk."""
+
+
+class Alone:
+    """Such matmuls of a schedule. extent: features of values with their padding."""
+
+    def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
+        self._plan, self._extent = plan, extent
+        self._units: dict[Value, int] = {}  # of what they read: groups of activations and of weights
+        for step in (step for phase in found.phases for step in phase.steps if step.path in plan.alone):
+            (x,) = step.inputs
+            self._units[x] = lcm(self._units.get(x, MX_GROUP), _weights(step)[0].group or MX_GROUP)
+        self._weights: dict[str, Weights] = {}  # by path, once for the graphs of all runs
+
+    def codes(self, site: PhaseSite, value: Value, x: Stream) -> Mapping[str, Stream]:
+        """A value as the operand of all that read it in this phase."""
+        assert self._plan.own is not None
+        k = self._extent[value]
+        k += -k % self._units[value]
+        params = QuantiseParams(lanes=self._plan.own.quantisers[value.path], max_k=k, sums=True)
+        bounds = {"t": site.count(x.shape), "k": k, "valid_k": value.shape.features}
+        return site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
+
+    def matmul(self, site: PhaseSite, step: Step, codes: Mapping[str, Stream]) -> Stream:
+        """A matmul of a quantised operand, without its bias."""
+        plan, weights = self._plan.alone[step.path], _weights(step)
+        (x,), (y,) = step.inputs, step.outputs
+        unit = plan.tile
+        rows = -(-self._extent[y] // unit) * unit
+        k = codes["o_x"].extent
+        grouped = weights[0].scale is not None
+        params = ColumnParams(
+            t_lanes=self._plan.token_lanes,
+            n_lanes=plan.n_lanes,
+            formats=(weights[0].format,),
+            group=weights[0].group or MX_GROUP,
+            scale_bits=scale_bits(weights) if grouped else 0,
+            minimum=weights[0].minimum is not None,
+            max_k=k,
+            max_n=rows // plan.columns,
+            max_t=self._plan.largest,
+        )
+        bounds = {
+            "t": site.count(x.shape),
+            "k": k,
+            "n": rows // plan.columns,
+            "format": weights[0].format,
+            "grouped": grouped,
+        }
+        wanted = params.inputs(bounds)
+        tensors = self._tensors(step, rows, k)
+        outputs: dict[str, Any] = {}
+        for c in range(plan.columns):
+            streams: dict[str, Any] = {
+                port: self._fixed(wanted[port], [walk[c :: plan.columns] for walk in walks], plan.channels[c])
+                for port, walks in tensors.items()
+            }
+            name = f"{step.name}_column{c}"
+            ports = site.kernel(
+                name, params, bounds, alone=True, i_x=codes["o_x"], i_e=codes["o_e"], **streams
+            )
+            outputs[f"i_{c}"] = ports["o_y"]
+        joined: Stream = outputs["i_0"]
+        if plan.columns > 1:
+            out = joined.itensor
+            concat = ConcatParams(
+                ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=out.token_count
+            )
+            joined = site.kernel(f"{step.name}_concat", concat, {"itensor": out}, **outputs)["o"]
+        return Stream(joined.port, joined.itensor, y.shape, by_rows=False)
+
+    def _tensors(self, step: Step, rows: int, k: int) -> Weights:
+        if step.path not in self._weights:
+            walks = [column_tensors(weight, rows, k) for weight in _weights(step)]
+            self._weights[step.path] = {port: [walk[port] for walk in walks] for port in walks[0]}
+        return self._weights[step.path]
+
+    def _fixed(self, wanted: ITensor, walks: list[np.ndarray], channel: int) -> Fixed:
+        """A constant read once, in the order in which `wanted` meets each tile first. Streams of whole beats
+        a token (codes) run ahead as far as the plan says, thinner ones less."""
+        once = without_reuse(wanted)
+        padded = []
+        for data in walks:
+            array = data
+            if data.shape != once.shape:
+                array = np.zeros(once.shape, data.dtype)
+                array[tuple(slice(extent) for extent in data.shape)] = data
+            padded.append(array)
+        if MemoryLayout.of(once).tokens_per_beat > 1:
+            return Fixed(wanted, padded, channel, THIN_PREFETCH, THIN_BURST)
+        return Fixed(wanted, padded, channel, self._plan.own_prefetch, 64)
+
+
+def _weights(step: Step) -> list[QuantisedWeight]:
+    return [op.integers for op in step.ops]  # type: ignore[attr-defined]

@@ -1,0 +1,120 @@
+"""Matmuls with columns of their own in models of all kinds: the bits do not depend on who shares what."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streamgen
+from streamgen.config import CompileConfig
+from streamgen.errors import BudgetError
+from streamgen.graph.interpret import exact
+from streamgen.graph.logical import LogicalGraph
+from streamgen.numbers.formats import round_f24
+from streamgen.policy import finished, hardware, whole
+from tests.accelerators import values
+from tests.decoders import random_decoder
+from tests.test_shared import encoder
+
+CONFIG = CompileConfig(name="block", max_tokens=5, channels=2, multipliers=512)
+SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": 32}
+FIXED = {"layers[0].o": {"columns": 2, "n_lanes": 1}, "head": {"columns": 1}}
+
+
+def _plan(model: LogicalGraph, **choices: object) -> tuple[int, int, list[str], tuple[str, ...]]:
+    """Columns and rows of the engine, matmuls that have their own, phases."""
+    config = replace(CONFIG, **choices)
+    derived = whole(model.quantised(config.numbers(False)), config)
+    return derived.plan.columns, derived.plan.n_lanes, sorted(derived.plan.alone), derived.phases
+
+
+def test_who_has_columns_of_its_own() -> None:
+    model = encoder(2)
+    assert _plan(model, policy="shared") == (
+        *(2, 8, []),
+        ("", "embedding", "n", "q+k+v", "o", "up", "down", "", "head"),
+    )
+    matmuls = ["embedding", "head", *(f"layers[0].{name}" for name in ("down", "k", "o", "q", "up", "v"))]
+    assert _plan(model, policy="spatial") == (0, 1, matmuls, ("embedding", "q+k+v+o+up+down", "head"))
+    # the engine gives half of its rows up
+    assert _plan(model, policy="mixed", fixed=FIXED) == (
+        *(2, 4, ["head", "layers[0].o"]),
+        ("", "embedding", "n", "q+k+v+o", "up", "down", "head"),
+    )
+
+
+def test_mixed_is_what_the_budgets_allow() -> None:
+    model = encoder(1)
+    assert _plan(model, policy="mixed")[:3] == (2, 8, [])  # nothing is saved by leaving the engine
+    columns, _, alone, phases = _plan(model, policy="mixed", channels=1)  # no engine fits
+    assert (columns, len(alone), len(phases)) == (0, 8, 1)
+    with pytest.raises(BudgetError, match="8 matmuls have neither an engine nor columns of their own"):
+        _plan(model, policy="mixed", channels=1, multipliers=64)
+    with pytest.raises(BudgetError, match="8 matmuls need at least 256 multipliers"):
+        _plan(model, policy="spatial", multipliers=64)
+
+
+def test_factors_that_no_matmul_takes() -> None:
+    with pytest.raises(ValueError, match="fixed names 'head'; a design whose policy is 'shared' has no"):
+        _plan(encoder(1), policy="shared", fixed={"head": {"columns": 1}})
+    with pytest.raises(ValueError, match="token_lanes is 2; only 1 can be: tokens see one another"):
+        _plan(encoder(1), policy="spatial", token_lanes=2)
+
+
+@pytest.mark.parametrize("policy", ["spatial", "mixed"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_golden_of_any_policy(policy: str, layers: int) -> None:
+    config = replace(CONFIG, policy=policy, fixed=FIXED)
+    model = encoder(layers).quantised(config.numbers(False))
+    derived = whole(model, config)
+    program, _ = finished(derived, model, config)
+    compute = exact(model)
+    for tokens in (1, 5):
+        x = round_f24(values(tokens, 30))
+        graph = program.at(tokens, 0)
+        (tensor,) = (tensor for tensor in graph.tensors if tensor.role == "input")
+        given = np.zeros(graph.tensor_itensor(tensor).shape, np.float32)
+        given[:, :30] = x
+        outputs, _ = streamgen.golden.run(graph, {"x": given})
+        np.testing.assert_array_equal(outputs["head"][:, :7], compute({"x": x})[0]["head"])
+
+
+@pytest.mark.slow
+@pytest.mark.long_runs
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("policy", ["spatial", "mixed"])
+def test_an_encoder(policy: str) -> None:
+    """Attention, norms and layers that are walked, with columns of their own, on Verilog; cycles as they are
+    predicted."""
+    accelerator = streamgen.compile(encoder(2), None, replace(CONFIG, policy=policy, fixed=FIXED))
+    for shape in ((1, 30), (5, 30), (2, 4, 30)):
+        x = values(*shape)
+        assert accelerator.run(x).tobytes() == accelerator.golden(x).tobytes()
+        if len(shape) == 2:
+            found = accelerator.report().cycles
+            assert abs(accelerator.predict(shape[0]) - found) <= 0.05 * found
+    accelerator.close()
+
+
+@pytest.mark.slow
+@pytest.mark.long_runs
+@pytest.mark.timeout(900)
+def test_a_language_model() -> None:
+    """A layer that is one phase, with its cache."""
+    config = CompileConfig(
+        name="spatial", policy="spatial", max_tokens=4, context=32, channels=4, multipliers=512
+    )
+    model = streamgen.compile(random_decoder(**SMALL), None, config)
+    assert isinstance(model, streamgen.LanguageModel)
+    ids = np.random.default_rng(0).integers(0, 64, 20)
+    expected, session, position = model.golden.logits(ids), model.session(), 0
+    for count in (4, 1, 1, 3, 6, 1, 4):
+        found = session.last_logits(ids[position : position + count])
+        position += count
+        np.testing.assert_array_equal(found, expected[position - 1])
+    model.close()
+
+
+def test_hardware_of_a_network() -> None:
+    """By default a network has columns for every matmul."""
+    assert hardware(encoder(1).quantised(CONFIG.numbers(False)), CONFIG).columns == 2
