@@ -17,7 +17,8 @@ import numpy as np
 from sim.dummy import DummyParams, Piece
 from streamgen.contract import Bounds
 from streamgen.converters import InPlaceParams, LayoutParams, PingPongParams
-from streamgen.fifo.curves import Stream, parts_of
+from streamgen.fifo.clocks import sides_of
+from streamgen.fifo.curves import Stream
 from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.fork import ForkParams
@@ -97,7 +98,7 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
     for port in boundary(graph):
         node = graph.node(port.node)
         cycles = node.params.curves(_bounds(node, phase))[port.name].cycles()
-        part, clock = parts_of(node.name, node.params, _bounds(node, phase)).at(port.name)
+        part, clock = sides_of(node.name, node.params, _bounds(node, phase)).at(port.name)
         ends = (part, None) if port.name in node.output_ports else (None, part)
         outside.append(Stream(*ends, 1, cycles, cycles, sends=clock, takes=clock))
     edges = len(graph.edges)

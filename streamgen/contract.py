@@ -29,8 +29,8 @@ What else Params may have, and what holds where they have it not; functions belo
     moves               whether what comes out is what went in, somewhere else or in another order; False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
-    parts(bounds)       its sides, for sizing (`streamgen.fifo.curves`); one clock, that of the curves
-    clocks(bounds)      its sides, for predictions (`streamgen.fifo.clocks`); parts, or what curves tell
+    clocks(bounds)      its sides (`streamgen.fifo.clocks`), for predictions; what follows from the curves
+    apart               whether FIFO sizing, too, takes its sides one by one; False: as one, by the curves
 """
 
 from collections.abc import Mapping

@@ -39,7 +39,8 @@ from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
-from streamgen.fifo.curves import Part, Parts
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue
 from streamgen.itensor import ITensor
 from streamgen.stream import descriptor_signature, signature
@@ -162,10 +163,8 @@ class InPlaceParams(LayoutParams):
         sent = [window.reads[read - 1 :: read] + self.latency for window in found]
         return {"i": timing.curve(taken, count, shift), "o": timing.curve(sent, count, shift)}
 
-    def parts(self, bounds: Bounds) -> Parts | None:
+    def _sides(self, bounds: Bounds) -> Clocks:
         """Words complete let the reader go on, places that come free the writer."""
-        if prod(self.banking.source.pieces) > 1:
-            return None
         rules, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
         times = timing.every(found, count, shift)
         pieces = prod(self.banking.target.pieces)
@@ -173,9 +172,9 @@ class InPlaceParams(LayoutParams):
         read = Part("read", times.reads)
         send = Part("send", times.reads[pieces - 1 :: pieces] + self.latency)
         tokens = np.arange(len(send.cycles))
-        return Parts(
+        return Clocks(
             (fill, write, read, send),
-            {"i": fill, "o": send},
+            {"i": (fill, np.arange(len(fill.cycles))), "o": (send, tokens)},
             (
                 *timing.waits(rules, fill, write, read),
                 read.to(send, tokens * pieces + pieces - 1, tokens, latency=self.latency),

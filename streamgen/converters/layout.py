@@ -27,7 +27,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
-from streamgen.fifo.curves import Parts
+from streamgen.fifo.clocks import Clocks, of_curves
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
 from streamgen.numbers import formats
@@ -124,13 +124,18 @@ class LayoutParams(ABC):
     @abstractmethod
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]: ...
 
-    @abstractmethod
-    def parts(self, bounds: Bounds) -> Parts | None:
-        """For FIFO sizing: the side that fills, the side that reads, and what waits for `o`.
+    @property
+    def apart(self) -> bool:
+        """Not where a token is filled in several pieces, all of which wait for it."""
+        return prod(self.banking.source.pieces) == 1
 
-        The reader waits for words, the writer for places, and QUEUE_DEPTH tokens may be on their way. None
-        where a token is filled in several pieces, all of which wait for it.
-        """
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """The side that fills, the side that reads, and what waits for `o`: the reader waits for words, the
+        writer for places, and QUEUE_DEPTH tokens may be on their way."""
+        return self._sides(bounds) if self.apart else of_curves(self, bounds)
+
+    @abstractmethod
+    def _sides(self, bounds: Bounds) -> Clocks: ...
 
     @property
     @abstractmethod

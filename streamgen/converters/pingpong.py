@@ -30,7 +30,8 @@ from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.cost import Curve, Resources
-from streamgen.fifo.curves import Part, Parts
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue
 from streamgen.stream import descriptor_signature, signature
 
@@ -85,10 +86,8 @@ class PingPongParams(LayoutParams):
         first = filling + read + self.latency
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
 
-    def parts(self, bounds: Bounds) -> Parts | None:
+    def _sides(self, bounds: Bounds) -> Clocks:
         """A window filled lets the reader begin, a window read lets the writer begin the next but one."""
-        if prod(self.banking.source.pieces) > 1:
-            return None
         trips = self.trips(bounds).items()
         fills, reads = (
             prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
@@ -99,9 +98,9 @@ class PingPongParams(LayoutParams):
         fill, send = Part("fill", taken), Part("send", sent)
         read = Part("read", sent - way, pieces)  # a token's first access
         tokens, windows = np.arange(len(sent)), np.arange(len(sent) // reads)
-        return Parts(
+        return Clocks(
             (fill, read, send),
-            {"i": fill, "o": send},
+            {"i": (fill, np.arange(len(fill.cycles))), "o": (send, tokens)},
             (
                 fill.to(read, windows * fills + fills - 1, windows * reads),
                 read.to(fill, windows[:-2] * reads + reads - 1, windows[2:] * fills, latency=0, after=pieces),

@@ -14,14 +14,14 @@ kernel has to do with memory is in its curves; it takes no beats from other clie
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from streamgen.fifo.curves import Part, Parts, Stream
+from streamgen.fifo.curves import Part, Stream
 
-__all__ = ["Clocks", "Transfers", "clocks_of", "of_curves", "pipe"]
+__all__ = ["Clocks", "Transfers", "clocks_of", "of_curves", "pipe", "sides_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,9 @@ class Transfers:
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """parts: of the kernel, the same in all executions; those with inputs or commands begin the next
-    execution when they are through. ports: part and move of each token. streams: between the parts."""
+    """parts: of the kernel, the same in all executions, in topological order; those with inputs or commands
+    begin the next execution when they are through. ports: part and move of each token. streams: between the
+    parts, with depth and latency, the same number in every run."""
 
     parts: tuple[Part, ...]
     ports: Mapping[str, tuple[Part, np.ndarray]]
@@ -61,11 +62,29 @@ class Clocks:
         """Ports at which tokens come in: by law 1 of the contract their names begin with i."""
         return tuple(name for name in self.ports if name.startswith("i"))
 
-    @classmethod
-    def of(cls, parts: Parts) -> "Clocks":
-        """The clocks that sizing uses."""
-        ports = {name: (part, np.arange(len(part.cycles))) for name, part in parts.ports.items()}
-        return cls(parts.parts, ports, parts.streams)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        return tuple(part.name for part in self.parts)
+
+    def at(self, port: str) -> tuple[str, np.ndarray | None]:
+        """The part that a port belongs to, and what its clock shows; None where the curves alone say it."""
+        if port not in self.ports:
+            return self.parts[0].name, None
+        part, moves = self.ports[port]
+        return part.name, part.clock[moves]
+
+    def named(self, node: str) -> "Clocks":
+        """The same with the name of a node before those of its parts."""
+        parts = {part: replace(part, name=f"{node}.{part.name}") for part in self.parts}
+        return replace(
+            self,
+            parts=tuple(parts.values()),
+            ports={port: (parts[part], moves) for port, (part, moves) in self.ports.items()},
+            streams=tuple(
+                replace(s, source=f"{node}.{s.source}", target=f"{node}.{s.target}") for s in self.streams
+            ),
+        )
 
 
 def clocks_of(params: Any, bounds: Any) -> Clocks:
@@ -73,9 +92,15 @@ def clocks_of(params: Any, bounds: Any) -> Clocks:
     if hasattr(params, "clocks"):
         found: Clocks = params.clocks(bounds)
         return found
-    if hasattr(params, "parts") and (parts := params.parts(bounds)) is not None:
-        return Clocks.of(parts)
     return of_curves(params, bounds)
+
+
+def sides_of(node: str, params: Any, bounds: Any) -> Clocks:
+    """What FIFO sizing takes a node for: the parts of a kernel whose Params are `apart`, which hold more than
+    streams between nodes do; else one part that moves as the curves say."""
+    if getattr(params, "apart", False):
+        return clocks_of(params, bounds).named(node)
+    return Clocks((Part(node, np.zeros(0, np.int64)),), {})
 
 
 def pipe(

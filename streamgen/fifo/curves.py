@@ -1,12 +1,10 @@
 """What passes through a FIFO in one run, as plain numbers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENOUGH", "Part", "Parts", "Stream", "parts_of"]
+__all__ = ["ENOUGH", "Part", "Stream"]
 
 ENOUGH = 1 << 30  # a depth that no run fills
 
@@ -100,38 +98,3 @@ class Part:
             sends=self.clock[sent] + after,
             takes=target.clock[taken],
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """A kernel whose sides run on clocks of their own, as nodes of a run.
-
-    parts: in topological order. ports: the part that each port belongs to; it moves with every token of it.
-    streams: between the parts, with depth and latency, the same number in every run.
-    """
-
-    parts: tuple[Part, ...]
-    ports: Mapping[str, Part]
-    streams: tuple[Stream, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self.parts)
-
-    def at(self, port: str) -> tuple[str, np.ndarray | None]:
-        """The part that a port belongs to, and its clock."""
-        if (part := self.ports.get(port)) is None:
-            return self.parts[0].name, None
-        return part.name, part.clock
-
-
-def parts_of(name: str, params: Any, bounds: Any) -> Parts:
-    """The parts of node `name`: those that `params.parts(bounds)` tells, where there is such a method."""
-    parts: Parts | None = params.parts(bounds) if hasattr(params, "parts") else None
-    if parts is None:
-        return Parts((Part(name, np.zeros(0, np.int64)),), {}, ())
-    return Parts(
-        tuple(replace(part, name=f"{name}.{part.name}") for part in parts.parts),
-        {port: replace(part, name=f"{name}.{part.name}") for port, part in parts.ports.items()},
-        tuple(replace(s, source=f"{name}.{s.source}", target=f"{name}.{s.target}") for s in parts.streams),
-    )

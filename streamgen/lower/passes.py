@@ -9,7 +9,8 @@ import numpy as np
 from streamgen.buffers.packing import MemoryLayout
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
-from streamgen.fifo.curves import ENOUGH, Parts, parts_of
+from streamgen.fifo.clocks import Clocks, sides_of
+from streamgen.fifo.curves import ENOUGH
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Strategy, Stream, Timetable, size
 from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
@@ -215,7 +216,7 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
         if node.bounds[phase] is None:
             inner += [None] * len(_parts(node).streams)
             continue
-        parts = parts_of(node.name, node.params, node.bounds[phase])
+        parts = sides_of(node.name, node.params, node.bounds[phase])
         inner += parts.streams
         for name, curve in curves_of(node, phase).items():
             curves[Port(node.name, name)] = curve.cycles()
@@ -235,10 +236,10 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
     return streams + inner
 
 
-def _parts(node: Node) -> Parts:
+def _parts(node: Node) -> Clocks:
     """The parts of a node, as in any phase."""
     bounds = next(bounds for bounds in node.bounds if bounds is not None)
-    return parts_of(node.name, node.params, bounds)
+    return sides_of(node.name, node.params, bounds)
 
 
 def _running_ahead(graph: Graph) -> set[str]:
