@@ -82,7 +82,14 @@ from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 from streamgen.kernels.top_k import TopKParams
-from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.memory import (
+    KvLoadParams,
+    KvStoreParams,
+    RowsLoadParams,
+    SpillLayout,
+    SpillLoadParams,
+    SpillStoreParams,
+)
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
@@ -141,6 +148,7 @@ def sweep() -> dict[str, list[Case]]:
         "attention": _attentions(),
         "top k": _top_ks(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
+        "spill": _spills(),
     }
 
 
@@ -396,6 +404,16 @@ def _memory_kernels() -> list[Case]:
     for row, tile, vocabulary, ids in ((64, 4, 256, 4), (576, 4, 49152, 16), (2048, 16, 1 << 17, 512)):
         params = RowsLoadParams(shape=(row,), tile=(tile,), vocabulary=vocabulary, max_ids=ids)
         cases.append((params, {"ids": 1, "offset": 0}))
+    return cases
+
+
+def _spills() -> list[Case]:
+    cases: list[Case] = []
+    sizes = ((48, 128, 3), (24, 5, 1), (384, 40000, 31), (280, 1 << 16, 150), (16, 512, 9))
+    for bits, tokens, values in sizes:
+        spilled = SpillLayout(token_bits=bits, max_tokens=tokens, values=values)
+        bounds = {"itensor": _bits(bits), "place": 0}
+        cases += [(kind(layout=spilled), bounds) for kind in (SpillStoreParams, SpillLoadParams)]
     return cases
 
 

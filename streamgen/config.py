@@ -55,6 +55,8 @@ class CompileConfig:
         `n_lanes`, and where there is no engine what keeps up with the slowest matmul.
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
         512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024.
+    hold_bits: budget of values that a phase leaves for a later one, on the chip; the largest lie in
+        memory until the others keep within it. None: an eighth of the board's block and ultra RAM.
     clock_mhz: kernel clock that memory rates and reports are computed for.
     sizing: FIFO sizing strategy: "conservative" keeps the schedule in which every kernel starts as soon as it
         can, "normal" lets kernels run at their own rates.
@@ -81,6 +83,7 @@ class CompileConfig:
     n_lanes: int | None = None
     lanes: int | None = None
     prefetch_beats: int | None = None
+    hold_bits: int | None = None
     clock_mhz: float = 300.0
     sizing: Literal["conservative", "normal"] = "conservative"
 
@@ -115,6 +118,7 @@ class CompileConfig:
                 "None or at least 64 (one burst)",
                 self.prefetch_beats is None or self.prefetch_beats >= 64,
             ),
+            ("hold_bits", "None or at least 0", self.hold_bits is None or self.hold_bits >= 0),
             ("clock_mhz", "above 0, up to 1000", 0 < self.clock_mhz <= 1000),
             ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
         ):

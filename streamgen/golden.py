@@ -66,19 +66,20 @@ class _Memory:
 
     def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], state: State) -> None:
         self._inputs, self._state = inputs, state
+        self._spills: State = {}
         self._tensors: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in graph.tensors:
             self._tensors[tensor.node].append(tensor)
-            if tensor.role == "state" and tensor.place not in state:
+            if (kept := self._kept(tensor)) is not None and tensor.place not in kept:
                 itensor = graph.tensor_itensor(tensor)
-                state[tensor.place] = np.zeros(itensor.shape, numpy_dtype(itensor.dtype))
+                kept[tensor.place] = np.zeros(itensor.shape, numpy_dtype(itensor.dtype))
 
     def read(self, node: Node, phase: int, walk: int) -> dict[str, np.ndarray]:
         """What a node finds in memory, by port."""
         found = {}
         for tensor in self._tensors[node.name]:
-            if tensor.role == "state":
-                found[tensor.port] = self._state[tensor.place]
+            if (kept := self._kept(tensor)) is not None:
+                found[tensor.port] = kept[tensor.place]
             elif tensor.role != "output" and tensor.phase in (None, phase):
                 itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
                 data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
@@ -98,6 +99,10 @@ class _Memory:
         for tensor in self._tensors[node.name]:
             if tensor.port in streams:
                 data = streams.pop(tensor.port)
-                if tensor.role == "state":
-                    self._state[tensor.place] = data
+                if (kept := self._kept(tensor)) is not None:
+                    kept[tensor.place] = data
         return streams
+
+    def _kept(self, tensor: Tensor) -> State | None:
+        """Where a node finds what a node before it has written, in this run or in one before."""
+        return {"state": self._state, "spill": self._spills}.get(tensor.role)

@@ -111,11 +111,12 @@ class Buffer:
     one token tile; the loop `tile_loop` then runs `tiles` times as often (None: no dependence). shape:
     logical extents at the greatest number of tokens; the rest of the ITensor's shape is zero padding,
     and dimension 0 is tokens when `tile_loop` is given. file: packed contents beside the manifest. The role
-    `state` is what a run leaves for the next one; the host fills it with zeros before the first.
+    `state` is what a run leaves for the next one; the host fills it with zeros before the first. `spill` is
+    what a phase leaves for a later one of the same run; the host leaves it alone.
     """
 
     name: str
-    role: Literal["input", "output", "state", "weights", "table", "status"]
+    role: Literal["input", "output", "state", "spill", "weights", "table", "status"]
     channel: int
     bytes: int
     itensor: str | None = None

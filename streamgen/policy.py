@@ -29,6 +29,7 @@ from streamgen.schedule import Derivation, HardwarePlan, Schedule, Value, layer_
 __all__ = ["choices", "finished", "hardware", "is_network", "policy_of", "rate_of", "spatial_plan", "whole"]
 
 PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
+HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
 MOST_LANES = 16  # elements a cycle between matmuls
 GAP = 170  # cycles of a phase beside its work, as `benchmarks/decoder.py` shows them
@@ -71,6 +72,11 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     return spatial_plan(model, explore(shapes, config, rate_of(config)), config)
 
 
+def _held(config: CompileConfig) -> int:
+    """Bits of all holds on the chip."""
+    return config.card.memory_bits // HELD if config.hold_bits is None else config.hold_bits
+
+
 def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
     """The graphs of kernels of a quantised model, as one accelerator. Errors: those of `hardware` and of
     `Derivation`."""
@@ -87,6 +93,7 @@ def spatial_plan(
         lanes=config.lanes or _lanes(model, own),
         kv_channels=1 << (config.channels.bit_length() - 1),
         fabric=config.card.fabric,
+        hold_bits=_held(config),
         own=own,
         own_prefetch=config.prefetch_beats or OWN_PREFETCH,
         boundary=boundary or Boundary(tensors={}),
@@ -140,6 +147,7 @@ def _engine(config: CompileConfig, context: int, rows: int | None = None) -> Har
         kv_channels=1 << (columns.bit_length() - 1),
         prefetch=config.prefetch_beats or PREFETCH,
         fabric=config.card.fabric,
+        hold_bits=_held(config),
         own_prefetch=config.prefetch_beats or OWN_PREFETCH,
     )
 
@@ -297,4 +305,5 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
             lines.append(f"{count} are walked {section.walks} times")
     if model.context:
         lines.append(f"keys and values lie on {plan.kv_channels} channels")
+    lines += [f"{name} waits in memory on channel {channel}" for name, channel in binding.spilled.items()]
     return (*lines, *(plan.own.reasons if plan.own else ()))

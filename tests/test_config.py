@@ -21,6 +21,7 @@ from streamgen.config import CompileConfig
         ("group", [32], "an integer"),
         ("lanes", 2.0, "an integer or None"),
         ("fill", "a", "a finite number or None"),
+        ("hold_bits", 1e6, "an integer or None"),
         ("clock_mhz", math.inf, "a finite number"),
         ("clock_mhz", math.nan, "a finite number"),
         ("clock_mhz", None, "a finite number"),
@@ -40,6 +41,13 @@ def test_types(field: str, value: Any, wanted: str) -> None:
 def test_clocks(value: float) -> None:
     with pytest.raises(ValueError, match=r"^CompileConfig\.clock_mhz is .*; allowed is above 0, up to 1000$"):
         CompileConfig(clock_mhz=value)
+
+
+def test_what_may_be_held() -> None:
+    message = "CompileConfig.hold_bits is -1; allowed is None or at least 0"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        CompileConfig(hold_bits=-1)
+    assert CompileConfig(hold_bits=0).hold_bits == 0
 
 
 def test_numbers_of_numpy_are_taken_as_python_s() -> None:

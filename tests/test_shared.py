@@ -1,5 +1,6 @@
 """Accelerators whose operations share hardware, of models that are no language models, on their Verilog."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.formats import round_f24
 from streamgen.operations import Attention, Binary, Linear, Norm, Unary
-from streamgen.policy import hardware
+from streamgen.policy import choices, hardware, whole
 from streamgen.progress import PASSES
 from tests.accelerators import Gated, values
 
@@ -125,6 +126,15 @@ def test_a_network_either_way() -> None:
 def test_what_budgets_allow(budgets: dict[str, int], plan: tuple[int, int, int]) -> None:
     found = hardware(encoder(1), CompileConfig(policy="shared", **budgets))
     assert (found.columns, found.n_lanes, found.lanes) == plan
+
+
+def test_what_may_be_held_by_default() -> None:
+    """An eighth of block and ultra RAM, more than passes of few tokens need."""
+    model, config = encoder(2).quantised(CONFIG.numbers(False)), replace(CONFIG, board="u280")
+    assert hardware(model, config).hold_bits == config.card.memory_bits // 8 == 42_241_536
+    assert not whole(model, CONFIG).spilled
+    spilled = choices(whole(model, replace(CONFIG, hold_bits=0)), model)
+    assert spilled[-1] == "exponents waits in memory on channel 0"
 
 
 @pytest.mark.parametrize("budgets", [{"channels": 1}, {"multipliers": 63}])

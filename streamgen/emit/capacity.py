@@ -17,6 +17,7 @@ _LARGEST = 5  # buffers that an error names
 _PARTS = {
     "weights": ("weights",),
     "caches": ("state",),
+    "spills": ("spill",),
     "inputs, outputs": ("input", "output"),
     "table, status": ("table", "status"),
 }
@@ -51,12 +52,14 @@ def _bytes(buffers: Sequence[Buffer]) -> int:
 
 
 def _table(by_channel: dict[int, list[Buffer]], room: int) -> str:
-    """A row for each channel: bytes by use, in all, and over its room."""
+    """A row for each channel: bytes by use, in all, and over its room. Spills where there are any."""
     table = Table(box=None, pad_edge=False)
-    for title in ("channel", *_PARTS, "all", "over by"):
+    used = {buffer.role for buffers in by_channel.values() for buffer in buffers}
+    parts = {title: roles for title, roles in _PARTS.items() if roles != ("spill",) or "spill" in used}
+    for title in ("channel", *parts, "all", "over by"):
         table.add_column(title, justify="right")
     for channel, buffers in by_channel.items():
-        uses = [_bytes([b for b in buffers if b.role in roles]) for roles in _PARTS.values()]
+        uses = [_bytes([b for b in buffers if b.role in roles]) for roles in parts.values()]
         total = _bytes(buffers)
         table.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
     console = Console(file=io.StringIO(), width=110)
@@ -76,6 +79,8 @@ def _advice(by_channel: dict[int, list[Buffer]], over: list[int], total: int, bo
         advice.append("weights of fewer bits")
     if "state" in roles:
         advice.append("a smaller context")
-    if roles & {"input", "output"}:
+    if roles & {"input", "output", "spill"}:
         advice.append("a smaller max_tokens")
+    if "spill" in roles:
+        advice.append("a larger hold_bits, with which less goes through memory")
     return [*advice, "a board whose channels are larger"]

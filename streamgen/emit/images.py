@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from numpy import ndarray
 
@@ -10,7 +11,7 @@ from streamgen.graph import Graph, Program, Tensor
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 
-__all__ = ["boundary_buffer", "constant_bytes", "constant_images", "state_buffer", "weights_name"]
+__all__ = ["boundary_buffer", "constant_bytes", "constant_images", "kept_buffer", "weights_name"]
 
 
 def weights_name(channel: int) -> str:
@@ -71,11 +72,12 @@ def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
     )
 
 
-def state_buffer(tensor: Tensor) -> Buffer:
-    """The buffer of what runs leave to one another: rows of whole beats, one after the other."""
-    assert tensor.role == "state" and tensor.itensor is not None
+def kept_buffer(tensor: Tensor) -> Buffer:
+    """The buffer of what runs, or phases, leave to one another: whole beats, one after the other."""
+    assert tensor.role in ("state", "spill") and tensor.itensor is not None
     beats = MemoryLayout.of(tensor.itensor).beats(tensor.itensor.token_count)
-    return Buffer(name=tensor.place, role="state", channel=tensor.channel, bytes=beats * BEAT_BYTES)
+    role: Literal["state", "spill"] = "state" if tensor.role == "state" else "spill"
+    return Buffer(name=tensor.place, role=role, channel=tensor.channel, bytes=beats * BEAT_BYTES)
 
 
 def _tile_loop(one: ITensor, largest: ITensor) -> int:

@@ -10,7 +10,7 @@ from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.config import CompileConfig
 from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
-from streamgen.emit.images import boundary_buffer, constant_bytes, state_buffer, weights_name
+from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_name
 from streamgen.emit.resources import require_fit
 from streamgen.emit.top import TopParams, stores
 from streamgen.graph import Program
@@ -42,7 +42,7 @@ def outline(program: Program, config: CompileConfig) -> Outline:
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     encoding = encode(program, set(stores(graph)), constants)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
-    states = {t.place: state_buffer(t) for t in graph.tensors if t.role == "state"}
+    kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
     control_channel = boundary[0].channel if boundary else 0
     weights = [
         Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=f"{weights_name(c)}.bin")
@@ -59,7 +59,7 @@ def outline(program: Program, config: CompileConfig) -> Outline:
     status = Buffer(
         name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
     )
-    buffers = (table, status, *boundary, *states.values(), *weights)
+    buffers = (table, status, *boundary, *kept.values(), *weights)
     require_room(config.name, buffers, config.card)
     top = TopParams(
         graph=graph,

@@ -94,6 +94,7 @@ def require_fit(name: str, top: TopParams, board: Board, slrs: Mapping[str, str]
         _table(placement, board),
         *(_largest_of(parts, resource) for resource in short),
         *_too_large(parts, board),
+        *_in_memory(top),
         f"What would help: {'; '.join([*_advice(top, parts, short, board), _SPLIT])}",
     ]
     raise BudgetError("\n".join(lines))
@@ -155,6 +156,12 @@ def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
     return [f"too large for any SLR alone: {', '.join(names)}"] if names else []
 
 
+def _in_memory(top: TopParams) -> list[str]:
+    """A line about the values that are not on the chip from phase to phase."""
+    names = [t.place.removeprefix("spill_") for t in top.graph.tensors if t.role == "spill"]
+    return [f"in memory from phase to phase: {', '.join(dict.fromkeys(names))}"] if names else []
+
+
 def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board: Board) -> list[str]:
     """Changes of the configuration that free what is short, with what they bring."""
     advice = []
@@ -175,6 +182,7 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
         )
     for text, changed in (
         ("prefetch_beats=64 frees {}", _without_prefetch(top)),
+        ("a smaller hold_bits (values that phases leave to one another take {})", _without_holds(top)),
         ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
     ):
         freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
@@ -193,6 +201,12 @@ def _without_prefetch(top: TopParams) -> Resources:
         if (least := least_prefetch(node.params)) != node.params:
             total += _cost(replace(node, params=least)) + _cost(node) * -1
     return total
+
+
+def _without_holds(top: TopParams) -> Resources:
+    """All resources without back edges."""
+    held = (top.queue(k).resources for k, edge in enumerate(top.graph.edges) if edge.back)
+    return reduce(add, (block.resources for block in blocks(top))) + -1 * reduce(add, held, _NOTHING)
 
 
 def _without_buffers(top: TopParams) -> Resources:

@@ -78,7 +78,7 @@ class Part:
     @property
     def clock(self) -> np.ndarray:
         """What its clock shows at its moves: it leaves out the waits for other parts."""
-        if self.pitch is None:
+        if self.pitch is None or not len(self.cycles):
             return self.cycles
         return self.cycles[0] + self.pitch * np.arange(len(self.cycles))
 

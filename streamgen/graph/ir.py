@@ -108,11 +108,12 @@ class Edge:
 class Tensor:
     """An array in external memory behind a memory port of a node.
 
-    role: "input", "output", "constant" or "state" (what a run leaves for the next one). shape: the logical
-    shape, <= the padded shape of its ITensor. channel: the memory channel. data: of constants, in the padded
-    shape, one after the other for the walks of a section. itensor: in which order it lies in memory, if not
-    in that in which the node streams it; a state has one. Nodes that share a state have tensors of one
-    `buffer` (default: the name). phase: of a constant that a node reads in that phase only.
+    role: "input", "output", "constant", "state" (what a run leaves for the next one) or "spill" (what a phase
+    leaves for a later one). shape: the logical shape, <= the padded shape of its ITensor. channel: the memory
+    channel. data: of constants, in the padded shape, one after the other for the walks of a section. itensor:
+    in which order it lies in memory, if not in that in which the node streams it; a state or a spill has one.
+    Nodes that share one have tensors of one `buffer` (default: the name). phase: of a constant that a node
+    reads in that phase only.
     """
 
     name: str

@@ -3,5 +3,26 @@
 from streamgen.memory.kv_load import KvLoad, KvLoadParams
 from streamgen.memory.kv_store import KvStore, KvStoreParams
 from streamgen.memory.rows_load import RowsLoad, RowsLoadParams
+from streamgen.memory.spill import (
+    STORED,
+    SpillLayout,
+    SpillLoad,
+    SpillLoadParams,
+    SpillStore,
+    SpillStoreParams,
+)
 
-__all__ = ["KvLoad", "KvLoadParams", "KvStore", "KvStoreParams", "RowsLoad", "RowsLoadParams"]
+__all__ = [
+    "STORED",
+    "KvLoad",
+    "KvLoadParams",
+    "KvStore",
+    "KvStoreParams",
+    "RowsLoad",
+    "RowsLoadParams",
+    "SpillLayout",
+    "SpillLoad",
+    "SpillLoadParams",
+    "SpillStore",
+    "SpillStoreParams",
+]

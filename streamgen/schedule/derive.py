@@ -62,7 +62,7 @@ class Derivation:
             return self._largest[0].graph
         steered, binding = self._largest
         found = self._bound(tokens, position, binding)
-        graph = steer(self._name, self.schedule, found, steered).graph
+        graph = steer(self._name, self.schedule, found, self.plan, self._given.rate, steered).graph
         built = self._params
         if graph.by_name.keys() != built.keys():
             other = sorted(graph.by_name.keys() ^ built.keys())
@@ -89,6 +89,11 @@ class Derivation:
         return self._largest[0].graph
 
     @property
+    def spilled(self) -> Mapping[str, int]:
+        """Values that go through memory from phase to phase, with the channel of each."""
+        return self._largest[0].spilled
+
+    @property
     def requested(self) -> Mapping[str, Bounds]:
         """Of a run that is not asked for some outputs, the bounds that are others, by node."""
         return self._largest[1].requested
@@ -109,7 +114,7 @@ class Derivation:
     @cached_property
     def _largest(self) -> tuple[Steered, Binding]:
         binding = self._bound(*self._largest_run)
-        return steer(self._name, self.schedule, binding), binding
+        return steer(self._name, self.schedule, binding, self.plan, self._given.rate), binding
 
     @cached_property
     def _params(self) -> dict[str, KernelParams]:

@@ -19,7 +19,7 @@ class HardwarePlan:
     over which caches are striped, a power of two. prefetch: beats of the FIFO of each column's codes. fabric:
     of which it is built. own: unroll, widths and padding of the matmuls that have columns of their own.
     own_prefetch: as `prefetch`, of these. boundary: given when a model is a part of a larger one and meets
-    the others in memory.
+    the others in memory. hold_bits: of all holds on the chip, beyond which they go to memory; None: all stay.
     """
 
     max_tokens: int
@@ -30,6 +30,7 @@ class HardwarePlan:
     kv_channels: int = 1
     prefetch: int = 512
     fabric: Fabric = ULTRASCALE_PLUS
+    hold_bits: int | None = None
     own: Plan | None = None
     own_prefetch: int = 512
     boundary: Boundary = field(default_factory=lambda: Boundary(tensors={}))

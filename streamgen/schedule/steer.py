@@ -5,11 +5,14 @@ In different phases a source sends to different sinks, and a sink gets from diff
     route    behind a source whose sinks differ: a way for each set of them
     select   in front of a sink whose sources differ: a way for each of them
     back     a hold: a FIFO with all of a value, from a phase to a later one, or to the next walk
+    spill    a hold of more than may stay on the chip: what stores its values in memory, and what loads them
+             again; from the one to the other a word for each value is held, that it is there
 
 Holds that end at the same sinks are one FIFO, when what is written first is read first. Whatever several
-sinks read in one phase is forked: by a node of its own behind a hold, where a back edge ends; elsewhere by
-the pass that inserts forks. A route or a select passes tokens in the order that all its sinks want, so a
-converter stands before it, once; where they want several orders, in that in which they are made.
+sinks read in one phase is forked: by a node of its own behind a hold, where a back edge or a spill ends;
+elsewhere by the pass that inserts forks. A route, a select or such a fork passes tokens in the order that all
+its sinks want, so a converter stands before it, once; where they want several orders, in that in which they
+are made.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +26,11 @@ from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.kernels.moves.route import RouteParams
 from streamgen.kernels.moves.select import SelectParams
+from streamgen.memory import STORED, SpillLayout, SpillLoadParams, SpillStoreParams
 from streamgen.schedule.bind import Binding, Hold
 from streamgen.schedule.phases import Schedule
+from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.spill import Places, chosen, places
 
 __all__ = ["Steered", "steer"]
 
@@ -34,22 +40,45 @@ Links = dict[Port, dict[int, list[Port]]]
 
 @dataclass(frozen=True, eq=False)
 class Steered:
-    """graph: before forks and converters. asked: sources whose tokens pass in the order of their sinks."""
+    """graph: before forks and converters. asked: sources whose tokens pass in the order of their sinks.
+    spilled: holds that go through memory, with the channel of each. layouts: where their values lie."""
 
     graph: Graph
     asked: frozenset[Port]
+    spilled: Mapping[str, int]
+    layouts: Mapping[str, SpillLayout]
 
 
-def steer(name: str, found: Schedule, binding: Binding, like: Steered | None = None) -> Steered:
-    """The graph of a binding. like: that of the largest run, which decides where orders change."""
-    steering = _Steering(name, found, binding, like)
-    return Steered(steering.graph(), frozenset(steering.asked))
+def steer(
+    name: str,
+    found: Schedule,
+    binding: Binding,
+    plan: HardwarePlan,
+    rate: float,
+    like: Steered | None = None,
+) -> Steered:
+    """The graph of a binding. rate: beats a cycle that a memory channel gives. like: that of the largest run,
+    which decides where orders change and what goes through memory."""
+    steering = _Steering(name, found, binding, plan, rate, like)
+    graph = steering.graph()
+    return Steered(graph, frozenset(steering.asked), steering.spilled, steering.layouts)
 
 
 class _Steering:
-    def __init__(self, name: str, found: Schedule, binding: Binding, like: Steered | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        found: Schedule,
+        binding: Binding,
+        plan: HardwarePlan,
+        rate: float,
+        like: Steered | None,
+    ) -> None:
         self._name, self._found, self._binding, self._like = name, found, binding, like
+        self._plan, self._rate = plan, rate
         self.asked: set[Port] = set()
+        self.spilled: dict[str, int] = {}
+        self.layouts: dict[str, SpillLayout] = {}
         self._count = len(found.phases)
         self._holds = dict(binding.holds)
         self._links: Links = {}
@@ -57,14 +86,18 @@ class _Steering:
             self._links.setdefault(source, {}).setdefault(phase, []).append(sink)
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
+        self._spills: list[Tensor] = []
+        self._reloads: set[Port] = set()
 
     def graph(self) -> Graph:
         self._merge()
         for instance in self._binding.instances.values():
             self._add(instance.name, instance.params, instance.bounds, instance.steps)
+        for number, hold in enumerate(self._too_large()):
+            self._spill(hold, (-1 - number) % (self._plan.columns or self._plan.kv_channels))
         sources = self._routed()
         self._selected(sources)
-        tensors = tuple(self._tensors())
+        tensors = (*self._tensors(), *self._spills)
         nodes = tuple(self._nodes[name] for name in self._sorted())
         sections = tuple((len(s.phases), s.walks) for s in self._found.sections)
         return Graph(self._name, nodes, tuple(self._edges), tensors, sections)
@@ -105,9 +138,70 @@ class _Steering:
             self._links[into.source][phase] = sinks
         del self._holds[hold.name]
 
+    def _too_large(self) -> list[Hold]:
+        """Holds that go through memory."""
+        if self._like is not None:
+            return [self._holds[name] for name in self._like.spilled]
+        if self._plan.hold_bits is None:
+            return []
+        bits = {name: self._most(hold) * _bits(hold.writes) for name, hold in self._holds.items()}
+        able = {name: bits[name] for name, hold in self._holds.items() if self._places(hold)}
+        allowed = self._plan.hold_bits - (sum(bits.values()) - sum(able.values()))
+        return [self._holds[name] for name in chosen(able, allowed)]
+
+    def _places(self, hold: Hold) -> tuple[Places, Places] | None:
+        """Of the values that are written and of those that are read, if they can have places in memory."""
+        written, read = (places(self._found, phases) for phases in (hold.writes, hold.reads))
+        return None if written is None or read is None else (written, read)
+
+    def _spill(self, hold: Hold, channel: int) -> None:
+        """What stores and loads the values of a hold; in its place a hold of words that they are there."""
+        found = self._places(hold)
+        assert found is not None and found[0].count == found[1].count
+        store, load = Port(f"spill_{hold.name}", "i"), Port(f"reload_{hold.name}", "o")
+        layout = SpillLayout(
+            token_bits=_bits(hold.writes), max_tokens=_longest(hold.writes), values=found[0].count
+        )
+        if self._like is not None:
+            layout = self._like.layouts[hold.name]
+        for port, kind, orders, where in (
+            (store, SpillStoreParams, hold.writes, found[0]),
+            (load, SpillLoadParams, hold.reads, found[1]),
+        ):
+            params = kind(layout=layout, rate=self._rate)
+            bounds = {p: {"itensor": order, "place": where.first[p]} for p, order in orders.items()}
+            self._add(port.node, params, bounds, {"place": where.step} if where.step else {})
+            order, shape = layout.order, layout.order.shape
+            self._spills.append(
+                Tensor(port.node, "spill", port.node, shape, channel, itensor=order, buffer=store.node)
+            )
+        self._tell(hold, store, load)
+        self._reloads.add(load)
+        self.spilled[hold.name] = channel
+        self.layouts[hold.name] = layout
+
+    def _tell(self, hold: Hold, store: Port, load: Port) -> None:
+        """Streams to the store and from the load; the words between them are held."""
+        word = Hold(f"{hold.name}_stored", carried=hold.carried)
+        word.writes |= dict.fromkeys(hold.writes, STORED)
+        word.reads |= dict.fromkeys(hold.reads, STORED)
+        for phases in self._links.values():
+            for phase, sinks in phases.items():
+                phases[phase] = [store if sink == hold.sink else sink for sink in sinks]
+        self._links[load] = self._links.pop(hold.source)
+        self._links[Port(store.node, "o_stored")] = {phase: [word.sink] for phase in hold.writes}
+        self._links[word.source] = {phase: [Port(load.node, "i_stored")] for phase in hold.reads}
+        del self._holds[hold.name]
+        self._holds[word.name] = word
+
     def _depth(self, hold: Hold, source: Port) -> int:
-        """Tokens that a hold has at most, as they come from a source: what is written and not read yet, phase
-        after phase.
+        """Tokens that a hold has at most, as they come from a source."""
+        phase, order = next(iter(hold.writes.items()))
+        sent = self._nodes[source.node].outputs(phase)[source.name]
+        return -(-self._most(hold) * sent.token_count // order.token_count)
+
+    def _most(self, hold: Hold) -> int:
+        """Tokens that a hold has at most: what is written and not read yet, phase after phase.
 
         A phase that reads one value and makes the next of it takes a token before it gives one.
         """
@@ -120,9 +214,7 @@ class _Steering:
                     follows = bool(read and written) and self._follows(hold, phase)
                     most = max(most, live + (0 if follows else written), live - read + written)
                     live += written - read
-        phase, order = next(iter(hold.writes.items()))
-        sent = self._nodes[source.node].outputs(phase)[source.name]
-        return -(-most * sent.token_count // order.token_count)
+        return most
 
     def _follows(self, hold: Hold, phase: int) -> bool:
         """Whether what is written to a hold in a phase is made of what is read from it."""
@@ -156,7 +248,7 @@ class _Steering:
                 self._add(node, params, bounds)
                 self._connect(source, Port(node, "i"))
                 found += [(Port(node, f"o_{way}"), some, False) for way, some in enumerate(sets.values())]
-            elif held and len(shared := next(iter(sets))) > 1:
+            elif (held or source in self._reloads) and len(shared := next(iter(sets))) > 1:
                 orders = self._orders(source, phases)
                 node = f"fork_{source.node}"
                 fork = ForkParams(token_bits=_bits(orders), ways=len(shared), max_tokens=_longest(orders))

@@ -53,3 +53,15 @@ def test_a_channel_that_the_board_has_not() -> None:
     with pytest.raises(BudgetError) as error:
         require_room("a", buffers(("w", "weights", 4, 64)), BOARD)
     assert str(error.value) == "'a' uses memory channel 4; board 'u280' has channels 0 to 3"
+
+
+def test_spills_have_a_column_where_there_are_any() -> None:
+    with pytest.raises(BudgetError) as error:
+        require_room("a", buffers(("x", "spill", 1, 300 * MB), ("y", "output", 1, MB)), BOARD)
+    _, head, row, _, advice = str(error.value).splitlines()
+    assert head.split() == ["channel", "weights", "caches", "spills", *head.split()[4:]]
+    assert row.split()[:4] == ["1", "0", "0", f"{300 * MB:,}"]
+    assert advice == (
+        "What would help: a smaller max_tokens; a larger hold_bits, with which less goes through memory; "
+        "a board whose channels are larger"
+    )

@@ -15,7 +15,7 @@ from streamgen.cost import Cost, Resources
 from streamgen.emit.resources import blocks, links, promised, require_fit
 from streamgen.errors import BudgetError
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Edge, Node, Port
+from streamgen.graph import Edge, Node, Port, Tensor
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.platform.dma import LoadParams
@@ -64,15 +64,22 @@ def board(fill: float = 0.5, **resources: float) -> Board:
     )
 
 
-def top(nodes: Mapping[str, Any], edges: Iterable[tuple[str, str]] = (), depth: int = 2) -> Any:
-    """What is asked of a TopParams: 40 LUTs around nodes and FIFOs of 384 bits."""
+def top(
+    nodes: Mapping[str, Any],
+    edges: Iterable[tuple[str, str]] = (),
+    depth: int = 2,
+    tensors: tuple[Tensor, ...] = (),
+) -> Any:
+    """What is asked of a TopParams: 40 LUTs around nodes and FIFOs of 384 bits. Edges against the order of
+    the alphabet are back edges."""
     bounds = {LoadParams: {"itensor": ROW, "offset": 0}, ColumnParams: OF_COLUMN}
     return SimpleNamespace(
         graph=SimpleNamespace(
             nodes=tuple(
                 Node(name, params, (bounds.get(type(params), {}),)) for name, params in nodes.items()
             ),
-            edges=tuple(Edge(Port(a, "o"), Port(b, "i"), depth) for a, b in edges),
+            edges=tuple(Edge(Port(a, "o"), Port(b, "i"), depth, a >= b) for a, b in edges),
+            tensors=tensors,
         ),
         queue=lambda k: QueueParams(bits=384, depth=depth),
         shell=Resources(lut=40, ff=0),
@@ -178,6 +185,22 @@ def test_too_deep_fifos() -> None:
         "too large for any SLR alone: y (Widget)",
         f"What would help: a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}",
     ]
+
+
+def test_too_many_values_held() -> None:
+    """A back edge could be smaller; what is in memory already is named."""
+    tensors = tuple(
+        Tensor(f"{way}_y", "spill", "x", (4,), 0, buffer="spill_y") for way in ("spill", "reload")
+    )
+    design = top({"x": WidgetParams(), "y": WidgetParams(bram=3)}, [("y", "x")], 512, tensors)
+    with pytest.raises(BudgetError) as error:
+        require_fit("held", design, board(bram=10))
+    *_, places, advice = str(error.value).splitlines()
+    assert places == "in memory from phase to phase: y"
+    assert advice == (
+        "What would help: a smaller hold_bits (values that phases leave to one another take 5.5 BRAM); "
+        f"a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}"
+    )
 
 
 def test_blocks_stay_where_they_were_placed_if_that_fits() -> None:

@@ -17,7 +17,19 @@ from amaranth.lib.wiring import In, Out
 from sim.axi import AxiBench
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Bounds, traffic
-from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.explore.tokens import Fifo, TokenRun
+from streamgen.fifo.clocks import Clocks, clocks_of
+from streamgen.fifo.curves import Part
+from streamgen.itensor import ITensor
+from streamgen.manifest import MemoryTiming
+from streamgen.memory import (
+    KvLoadParams,
+    KvStoreParams,
+    RowsLoadParams,
+    SpillLayout,
+    SpillLoadParams,
+    SpillStoreParams,
+)
 from streamgen.numbers import formats
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
@@ -27,7 +39,7 @@ from tests.platform.rig import BASE, channel
 
 RATE, LATENCY = 0.6927, 100
 
-Params = KvLoadParams | KvStoreParams | RowsLoadParams
+Params = KvLoadParams | KvStoreParams | RowsLoadParams | SpillLoadParams | SpillStoreParams
 
 
 class Masters(wiring.Component):
@@ -130,6 +142,13 @@ def test_cache_load_keeps_its_promise(sizes: tuple[int, int, int], rows: int) ->
     assert cost.cycles == promised[-1] + 1
 
 
+def test_a_channel_without_rows_moves_nothing() -> None:
+    """As in a run of fewer positions than channels."""
+    params = KvLoadParams(layout=cache(64, 3, 4)[0])
+    clocks = params.clocks({"layer": 1, "rows": 2, "waits": 1})
+    assert [transfers.port for transfers in clocks.transfers] == ["memory_0", "memory_1"]
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("sizes", CACHES)
 def test_cache_store_keeps_its_promise(sizes: tuple[int, int, int], rows: int) -> None:
@@ -180,3 +199,51 @@ def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], 
     assert np.abs(cycles["o"] - promised).max() <= LATENCY + 0.01 * promised[-1]
     assert (cycles["i"] <= curves["i"].cycles()).all()
     assert cost.cycles == promised[-1] + 1
+
+
+SPILLS = [(2, 1), (2, 37), (16, 200), (24, 60), (1, 33)]  # lanes of a token, tokens
+
+
+def spilled(lanes: int, tokens: int) -> tuple[SpillLayout, Bounds, np.ndarray, bytearray]:
+    """Three values in memory: their places, the bounds of the second one, itself, the image of all."""
+    itensor = ITensor((1, lanes), "f24", (tokens,), (1,), ((0,), ()))
+    layout = SpillLayout(token_bits=24 * lanes, max_tokens=tokens + 5, values=3)
+    value = formats.round_f24(np.random.default_rng(tokens).normal(size=itensor.shape))
+    return layout, {"itensor": itensor, "place": 1}, value, bytearray(3 * 64 * layout.value_beats)
+
+
+def _near(params: Params, bounds: Bounds, cycles: dict[str, np.ndarray]) -> None:
+    """No token is further from its curve than a trip to the memory and a hundredth; nearer to predictions."""
+    executions, fifos = {"kernel": {0: clocks_of(params, bounds)}}, []
+    for port, itensor in {**params.inputs(bounds), **params.outputs(bounds)}.items():
+        moves = np.arange(itensor.token_count)
+        outside = Part("outside", moves, None)
+        executions[port] = {0: Clocks((outside,), {port: (outside, moves)})}
+        ends = (port, port), ("kernel", port)
+        fifos.append(Fifo(*(ends if port in params.inputs(bounds) else ends[::-1]), 0, 0))
+    pace = Fraction(RATE).limit_denominator(1000)
+    timing = MemoryTiming(beats=pace.numerator, cycles=pace.denominator, latency=LATENCY)
+    run = TokenRun([0], executions, fifos, timing, {("kernel", "memory"): 0}, times=True)
+    for k, (port, found) in enumerate((port, cycles[port]) for port in [*executions][1:]):
+        promised = params.curves(bounds)[port].cycles()
+        assert (np.abs(found - promised) <= LATENCY + 0.01 * promised).all(), port
+        if port in params.outputs(bounds):
+            assert (np.abs(run.sent(k) - found) <= 8 + 0.02 * found).all(), port
+
+
+@pytest.mark.parametrize(("lanes", "tokens"), SPILLS)
+def test_spills_keep_their_promise(lanes: int, tokens: int) -> None:
+    """A value into memory and out of it: the image of its bytes, cycles."""
+    layout, bounds, value, image = spilled(lanes, tokens)
+    store, load = SpillStoreParams(layout=layout), SpillLoadParams(layout=layout)
+    inputs = {"i": value, "memory": np.zeros(layout.order.shape, np.uint8)}
+    memory = store.golden(bounds, inputs)["memory"]
+    cycles = measure(store, [(bounds, inputs)], [image])
+    assert bytes(image) == layout.memory.pack(layout.order, memory)
+    _near(store, bounds, cycles)
+    assert store.cost(bounds).cycles == store.curves(bounds)["o_stored"].cycles()[-1] + 1
+    cycles = measure(load, [(bounds, {"i_stored": np.ones(1, np.uint8), "memory": memory})], [image])
+    _near(load, bounds, cycles)
+    promised = load.curves(bounds)["o"].cycles()
+    assert cycles["i_stored"] == 0 and cycles["o"][0] == promised[0] == load.cost(bounds).latency
+    assert load.cost(bounds).cycles == promised[-1] + 1
