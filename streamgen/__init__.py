@@ -17,10 +17,20 @@ if TYPE_CHECKING:
     from streamgen.accelerator import Accelerator
     from streamgen.compiler import assemble, compile, load
     from streamgen.config import CompileConfig
+    from streamgen.estimation import estimate
     from streamgen.language_model import LanguageModel
     from streamgen.observe.waves import Waves
 
-__all__ = ["Accelerator", "CompileConfig", "LanguageModel", "Waves", "assemble", "compile", "load"]
+__all__ = [
+    "Accelerator",
+    "CompileConfig",
+    "LanguageModel",
+    "Waves",
+    "assemble",
+    "compile",
+    "estimate",
+    "load",
+]
 
 _HOMES = {
     "Accelerator": "streamgen.accelerator",
@@ -29,6 +39,7 @@ _HOMES = {
     "Waves": "streamgen.observe.waves",
     "assemble": "streamgen.compiler",
     "compile": "streamgen.compiler",
+    "estimate": "streamgen.estimation",
     "load": "streamgen.compiler",
 }
 

@@ -26,12 +26,15 @@ from streamgen.observe.probe import ProbeReport
 from streamgen.observe.profile import Profile
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.observe.summary import group_report, intermediate_memory
+from streamgen.observe.timeline import require_place, write_trace
 from streamgen.observe.waves import Waves
+from streamgen.package import package
 from streamgen.progress import Progress
 from streamgen.runtime.arrays import random_inputs
 from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
-from streamgen.runtime.execution import Compute
+from streamgen.runtime.execution import Compute, OpenDevice
 from streamgen.runtime.memory import MemoryModel
+from streamgen.written import MANIFEST, sealed
 
 __all__ = ["Accelerator", "Group"]
 
@@ -80,7 +83,8 @@ class Accelerator:
 
     `groups` run one after the other; one, unless their converters are over the budget. chain: how they
     follow one another, for several. interface: how torch nests arguments and results; without, they are
-    arrays in order. folder: where it is written.
+    arrays in order. folder: where it is written. changed_files: run the files of that folder though they are
+    not those that were written.
     """
 
     def __init__(
@@ -90,11 +94,14 @@ class Accelerator:
         interface: Interface | None = None,
         *,
         folder: Path | None = None,
+        changed_files: bool = False,
     ) -> None:
+        self._changed_files = changed_files
         self.groups = tuple(groups)
         self._chain, self._interface, self._folder = chain, interface, folder
         self._execution: ChainExecution | None = None
         self._memory: MemoryModel | None = None
+        self._card: OpenDevice | None = None
         self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
         self.probed: ProbeReport | None = None
         """What the last call of `run` has compared with golden; None when it was not asked to."""
@@ -145,6 +152,11 @@ class Accelerator:
         self._folder = target
         return target
 
+    def package(self, folder: str | Path) -> Path:
+        """Write what a card and the vendor's tools need of it into a new folder; returns it. Errors are those
+        of `streamgen.package.package`; `streamgen.package.build` runs the tools."""
+        return package(self._written, folder)
+
     def run(
         self,
         *inputs: Any,
@@ -153,8 +165,9 @@ class Accelerator:
         probe: bool | Sequence[str] = False,
         waves: Waves | None = None,
         progress: Progress | None = None,
+        device: OpenDevice | None = None,
     ) -> Any:
-        """What the written RTL with the written weights computes, in a cycle-accurate simulation.
+        """What the written RTL with the written weights computes: cycle-accurately simulated, or on a card.
 
         inputs: arrays (or torch tensors) [..., features], nested as the module takes them; leading dimensions
         are tokens, more than `max_tokens` of them are several passes. Returns arrays as the module nests its
@@ -162,13 +175,14 @@ class Accelerator:
         memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
         probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
         `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
-        long; by default that goes to standard error when it is a terminal.
+        long; by default that goes to standard error when it is a terminal. device: a card, of
+        `streamgen.runtime.on_board`, in the place of the simulator; it stays open, its weights too.
 
-        Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler,
+        Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler or XRT,
         DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
         starts from a reset.
         """
-        debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress)
+        debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress, device=device)
         return self._run(inputs, memory, timeout, debugging)
 
     def profile(
@@ -177,15 +191,21 @@ class Accelerator:
         memory: MemoryModel | None = None,
         timeout: float = 3600.0,
         progress: Progress | None = None,
+        trace: str | Path | None = None,
     ) -> Profile:
         """Run, and see where the cycles go: by phase, by kernel and phase, by stream.
 
-        The simulator for it is built once per design, like those of probes. Arguments and errors: those of
-        `run`.
+        The simulator for it is built once per design, like those of probes. trace: a file for the timeline,
+        which Perfetto and chrome://tracing show (`streamgen.observe.timeline`). Other arguments and errors:
+        those of `run`; OSError, before anything runs, when the trace has no folder.
         """
+        place = None if trace is None else require_place(trace)
         debugging = Debugging(self.manifests, profile=True, progress=progress)
         self._run(inputs, memory, timeout, debugging)
-        return Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+        found = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+        if place is not None:
+            write_trace(found, place)
+        return found
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
@@ -225,6 +245,21 @@ class Accelerator:
             memory=intermediate_memory([group.graph for group in self.groups]),
         )
 
+    def require_whole(self) -> None:
+        """ValueError or GraphError unless what is read of a folder belongs together: the names of its
+        manifests, of its programs, and of the nests of arguments and results."""
+        if self._interface is not None:
+            inputs, outputs = ([info.name for info in infos] for infos in (self.inputs, self.outputs))
+            self._interface.require_names(inputs, outputs)
+            for group, manifest in zip(self.groups, self.manifests, strict=True):
+                tensors = {t.name for t in group.graph.tensors if t.role in ("input", "output")}
+                buffers = {b.name for b in manifest.buffers if b.role in ("input", "output")}
+                if tensors != buffers:
+                    raise GraphError(
+                        f"graph.json has the inputs and outputs {', '.join(sorted(tensors))}; the manifest "
+                        f"has {', '.join(sorted(buffers))}"
+                    )
+
     def close(self) -> None:
         """Give the device back; the next run opens it again."""
         if self._execution is not None:
@@ -260,15 +295,16 @@ class Accelerator:
     @contextmanager
     def _devices(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
         """The written groups, watched; those of a simulator that is built for it are closed in the end."""
+        opener = debugging.opener(memory)
         if debugging.needed:
-            execution = ChainExecution(self._written)
+            execution = ChainExecution(self._written, changed_files=self._changed_files)
         else:
-            execution = self._running()
-            if memory != self._memory:
+            if (memory, debugging.device) != (self._memory, self._card):
                 self.close()
-                self._memory, execution = memory, self._running()
+                self._memory, self._card = memory, debugging.device
+            execution = self._running()
         for group, one in zip(self.groups, execution.groups, strict=True):
-            one.open_device = debugging.opener(memory)
+            one.open_device = opener
             one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
         try:
             yield execution
@@ -298,6 +334,9 @@ class Accelerator:
         if self._chain is not None:
             (folder / CHAIN_FILE).write_text(self._chain.to_json())
         self._fill_interface(folder)
+        for group, place in zip(self.groups, places, strict=True):
+            assert group.design is not None
+            (place / MANIFEST).write_text(sealed(group.design.manifest, place).to_json())
 
     def _fill_interface(self, folder: Path) -> None:
         """Write how arguments and results are nested."""
@@ -332,7 +371,7 @@ class Accelerator:
         """The written design, ready to run."""
         folder = self._written
         if self._execution is None:
-            self._execution = ChainExecution(folder)
+            self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution
 
 

@@ -5,7 +5,7 @@ compile: frontend -> quantise weights -> policy: groups, factors; and of each gr
 assemble: the same from a graph of kernels on
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.storage import load_program
 from streamgen.grouping import Part, group_graph, parts_of
-from streamgen.language_model import MODEL, LanguageModel, Text
+from streamgen.language_model import LanguageModel
 from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
 from streamgen.observe.report import Notes
@@ -30,8 +30,10 @@ from streamgen.observe.summary import notes_of
 from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, terminal_progress
 from streamgen.runtime.chain import CHAIN_FILE, Chain
+from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
+from streamgen.written import WrittenFolder
 
 if TYPE_CHECKING:
     import torch
@@ -87,9 +89,11 @@ def compile(
     """
     config = config or CompileConfig()
     tell, show = progress or terminal_progress(), after or (lambda name, made: None)
-    graph, interface = _imported(model, example_inputs, config.max_tokens, tell)
+    graph, interface = _imported(model, example_inputs, config, tell)
     language = is_language_model(graph)
+    text = None
     if language:
+        text = _text(model, tokenizer, vocabulary_of(graph))
         context = min(config.context, graph.context)
         config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
         graph = replace(graph, context=context)
@@ -102,8 +106,8 @@ def compile(
     parts = parts_of(graph, config)
     groups = [_built(part, tell, show) for part in parts]
     tell("")
-    if language:
-        return LanguageModel(groups[0], config, _text(model, tokenizer, vocabulary_of(graph)), model=graph)
+    if text is not None:
+        return LanguageModel(groups[0], config, text, model=graph)
     tensors = parts[0].derivation.tensors
     inputs, outputs = (value.name for value in graph.inputs), graph.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
@@ -127,22 +131,37 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 
 
-def load(folder: str | Path) -> Accelerator:
-    """The accelerator that `Accelerator.write` wrote. ValueError or GraphError for a folder that is none."""
+def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool = False) -> Accelerator:
+    """The accelerator that `Accelerator.write` wrote.
+
+    trust: packages of which it may use kernels. Those of others are not looked up, as that would import them:
+    a folder is data, and whoever loads it says whose code may run. changed_files: take files that are not
+    those that were written, as after a change of one's own; Verilog that says more than hardware is never
+    run. ValueError or GraphError for a folder that is none, or that uses kernels of others, CheckpointError
+    for one with changed files.
+    """
+    if isinstance(trust, str):
+        raise TypeError(f"trust is {trust!r}; names of packages are needed, as in ({trust!r},)")
     place = Path(folder).resolve()
     if (place / MODEL).exists():
-        accelerator: Accelerator = LanguageModel.load(place)
+        accelerator: Accelerator = LanguageModel.load(place, changed_files=changed_files)
     else:
         chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
-        parts = [place] if chain is None else [place / name for name in chain.folders]
-        groups = [_group(load_program(part), None, Notes.read(part)) for part in parts]
-        accelerator = Accelerator(groups, chain, read_interface(place), folder=place)
+        places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
+        parts = [WrittenFolder.read(part, changed=changed_files) for part in places]
+        groups = [
+            _group(load_program(part.path, trust, part.content), None, Notes.read(part.path, part.content))
+            for part in parts
+        ]
+        interface = read_interface(place, parts[0].content if chain is None else None)
+        accelerator = Accelerator(groups, chain, interface, folder=place, changed_files=changed_files)
     _ = accelerator.inputs  # reads the manifests
+    accelerator.require_whole()
     return accelerator
 
 
 def _imported(
-    model: Any, example_inputs: Any, longest: int, tell: Progress
+    model: Any, example_inputs: Any, config: CompileConfig, tell: Progress
 ) -> tuple[LogicalGraph, Interface | None]:
     """The logical graph of what `compile` is given, and how a module nests arguments and results."""
     if isinstance(model, LogicalGraph):
@@ -152,9 +171,9 @@ def _imported(
 
         if isinstance(model, (str, Path)):
             tell("reading the checkpoint")
-            return frontend.load_decoder(model), None
+            return frontend.load_decoder(model, config.context), None
         tell("exporting the module")
-        return frontend.import_any(model, example_inputs, longest)
+        return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
 
 
 def _built(part: Part, tell: Progress, show: After) -> Group:
@@ -177,13 +196,14 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
 
 
 def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
-    """What a language model knows of texts; a tokenizer that is not known is missing, and why is kept."""
-    if tokenizer is None and isinstance(model, (str, Path)):
-        try:
-            tokenizer = load_tokenizer(model)
-        except CheckpointError as error:
-            return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error))
-    return Text(vocabulary=vocabulary, tokenizer=tokenizer)
+    """What a language model knows of texts; a file's tokenizer that is not known, or has more tokens than the
+    model, is missing, and why is kept."""
+    if tokenizer is not None or not isinstance(model, (str, Path)):
+        return Text(vocabulary=vocabulary, tokenizer=tokenizer)
+    try:
+        return Text(vocabulary=vocabulary, tokenizer=load_tokenizer(model))
+    except (CheckpointError, ValueError) as error:
+        return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error))
 
 
 def _whole(graph: Graph, tiles: int, position: int) -> Graph:

@@ -1,5 +1,6 @@
 """What a user chooses for a compilation; everything has a default that needs no thought."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -21,7 +22,8 @@ class CompileConfig:
     """Choices of `streamgen.compile`: budgets, formats, and factors that are fixed where they should not be
     chosen.
 
-    name: of the accelerator; a Verilog identifier, the kernel's name on the card.
+    name: of the accelerator, the kernel's name on the card; a Verilog identifier, none of the words that
+        (System)Verilog keeps for itself and none of a kernel's pins.
     board: what it is built for: "u55c", "u280", or a `streamgen.boards.Board`.
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
@@ -37,9 +39,11 @@ class CompileConfig:
         column a memory channel; "mixed" gives columns to some, as long as that saves cycles, and to those
         that `fixed` names. None: spatial for modules of matmuls and elementwise operations, shared for the
         rest.
-    weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row).
+    weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row); None: what the checkpoint
+        has for each matmul, "w4" where it has floats.
     head: the same for the logits of a language model.
-    formats: the same by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"}
+    formats: the same by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"};
+        tables ("embedding") may be "f24" or "w8", and are "w8" where they would fill half a memory channel.
     group: weights along K that share one integer scale (w4): 32, 64 or 128.
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
     minimum: keep an integer minimum beside each group scale (asymmetric groups).
@@ -71,7 +75,7 @@ class CompileConfig:
     converter_bits: int | None = None
     fill: float | None = None
     policy: Literal["spatial", "shared", "mixed"] | None = None
-    weights: str = "w4"
+    weights: str | None = None
     head: str = "w8"
     formats: Mapping[str, str] = field(default_factory=dict, hash=False)
     group: int = 32
@@ -93,7 +97,7 @@ class CompileConfig:
         object.__setattr__(self, "board", _known(self.board))
         most = board_of(self.board).hbm.channels
         for name, law, holds in (
-            ("name", "a Verilog identifier", self.name.isidentifier() and self.name.isascii()),
+            ("name", "a Verilog identifier, no keyword and no pin of a kernel", _is_free(self.name)),
             ("max_tokens", "at least 1", self.max_tokens >= 1),
             ("context", "at least 1", self.context >= 1),
             ("multipliers", "at least 32", self.multipliers >= 32),
@@ -105,7 +109,7 @@ class CompileConfig:
                 "None, 'spatial', 'shared' or 'mixed'",
                 self.policy in (None, "spatial", "shared", "mixed"),
             ),
-            ("weights", "'w4' or 'w8'", self.weights in ("w4", "w8")),
+            ("weights", "None, 'w4' or 'w8'", self.weights in (None, "w4", "w8")),
             ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
             ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
@@ -136,10 +140,11 @@ class CompileConfig:
 
     def numbers(self, language: bool) -> Numbers:
         """The numbers that the accelerator of a language model, or of another module, computes with."""
-        head = {"logits": self.head} if language else {}
+        head = {"logits": self.head, "head": self.head} if language else {}  # the latter is soft-capped
         return Numbers(
             weights=self.weights,
             by_layer={**self.formats, **head},
+            table_bytes=self.card.hbm.channel_bytes // 2,
             group=self.group,
             scale_bits=self.scale_bits,
             minimum=self.minimum,
@@ -154,6 +159,21 @@ class CompileConfig:
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+_PINS = re.compile(r"ap_clk|ap_rst_n|interrupt|[ms]_axi_.*")
+
+
+def _is_free(name: str) -> bool:
+    """Whether a module can be called so."""
+    if not (name.isidentifier() and name.isascii()) or _PINS.fullmatch(name):
+        return False
+    # late: a host of a board makes no config
+    from pygments.lexers.hdl import SystemVerilogLexer  # type: ignore[import-untyped]
+    from pygments.token import Keyword  # type: ignore[import-untyped]
+
+    kind, _ = next(iter(SystemVerilogLexer().get_tokens(name)))
+    return kind not in Keyword
 
 
 _PLAIN = {bool: "True or False", int: "an integer", float: "a finite number", str: "a text", NoneType: "None"}

@@ -13,6 +13,7 @@ __all__ = [
     "MissingToolError",
     "ProbeError",
     "StreamgenError",
+    "ToolError",
     "UnsupportedOperationError",
 ]
 
@@ -39,6 +40,11 @@ class CheckpointError(StreamgenError):
 
 class MissingToolError(StreamgenError):
     """A program that streamgen calls is not installed; says the command that installs it."""
+
+
+class ToolError(StreamgenError):
+    """A program that streamgen calls has failed, or is of a release that cannot be used; says what it
+    printed, and where its log is."""
 
 
 class DeviceError(StreamgenError):

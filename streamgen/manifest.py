@@ -30,13 +30,15 @@ run, and a run whose memory is dead, writes no status block.
 import dataclasses
 import hashlib
 import json
-import types
+import re
 import typing
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
 
 import numpy as np
+
+from streamgen.files import decode, parsed
 
 __all__ = [
     "COMMAND_RESET",
@@ -63,10 +65,11 @@ __all__ = [
     "Stream",
     "Variant",
     "Word",
+    "WrittenFile",
     "argument_map",
 ]
 
-MANIFEST_VERSION = 5
+MANIFEST_VERSION = 6
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -76,6 +79,8 @@ MAX_SLOTS = 1 << 20
 STATUS_WORDS = 16
 COMMAND_RUN, COMMAND_RESET = 0, 1
 DEFAULT_TIMEOUT = 1 << 20
+_PLAIN_FILE = re.compile(r"[\w.-]+")
+_VERILOG_FILE = re.compile(r"\w[\w.-]*\.s?v", re.ASCII)
 SCALARS = ("command", "tiles", "position", "timeout")
 
 
@@ -290,6 +295,14 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    """A file beside the manifest, and its SHA-256 in 64 hexadecimal digits."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatusBlock:
     """The status block of one run, read back.
 
@@ -347,7 +360,7 @@ class Manifest:
     modules of users need beside it, in order. design_hash: 16 hex digits, also wired into the hardware and
     returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
     Verilog each edge is, in topological order. variants: what a run may do in the place of `program`. whole:
-    all tokens of a sequence belong to one run.
+    all tokens of a sequence belong to one run. files: all that is written beside it; no part of what it is.
     """
 
     board: BoardFacts
@@ -366,6 +379,7 @@ class Manifest:
     sources: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     whole: bool = False
+    files: tuple[WrittenFile, ...] = dataclasses.field(default=(), compare=False)
     version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
@@ -373,6 +387,8 @@ class Manifest:
             raise ValueError(_other_version(self.version))
         if len(self.design_hash) != 16 or set(self.design_hash) - set("0123456789abcdef"):
             raise ValueError(f"design_hash must be 16 hexadecimal digits, not {self.design_hash!r}")
+        _require_counts(self)
+        _require_names(self)
         names = [buffer.name for buffer in self.buffers]
         if len(set(names) | set(SCALARS)) != len(names) + len(SCALARS):
             raise ValueError(f"buffer names must differ from one another and from {SCALARS}: {names}")
@@ -405,6 +421,13 @@ class Manifest:
         """All files of Verilog, in the order in which tools read them."""
         return (self.verilog, *self.sources)
 
+    def digest_of(self, name: str) -> str:
+        """Of a file that is written beside it. ValueError when it names none."""
+        for file in self.files:
+            if file.name == name:
+                return file.digest
+        raise ValueError(f"the manifest of {self.top!r} has no digest of {name!r}; write the folder again")
+
     @property
     def error_offset(self) -> int:
         """Byte offset of the read-only register {detail (24 bits), RunError (8 bits)} of the last run."""
@@ -417,8 +440,8 @@ class Manifest:
         return -(-(STATUS_WORDS + len(self.counters)) // 16) * BEAT_BYTES
 
     def identity(self) -> str:
-        """16 hex digits over everything but `design_hash`: a digest for a compiler to start from."""
-        text = dataclasses.replace(self, design_hash="0" * 16).to_json()
+        """16 hex digits over what it is, but for `design_hash`: a digest for a compiler to start from."""
+        text = dataclasses.replace(self, design_hash="0" * 16, files=()).to_json()
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
@@ -426,43 +449,52 @@ class Manifest:
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Manifest":
+    def from_json(cls, text: str | bytes) -> "Manifest":
         """ValueError names the first field that is missing, unknown or of the wrong type."""
-        value = json.loads(text)
+        value = parsed(text)
         if isinstance(value, dict) and value.get("version") != MANIFEST_VERSION:
             raise ValueError(_other_version(value.get("version")))
-        return typing.cast(Manifest, _decode(cls, value, "manifest"))
+        return typing.cast(Manifest, decode(cls, value, "manifest"))
+
+
+def _require_names(manifest: Manifest) -> None:
+    """ValueError unless files lie beside the manifest and names are those of Verilog."""
+    files = [*manifest.verilog_files, *(b.file for b in manifest.buffers if b.file is not None)]
+    for name in files:
+        if not _PLAIN_FILE.fullmatch(name) or name in (".", ".."):
+            raise ValueError(
+                f"{name!r} is no file beside the manifest: letters, digits, _, - and . make a name"
+            )
+    for name in manifest.verilog_files:
+        if not _VERILOG_FILE.fullmatch(name):
+            raise ValueError(f"{name!r} is not called like a file of Verilog, which ends in .v or .sv")
+    names = [*(port.name for port in manifest.ports), *(buffer.name for buffer in manifest.buffers)]
+    for name in (manifest.top, *names, *(stream.instance for stream in manifest.streams)):
+        if not (name.isidentifier() and name.isascii()):
+            raise ValueError(f"{name!r} is not a name: letters, digits and _ make one")
+
+
+def _require_counts(manifest: Manifest) -> None:
+    """ValueError, with the field, for a number where no design has it."""
+    board, memory = manifest.board, manifest.memory
+    least = {
+        "tokens_per_tile": (manifest.tokens_per_tile, 1),
+        "max_tokens": (manifest.max_tokens, 1),
+        "board.channels": (board.channels, 1),
+        "board.channel_bytes": (board.channel_bytes, BEAT_BYTES),
+        "memory.beats": (memory.beats, 1),
+        "memory.cycles": (memory.cycles, 1),
+        "memory.latency": (memory.latency, 0),
+        **{f"ports[{i}].channel": (port.channel, 0) for i, port in enumerate(manifest.ports)},
+        **{f"ports[{i}].id_bits": (port.id_bits, 0) for i, port in enumerate(manifest.ports)},
+        **{f"counters[{i}].depth": (counter.depth, 0) for i, counter in enumerate(manifest.counters)},
+    }
+    for name, (value, smallest) in least.items():
+        if not smallest <= value < 1 << 48:
+            raise ValueError(f"{name} must be at least {smallest} and below 2^48, not {value}")
+    if not 0 < manifest.clock_mhz < 1e6:
+        raise ValueError(f"clock_mhz must be above 0 and below a million, not {manifest.clock_mhz}")
 
 
 def _other_version(version: Any) -> str:
-    return (
-        f"manifest version {version} is not {MANIFEST_VERSION}: "
-        "written by another version of streamgen; compile the model again"
-    )
-
-
-def _decode(kind: Any, value: Any, where: str) -> Any:
-    """`value`, as json gives it, as an instance of the annotation `kind`."""
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where}: expected an object, not {value!r}")
-        hints = typing.get_type_hints(kind)
-        if set(value) != set(hints):
-            raise ValueError(f"{where}: expected the fields {sorted(hints)}, not {sorted(value)}")
-        return kind(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in hints})  # type: ignore[operator]
-    arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{where}: expected a list, not {value!r}")
-        return tuple(_decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if typing.get_origin(kind) is types.UnionType:
-        return None if value is None else _decode(arguments[0], value, where)
-    if typing.get_origin(kind) is Literal:
-        if value not in arguments:
-            raise ValueError(f"{where}: expected one of {arguments}, not {value!r}")
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ValueError(f"{where}: expected {kind.__name__}, not {value!r}")
-    return value
+    return f"manifest version {version} is not {MANIFEST_VERSION}: of another streamgen; compile again"

@@ -5,8 +5,9 @@ tensor. Leading dimensions of a result are those of the inputs, some joined, wit
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.errors import GraphError
+from streamgen.files import decode, parsed, read_file
 
 __all__ = ["Interface", "leading_rule", "read_interface", "require_plain", "write_interface"]
 
@@ -94,21 +96,43 @@ class Interface:
         return json.dumps({**fields, **nests}) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Interface":
+    def from_json(cls, text: str | bytes) -> "Interface":
         """ValueError for a text that `to_json` did not make."""
-        try:
-            fields = json.loads(text)
-            return cls(
-                arguments=_untagged(fields["arguments"]),
-                results=_untagged(fields["results"]),
-                leading={
-                    name: None if rule is None else tuple(map(int, rule))
-                    for name, rule in fields["leading"].items()
-                },
-                only={int(dimension): int(extent) for dimension, extent in fields["only"].items()},
-            )
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"this is no interface of a module: {error!r}") from error
+        stored = decode(_Stored, parsed(text), "interface")
+        found = cls(
+            arguments=_untagged(stored.arguments, "interface.arguments"),
+            results=_untagged(stored.results, "interface.results"),
+            leading=stored.leading,
+            only=stored.only,
+        )
+        if not isinstance(found.arguments, tuple):
+            raise ValueError("interface.arguments: expected a tuple")
+        if set(stored.leading) != set(_names(found.results)):
+            raise ValueError("interface.leading: expected the names of the results")
+        if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
+            raise ValueError("interface.leading: expected dimensions, -1 or -2")
+        if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
+            raise ValueError("interface.only: expected dimensions with their extents")
+        return found
+
+    def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """ValueError unless these are the inputs and outputs that it nests."""
+        for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
+            if set(_names(nest)) != set(names) or (what == "arguments" and len(set(names)) != len(names)):
+                raise ValueError(
+                    f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
+                    f"{', '.join(names)}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """An interface as JSON has it."""
+
+    arguments: Any
+    results: Any
+    leading: Mapping[str, tuple[int, ...] | None]
+    only: Mapping[int, int]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:
@@ -116,12 +140,13 @@ def write_interface(interface: Interface | None, folder: Path) -> None:
     (folder / INTERFACE).write_text("null\n" if interface is None else interface.to_json())
 
 
-def read_interface(folder: Path) -> Interface | None:
-    """What `write_interface` wrote; ValueError when it cannot be read."""
+def read_interface(folder: Path, read: Callable[[str], bytes] | None = None) -> Interface | None:
+    """What `write_interface` wrote; ValueError when it cannot be read. read: gives the content of a file by
+    its name."""
     try:
-        text = (folder / INTERFACE).read_text()
-        return None if text == "null\n" else Interface.from_json(text)
-    except (OSError, ValueError) as error:
+        text = (read or partial(read_file, folder))(INTERFACE)
+        return None if text == b"null\n" else Interface.from_json(text)
+    except ValueError as error:
         raise ValueError(f"{folder / INTERFACE} cannot be read: {error}") from error
 
 
@@ -222,14 +247,18 @@ def _tagged(nest: Any) -> Any:
     return {"dict": {name: _tagged(part) for name, part in nest.items()}} if isinstance(nest, dict) else nest
 
 
-def _untagged(tree: Any) -> Any:
+def _untagged(tree: Any, where: str) -> Any:
     if isinstance(tree, list):
-        return [_untagged(part) for part in tree]
+        return [_untagged(part, f"{where}[{i}]") for i, part in enumerate(tree)]
     if isinstance(tree, dict):
-        ((kind, content),) = tree.items()
-        if kind == "tuple":
-            return tuple(_untagged(part) for part in content)
-        return {name: _untagged(part) for name, part in content.items()}
+        kind, content = next(iter(tree.items()), ("", None))
+        if len(tree) == 1 and kind == "tuple" and isinstance(content, list):
+            return tuple(_untagged(part, f"{where}[{i}]") for i, part in enumerate(content))
+        if len(tree) == 1 and kind == "dict" and isinstance(content, dict):
+            return {name: _untagged(part, f"{where}[{name!r}]") for name, part in content.items()}
+        raise ValueError(f"{where}: expected a tuple or a dict, not an object of {', '.join(tree)}")
+    if tree is not None and not isinstance(tree, str):
+        raise ValueError(f"{where}: expected a name, not {tree!r}")
     return tree
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from amaranth import ClockSignal, Const, Instance, Module, ResetSignal, Value
+from amaranth import ClockSignal, Const, Instance, Module, ResetInserter, ResetSignal, Value
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 from amaranth.hdl._ast import SignalDict
@@ -111,26 +111,33 @@ class Library:
 
 
 class Shared(wiring.Component):
-    """The hardware of `params`, instanced from the one module that all equal params share."""
+    """The hardware of `params`, instanced from the one module that all equal params share.
 
-    def __init__(self, params: Buildable) -> None:
-        self._params = params
+    apart: synthesis shall not dissolve the instance, since a region of the device is named for it.
+    reset: of this instance, in place of its domain's.
+    """
+
+    def __init__(self, params: Buildable, apart: bool = False, reset: Value | None = None) -> None:
+        self._params, self._reset = params, reset
+        self._attributes = {"a_keep_hierarchy": "yes"} if apart else {}
         self._component = params.build()
         super().__init__(self._component.signature)
 
     def elaborate(self, platform: Any) -> Module | Instance:
         if not isinstance(platform, Library):
             m = Module()
-            m.submodules.block = self._component
+            block = self._component
+            m.submodules.block = block if self._reset is None else ResetInserter(self._reset)(block)
             wiring.connect(m, wiring.flipped(self), self._component)
             return m
         name, clocking = platform.require(self._params, self._component)
+        reset = ResetSignal() if self._reset is None else self._reset
         pins: dict[str, Any] = {}
         for pin, flow, value in _pins(self):
             pins[f"{'i' if flow == wiring.In else 'o'}_{pin}"] = value
         for pin in clocking:
-            pins[f"i_{pin}"] = ClockSignal() if pin == "clk" else ResetSignal()
-        return Instance(name, **pins)
+            pins[f"i_{pin}"] = ClockSignal() if pin == "clk" else reset
+        return Instance(name, **pins, **self._attributes)
 
 
 def to_verilog(component: wiring.Component, name: str = "top", library: Library | None = None) -> str:
@@ -164,12 +171,30 @@ def to_rtlil(component: wiring.Component, name: str, library: Library) -> str:
 class _ModuleEmitter(rtlil.ModuleEmitter):
     """Amaranth's, but for memories that begin with zeros: what a FIFO holds is written before it is read.
 
-    Bit by bit, initial values take half of the time of a conversion, and megabytes of Verilog.
+    Bit by bit, initial values take half of the time of a conversion, and megabytes of Verilog. Products say
+    that they are meant for DSPs, from the sizes on from which synthesis counts them so.
     """
 
     def emit_memory(self, cell_idx: int, cell: Any) -> None:
         if any(cell.init):
             super().emit_memory(cell_idx, cell)
+
+    def emit_operator(self, cell_idx: int, cell: Any) -> None:
+        super().emit_operator(cell_idx, cell)
+        if cell.operator == "*" and not any(map(_is_power_of_two, cell.inputs)):
+            widths = [
+                min(len(self.shorten_operand(operand, signed=signed)) for signed in (False, True))
+                for operand in cell.inputs
+            ]
+            if min(widths) >= _DSP_OPERAND and sum(widths) >= _DSP_PRODUCT:
+                self.cell_wires[cell_idx].attribute("use_dsp", "yes")
+
+
+def _is_power_of_two(operand: Any) -> bool:
+    return operand.is_const and sum(net.const for net in operand) == 1
+
+
+_DSP_OPERAND, _DSP_PRODUCT = 2, 9  # least bits
 
 
 @contextmanager
@@ -187,37 +212,41 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _pins(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value]]:
-    """Name, direction and value of every pin; a `ready` that is always 1 is none."""
+    """Name, direction and value of every pin. A `ready` that is always 1 is none, nor is what has no bits: in
+    Verilog it would be `[-1:0]`, two bits that nothing drives."""
     for path, member, value in component.signature.flatten(component):
-        if not isinstance(value, Const):
-            yield "__".join(map(str, path)), member.flow, Value.cast(value)
+        if not isinstance(value, Const) and len(pin := Value.cast(value)):
+            yield "__".join(map(str, path)), member.flow, pin
 
 
 def rtlil_to_verilog(text: str) -> str:
-    """Verilog of RTLIL, without the attributes that only Yosys and amaranth understand."""
+    """Verilog of RTLIL, without the attributes that only Yosys and amaranth understand.
+
+    What is combinational becomes assignments. A block `always @*` whose inputs rest would be evaluated at the
+    start of a simulation by the rules of Verilog-2005, never by those of SystemVerilog: there an initial
+    value is no event.
+    """
     verilog = run_yosys(
         text,
-        "proc -nomux -norom",
+        "delete w:* s:0 %i",  # wires without bits, which Verilog does not have
+        *(
+            "proc_clean",
+            "proc_init",
+            "proc_mux",
+            "proc_clean",
+            "pmuxtree",
+        ),  # of `proc`, what amaranth's processes need
         "memory_collect",
         "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
         "-remove amaranth.decoding",
         "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy",
-        writer="write_verilog -norename",
+        writer="write_verilog",
     )
-    # What depends on all else that Yosys converts: a number in one name, and the order of assignments that
-    # follow one another.
-    verilog = re.sub(r"\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+", "$start", verilog)
     # An extended sign comes as the same bit many times over, which a simulator puts together bit by bit.
-    verilog = re.sub(
+    return re.sub(
         r"(?<=[{ ])((?:\\\S+ |\w+ ?)\[\d+\])((?:, \1){2,})(?=[, }])",
         lambda run: f"{{{1 + run[2].count(', ')}{{{run[1]}}}}}",
         verilog,
-    )
-    return re.sub(
-        r"(?:^  assign [^\n]*;\n)+",
-        lambda run: "".join(sorted(run[0].splitlines(keepends=True))),
-        verilog,
-        flags=re.MULTILINE,
     )
 
 

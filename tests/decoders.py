@@ -21,7 +21,8 @@ from streamgen.graph.interpret import reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear, Norm
-from streamgen.text.tokenizer import Tokenizer, Vocabulary
+from streamgen.text.gguf_tokenizer import gguf_tokenizer
+from streamgen.text.tokenizer import Tokenizer
 
 __all__ = [
     *("MATMULS", "TINY", "WORDS", "assembled", "compiled_model", "is_tied", "logits_of", "opened_model"),
@@ -30,13 +31,15 @@ __all__ = [
 
 MATMULS = ("q", "k", "v", "o", "gate", "up", "down")
 TINY = CompileConfig(name="tiny", max_tokens=4, context=72, channels=2, n_lanes=2, lanes=2)
-WORDS = Tokenizer(
-    Vocabulary(
-        tokens=[chr(ord("!") + i) for i in range(64)],
-        types=[1] * 64,
-        merges=[],
-        pre_tokenizer="gpt-2",
-    )
+WORDS = gguf_tokenizer(
+    {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [chr(ord("!") + i) for i in range(64)],
+        "tokenizer.ggml.token_type": [1] * 64,
+        "tokenizer.ggml.merges": [],
+        "tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
+    }
 )
 
 
@@ -129,9 +132,9 @@ def compiled_model(
     return found
 
 
-def opened_model(folder: Path) -> LanguageModel:
+def opened_model(folder: Path, *, changed_files: bool = False) -> LanguageModel:
     """A language model that was written."""
-    found = streamgen.load(folder)
+    found = streamgen.load(folder, changed_files=changed_files)
     assert isinstance(found, LanguageModel)
     return found
 

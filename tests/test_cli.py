@@ -112,6 +112,8 @@ def test_report(call: Call, folder: Path) -> None:
     code, out, err = call("report", folder)
     assert (code, err) == (0, "")
     assert out == f"{tiny().report()}\n"
+    assert call("report", folder, "--full")[1] == f"{tiny().report().text(full=True)}\n"
+    assert call("report", folder, "--json")[1] == f"{tiny().report().to_json()}\n"
 
 
 def test_wrong_weights(call: Call, tmp_path: Path) -> None:
@@ -121,11 +123,13 @@ def test_wrong_weights(call: Call, tmp_path: Path) -> None:
     image[1] ^= 0x40
     (place / "weights_0.bin").write_bytes(image)
     code, out, err = call("simulate", place)
+    assert code == 1 and "weights_0.bin is not the file that was written" in err
+    code, out, err = call("simulate", place, "--changed-files")
     assert code == 1 and "equal to golden" not in out
     assert (
         err == "streamgen: 1 of 5 elements of linear differ from golden; --probe names the kernel at fault\n"
     )
-    code, out, err = call("simulate", place, "--probe", "-o", "y.npy")
+    code, out, err = call("simulate", place, "--changed-files", "--probe", "-o", "y.npy")
     assert (code, out) == (1, "") and not Path("y.npy").exists()
     assert err.startswith("streamgen: edge load_linear_column0_w.o -> linear_column0.i_w differs from golden")
 
@@ -288,7 +292,9 @@ def _examples() -> list[str]:
 
 
 @pytest.mark.parametrize("line", _examples())
-def test_examples_are_command_lines(line: str) -> None:
+def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prose.txt").touch()
     _, name, *arguments = line.split()
     with cli.streamgen.commands[name].make_context(name, arguments) as context:
         assert (context.params["source"] is None) != (context.params["gguf"] is None)

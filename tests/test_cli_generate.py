@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer as Library
+from tokenizers import decoders
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -138,13 +139,20 @@ def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
     """The tokenizer's end token ends it and is not printed."""
     text = golden_text(8)
     end = WORDS.encode(text[3])[0]
-    words = dataclasses.asdict(dataclasses.replace(WORDS.vocabulary, end=end))
-    copy = changed(folder, tmp_path / "ends", tokenizer=words)
+    copy = Path(shutil.copytree(folder, tmp_path / "ends"))
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
     code, out, err = call(copy, "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == PROMPT + text[: text.index(text[3])]
     assert lines[-1] == f"{text.index(text[3]) + 1} tokens equal golden's"
+
+
+def test_an_answer(call: Call, folder: Path) -> None:
+    """The prompt is a message: here its template makes it the same text."""
+    code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 3, "--chat")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [PROMPT, golden_text(3)]
 
 
 def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> None:
@@ -194,8 +202,8 @@ def test_compiles_writes_and_opens_again(
     assert err == f"streamgen: {place} exists and is not an empty folder; give a new name or remove it\n"
 
 
-def checkpoint(folder: Path) -> Path:
-    """The tiny decoder and its tokenizer, as transformers would write them."""
+def checkpoint(folder: Path, tokens: int = 64) -> Path:
+    """The tiny decoder and its tokenizer, as transformers would write them. tokens: the model has 64."""
     decoder = tiny_decoder()
     layers = decoder.by_name["layers"].op.layers
     attention, table = layers[0].op("attention"), decoder.op("embedding").table
@@ -229,8 +237,8 @@ def checkpoint(folder: Path) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file({f"{name}.weight": array for name, array in tensors.items()}, folder / "model.safetensors")
-    words = Library(BPE(vocab={token: i for i, token in enumerate(WORDS.vocabulary.tokens)}, merges=[]))
-    words.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    words = Library(BPE(vocab={chr(ord("!") + i): i for i in range(tokens)}, merges=[]))
+    words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     words.save(str(folder / "tokenizer.json"))
     return folder
 
@@ -241,6 +249,16 @@ def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) 
     place = checkpoint(tmp_path / "small")
     code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--golden", *options)
     assert (code, err, out.splitlines()[0]) == (0, "", PROMPT + golden_text(2))
+
+
+def test_a_tokenizer_of_another_model(call: Call, tmp_path: Path) -> None:
+    """Text is refused, and said why; nothing was wrong with the model."""
+    options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
+    code, out, err = call(checkpoint(tmp_path / "foreign", 70), "--prompt", "A", *options)
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        "Error: a text needs a tokenizer; the tokenizer has 70 tokens, the vocabulary of the model 64\n"
+    )
 
 
 def gguf_file(path: Path, **fields: int) -> Path:
@@ -302,7 +320,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("m.gguf --prompt A --channels 40", 2, "CompileConfig.channels is 40; allowed is 1 to 32"),
-        ("m.gguf --prompt A --weights w2", 2, "CompileConfig.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        ("m.gguf --prompt A --weights w2", 2, "CompileConfig.weights is 'w2'; allowed is None, 'w4' or 'w8'"),
         ("silent --prompt A", 2, "a text needs a tokenizer; this model came without a tokenizer"),
         ("damaged --prompt A", 2, "model.json cannot be read"),
     ],
@@ -314,7 +332,7 @@ def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: 
     whole = gguf_file(tmp_path / "experts.gguf", expert_count=8).read_bytes()
     (tmp_path / "short.gguf").write_bytes(whole[:90])
     if "silent" in arguments:
-        changed(folder, tmp_path / "silent", tokenizer=None)
+        changed(folder, tmp_path / "silent", missing="this model came without a tokenizer")
     if "damaged" in arguments:
         changed(folder, tmp_path / "damaged", config={"name": "x", "lanes": 3})
     given = [word if word != "''" else "" for word in arguments.format(folder=folder).split()]

@@ -27,7 +27,7 @@ from streamgen.config import CompileConfig
         ("clock_mhz", None, "a finite number"),
         ("minimum", 1, "True or False"),
         ("name", None, "a text"),
-        ("weights", ["w4"], "a text"),
+        ("weights", ["w4"], "a text or None"),
         ("formats", ["w4"], "a mapping from layers to formats"),
     ],
 )
@@ -41,6 +41,17 @@ def test_types(field: str, value: Any, wanted: str) -> None:
 def test_clocks(value: float) -> None:
     with pytest.raises(ValueError, match=r"^CompileConfig\.clock_mhz is .*; allowed is above 0, up to 1000$"):
         CompileConfig(clock_mhz=value)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "1st", "größe", "module", "logic", "edge", "ap_clk", "m_axi_gmem0"]
+)
+def test_names(name: str) -> None:
+    law = "a Verilog identifier, no keyword and no pin of a kernel"
+    with pytest.raises(ValueError) as error:
+        CompileConfig(name=name)
+    assert str(error.value) == f"CompileConfig.name is {name!r}; allowed is {law}"
+    assert CompileConfig(name="module_1").name == "module_1"
 
 
 def test_what_may_be_held() -> None:

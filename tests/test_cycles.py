@@ -37,7 +37,7 @@ def _block() -> FeedForward:
     return FeedForward(*(torch.nn.Linear(k, n, bias=False) for k, n in shapes)).eval()
 
 
-CONFIG = streamgen.CompileConfig(name="small", max_tokens=4, multipliers=192, channels=4)
+CONFIG = streamgen.CompileConfig(name="little", max_tokens=4, multipliers=192, channels=4)
 
 
 @pytest.fixture(scope="module")

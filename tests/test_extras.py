@@ -11,6 +11,7 @@ import pytest
 from sim.add_one import manifest
 from streamgen.errors import MissingToolError
 from streamgen.extras import EXTRAS, needed
+from tests.package.packages import linked
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,6 +42,7 @@ def test_a_host_with_a_board(tmp_path: Path) -> None:
     """It imports everything that it needs, reads a manifest and a tokenizer, and opens the board."""
     (tmp_path / "manifest.json").write_text(manifest(1).to_json())
     (tmp_path / "pyxrt.py").write_text("raise RuntimeError('the board')")
+    (tmp_path / "design.xclbin").write_bytes(linked(manifest(1)))
     code = f"""
 import streamgen, streamgen.cli, streamgen.runtime, streamgen.runtime.generation
 import streamgen.text.tokenizer_files
@@ -48,7 +50,7 @@ from streamgen.manifest import Manifest
 read = Manifest.from_json(open({str(tmp_path / "manifest.json")!r}).read())
 sys.path.append({str(tmp_path)!r})
 try:
-    streamgen.runtime.board("design.xclbin", read)
+    streamgen.runtime.board({str(tmp_path / "design.xclbin")!r}, read)
 except RuntimeError as error:
     print(read.top, error)
 """

@@ -145,7 +145,8 @@ def test_nothing_is_rounded(dtype, value, message):
 def mx(rng, *shape):
     tokens = np.zeros(shape, formats.MX)
     tokens["code"] = rng.integers(-127, 128, shape)
-    tokens["shift"] = np.repeat(rng.integers(0, 17, (*shape[:-1], shape[-1] // 32)), 32, axis=-1)
+    for field, most in (("shift", 16), ("step", 3)):
+        tokens[field] = np.repeat(rng.integers(0, most + 1, (*shape[:-1], shape[-1] // 32)), 32, axis=-1)
     return tokens
 
 
@@ -160,7 +161,7 @@ def test_mx(dtype, shape):
             for code in group["code"]:
                 value |= (int(code) & 255) << at
                 at += 8
-            value |= int(group["shift"][0]) << at
+            value |= (int(group["shift"][0]) | int(group["step"][0]) << 5) << at
             at += 8
             if dtype == "mxi8s":
                 value |= (sum(map(int, group["code"])) & 0xFFFF) << at
@@ -182,6 +183,7 @@ def test_mx_errors():
     for field, value, message in (
         ("code", -128, "-128 is not a code of mxi8; it must lie in -127..127"),
         ("shift", 17, "the 32 shifts of a group of mxi8 must be equal"),
+        ("step", 4, "the 32 steps of a group of mxi8 must be equal"),
     ):
         wrong = tokens.copy()
         wrong[field][0, 0, 3] = value
@@ -192,6 +194,10 @@ def test_mx_errors():
     with pytest.raises(ValueError) as error:
         formats.encode("mxi8", tokens)
     assert str(error.value) == "17 is not a shift of mxi8; it must lie in 0..16"
+    tokens["shift"], tokens["step"] = 16, 4
+    with pytest.raises(ValueError) as error:
+        formats.encode("mxi8", tokens)
+    assert str(error.value) == "4 is not a step of mxi8; it must lie in 0..3"
     for shape in ((33,), (64, 1), ()):
         with pytest.raises(ValueError) as error:
             formats.token_bits("mxi8", shape)

@@ -160,10 +160,10 @@ def test_bad_ids(golden: GoldenModel) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "w2"}, "Numbers.weights is 'w2'; allowed is 'w4' or 'w8'"),
+        ({"weights": "w2"}, "Numbers.weights is 'w2'; allowed is None, 'w4' or 'w8'"),
         (
-            {"by_layer": {"head": "f24"}},
-            "Numbers.by_layer is {'head': 'f24'}; allowed is 'w4' or 'w8' for each",
+            {"by_layer": {"head": "f32"}},
+            "Numbers.by_layer is {'head': 'f32'}; allowed is 'w4', 'w8' or 'f24' for each",
         ),
         ({"group": 16}, "Numbers.group is 16; allowed is 32, 64 or 128"),
         ({"scale_bits": 4}, "Numbers.scale_bits is 4; allowed is 8 to 16"),
@@ -174,6 +174,15 @@ def test_bad_configurations(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         Numbers(**options)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(("path", "form"), [("embedding", "w4"), ("layers[1].q", "f24")])
+def test_a_format_of_the_other_kind(path: str, form: str) -> None:
+    with pytest.raises(ValueError) as error:
+        random_decoder().quantised(Numbers(by_layer={path: form}))
+    allowed = "'f24' and 'w8'" if form == "w4" else "'w4' and 'w8'"
+    assert str(error.value).startswith(f"weight of {path}")
+    assert str(error.value).endswith(f": by_layer gives it '{form}'; {allowed} are allowed")
 
 
 def test_a_bad_weight_is_named() -> None:

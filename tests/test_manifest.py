@@ -164,14 +164,14 @@ def changed(**changes):
         ("[]", "manifest: expected an object, not []"),
         (
             changed(version=3),
-            "manifest version 3 is not 5: written by another version of streamgen; compile the model again",
+            "manifest version 3 is not 6: of another streamgen; compile again",
         ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),
         (changed(ports={}), "manifest.ports: expected a list, not {}"),
-        (changed(design_hash="12"), "design_hash must be 16 hexadecimal digits, not '12'"),
-        (changed(ports=[]), "buffer 'table' is on channel 0, which has no port"),
-        (changed(buffers=[]), "a manifest needs exactly one buffer of role 'table', not 0"),
+        (changed(design_hash="12"), "manifest: design_hash must be 16 hexadecimal digits, not '12'"),
+        (changed(ports=[]), "manifest: buffer 'table' is on channel 0, which has no port"),
+        (changed(buffers=[]), "manifest: a manifest needs exactly one buffer of role 'table', not 0"),
         (
             changed(counters=[{"name": "n", "kind": "lazy", "depth": 0}]),
             "manifest.counters[0].kind: expected one of ('busy', 'stalled', 'level'), not 'lazy'",

@@ -82,7 +82,7 @@ def test_golden_of_any_policy(policy: str, layers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.long_runs
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("policy", ["spatial", "mixed"])
+@pytest.mark.parametrize("policy", [pytest.param("spatial", marks=pytest.mark.campaign), "mixed"])
 def test_an_encoder(policy: str) -> None:
     """Attention, norms and layers that are walked, with columns of their own, on Verilog; cycles as they are
     predicted."""
@@ -96,7 +96,7 @@ def test_an_encoder(policy: str) -> None:
     accelerator.close()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.long_runs
 @pytest.mark.timeout(900)
 def test_a_language_model() -> None:

@@ -11,17 +11,19 @@ import pytest
 
 from benchmarks import quality
 from streamgen.errors import MissingToolError
+from streamgen.frontend import default_checkpoint
 from streamgen.golden_text import GoldenModel
 from streamgen.graph.interpret import reference
 from streamgen.numbers.quantisation import Numbers
+from streamgen.text.windows import windows_of
 from tests.decoders import assembled, logits_of, random_parts
 
 
 def test_windows_and_scores() -> None:
-    windows = quality.windows_of(np.arange(100), 70, 32)
+    windows = windows_of(np.arange(100), 70, 32)
     assert [list(window[[0, -1]]) for window in windows] == [[0, 31], [32, 63]]
     with pytest.raises(ValueError) as error:
-        quality.windows_of(np.arange(100), 120, 32)
+        windows_of(np.arange(100), 120, 32)
     assert str(error.value) == "2 <= window = 32 <= tokens = 120 <= 100 does not hold"
     parts = random_parts()
     decoder = assembled(parts)
@@ -52,7 +54,7 @@ def test_smollm2_keeps_its_quality() -> None:
     The bounds leave room for another processor's float32, nothing else: golden is the same everywhere.
     """
     script = Path(quality.__file__)
-    command = [sys.executable, str(script), "--tokens", "1024"]
+    command = [sys.executable, str(script), str(default_checkpoint()), "--tokens", "1024"]
     environment = os.environ | {"PYTHONPATH": str(script.parent.parent), "COLUMNS": "120"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     change = re.search(r"perplexity, golden .* \(([+-][0-9.]+)%\)", done.stdout)

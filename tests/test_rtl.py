@@ -252,3 +252,18 @@ def test_run_yosys_says_why_it_failed():
     lines = str(error.value).splitlines()
     assert lines[0] == "Yosys failed; it printed last:"
     assert lines[-1] == "  ERROR: Module `b' not found!"
+
+
+def test_what_has_no_bits_is_no_pin():
+    """In Verilog it would be two bits that nothing drives."""
+
+    class Empty(wiring.Component):
+        def __init__(self):
+            super().__init__({"i": In(1), "o": Out(1), "nothing": Out(0)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.sync += self.o.eq(self.i)
+            return m
+
+    assert to_verilog(Empty()).count("nothing") == 0

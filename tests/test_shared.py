@@ -68,7 +68,7 @@ def encoder(layers: int) -> LogicalGraph:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_an_encoder(tmp_path: Path) -> None:
     """Two layers without a cache: sequences of all lengths, several at once; loaded again; probed. Every pass

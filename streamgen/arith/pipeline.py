@@ -31,16 +31,25 @@ class Pipeline:
     def __init__(self, m: Module, enable: Value) -> None:
         self._m = m
         self._enable = enable
+        self._registers: set[int] = set()
         self.depth = 0
 
     def stage(self, **values: ValueLike) -> SimpleNamespace:
-        """Register all values; the attributes of what is returned are the registers."""
+        """Register all values; the attributes of what is returned are the registers.
+
+        Those that do nothing but delay another say that they are meant for shift-register LUTs.
+        """
         self.depth += 1
         registers = SimpleNamespace()
         with self._m.If(self._enable):
             for name, value in values.items():
                 value = Value.cast(value)
-                register = Signal(value.shape(), name=f"{name}_{self.depth}", reset_less=True)
+                delays = isinstance(value, Signal) and id(value) in self._registers
+                attributes = {"shreg_extract": "yes"} if delays else {}
+                register = Signal(
+                    value.shape(), name=f"{name}_{self.depth}", reset_less=True, attrs=attributes
+                )
+                self._registers.add(id(register))
                 self._m.d.sync += register.eq(value)
                 setattr(registers, name, register)
         return registers
@@ -92,7 +101,7 @@ def normalise_step(pipe: Pipeline, value: Value, step: int) -> tuple[Value, Valu
     limit = min(3, (width - 1) // step)
     clear = [~value[width - n * step :].any() for n in range(1, limit + 1)] + [Const(0, 1)] * (3 - limit)
     digit = pipe.wire(Cat(clear[0] & ~clear[1] | clear[2], clear[1]))
-    shifted = [(value << n * step)[:width] for n in range(limit + 1)]
+    shifted = [value.shift_left(n * step)[:width] for n in range(limit + 1)]
     shifted += [shifted[-1]] * (3 - limit)
     high = Mux(digit[0], shifted[3], shifted[2])
     low = Mux(digit[0], shifted[1], shifted[0])

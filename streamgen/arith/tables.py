@@ -29,7 +29,13 @@ __all__ = [
     "RECIPROCAL_ROOT",
     "TABLE_BITS",
     "Table",
+    "table_style",
 ]
+
+
+def table_style(words: int) -> dict[str, str]:
+    """The attribute of a memory that is only read, into a register: LUTs until a block RAM is worth it."""
+    return {"rom_style": "distributed" if words <= 512 else "block"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,12 @@ class Table:
         negative = Const(int(self.deltas[0] < 0), 1)
         mask = (1 << delta_bits) - 1
         words = [d & mask | start << delta_bits for d, start in zip(self.deltas, self.starts, strict=True)]
-        memory = Memory(shape=unsigned(delta_bits + start_bits), depth=len(words), init=words)
+        memory = Memory(
+            shape=unsigned(delta_bits + start_bits),
+            depth=len(words),
+            init=words,
+            attrs=table_style(len(words)),
+        )
         m.submodules[name] = memory
         port = memory.read_port(domain="comb")
         m.d.comb += port.addr.eq(x[LOW_BITS:])

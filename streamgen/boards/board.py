@@ -1,5 +1,6 @@
 """A board: its regions, its memory, its fabric."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -41,13 +42,15 @@ class Hbm:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A card. name: as the command line and reports call it. slrs: what the shell leaves of each, in order.
+    """A card. name: as the command line and reports call it. platform: what kernels are linked to; tools: the
+    oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order.
     clock_mhz: of kernels, unless asked otherwise. fill: the share of each SLR that a design may fill; beyond,
     it is not routed at speed."""
 
     name: str
     part: str
     platform: str
+    tools: str
     fabric: Fabric
     slrs: tuple[Slr, ...]
     hbm: Hbm
@@ -61,6 +64,8 @@ class Board:
             raise ValueError(
                 f"the memory of board {self.name!r} lies at {self.hbm.slr}; its SLRs are {names}"
             )
+        if not re.fullmatch(r"\d{4}\.\d", self.tools):
+            raise ValueError(f"tools of board {self.name!r} is {self.tools!r}; a release is like 2022.1")
         if not 0 < self.fill <= 1:
             raise ValueError(f"fill of board {self.name!r} must be above 0 and at most 1, not {self.fill}")
 

@@ -3,7 +3,8 @@
 Figures of SLRs are what the shell leaves, as published for the platforms (AMD's UG1120, LUTs and registers in
 thousands); none has been read off a card. The memory rate of both is the sustained sequential one, 425 GB/s
 over all channels, measured on a U280 (Shuhai, FCCM 2020), not the 14.375 GB/s a channel of the data sheets:
-both carry the same HBM2, 8 GB of it on a U280 and 16 GB on a U55C.
+both carry the same HBM2, 8 GB of it on a U280 and 16 GB on a U55C. The release of the tools is the one that a
+platform's name says it was made with.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ U55C = Board(
     name="u55c",
     part="xcu55c-fsvh2892-2L-e",
     platform="xilinx_u55c_gen3x16_xdma_3_202210_1",
+    tools="2022.1",
     fabric=ULTRASCALE_PLUS,
     slrs=(
         Slr(name="SLR0", resources=Resources(lut=386_000, ff=773_000, bram=600, uram=320, dsp=2664)),
@@ -38,6 +40,7 @@ U280 = Board(
     name="u280",
     part="xcu280-fsvh2892-2L-e",
     platform="xilinx_u280_gen3x16_xdma_1_202211_1",
+    tools="2022.1",
     fabric=ULTRASCALE_PLUS,
     slrs=(
         Slr(name="SLR0", resources=Resources(lut=369_000, ff=746_000, bram=507, uram=320, dsp=2733)),

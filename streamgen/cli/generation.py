@@ -20,7 +20,7 @@ def print_text(prompt: str, ids: Iterator[int], tokenizer: Tokenizer) -> list[in
     click.echo(prompt, nl=False)
     for one in ids:
         found.append(one)
-        if one != tokenizer.end:
+        if one not in tokenizer.ends:
             click.echo(stream.push(one), nl=False)
     click.echo(stream.finish())
     return found

@@ -1,4 +1,4 @@
-"""Options of the command line that come from a configuration: one for each field, with its text as help."""
+"""Options that commands share: those of a configuration, one for each field with its text as help; a card."""
 
 import dataclasses
 import inspect
@@ -7,15 +7,25 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
 from streamgen.config import CompileConfig
 
-__all__ = ["config_of", "config_options", "require_no_options"]
+__all__ = [
+    "calibration_options",
+    "card_of",
+    "card_options",
+    "config_of",
+    "config_options",
+    "require_calibration",
+    "require_no_options",
+]
 
 Command = Callable[..., Any]
+CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # what --calibrate can be told
 
 
 class _Json(click.ParamType):
@@ -50,6 +60,41 @@ def config_options(command: Command) -> Command:
         )
         command = option(command)
     return command
+
+
+def calibration_options(command: Command) -> Command:
+    """--calibrate and what goes with it."""
+    for option in (
+        click.option(
+            "--bits", type=float, metavar="BITS",
+            help="With --calibrate: bits of a weight on average, 4-bit scales and minimums included; matmuls "
+            "for which it saves most have 8.",
+        ),
+        click.option(
+            "--calibrate-folder", type=click.Path(path_type=Path), metavar="DIR",
+            help="With --calibrate: where matmuls that are done wait, so that the same command goes on where "
+            "it was stopped.",
+        ),
+        click.option(
+            "--calibrate-tokens", type=click.IntRange(2), metavar="N",
+            help="With --calibrate: how many tokens of the text.  [default: 8192, or all]",
+        ),
+        click.option(
+            "--calibrate", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+            help="Round float weights of a language model for this text (UTF-8), of the kind that it meets.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def require_calibration(options: Mapping[str, Any]) -> None:
+    """click's UsageError for an option that means nothing without --calibrate."""
+    for name in CALIBRATION:
+        if options.get(name) is not None and options.get("calibrate") is None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} says how to calibrate; --calibrate FILE is missing"
+            )
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,3 +133,22 @@ def _texts() -> dict[str, str]:
     return {
         name: text[:1].upper() + text[1:].strip() for name, text in zip(found[1::2], found[2::2], strict=True)
     }
+
+
+def card_options(command: Any) -> Any:
+    """--xclbin, --device: a card in the place of the simulator."""
+    command = click.option(
+        "--device", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+        help="With --xclbin: index of the card, as XRT counts them.",
+    )(command)  # fmt: skip
+    return click.option(
+        "--xclbin", type=click.Path(path_type=Path), metavar="FILE",
+        help="Run on a card, through XRT: the linked design.",
+    )(command)  # fmt: skip
+
+
+def card_of(xclbin: Path | None, index: int) -> Any:
+    """What opens a card with a linked design; None where none is named."""
+    from streamgen.runtime.xrt import on_board
+
+    return None if xclbin is None else on_board(index, xclbin)

@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from streamgen.accelerator import Accelerator
-from streamgen.cli.options import config_of, require_no_options
+from streamgen.cli.calibration import calibrated_of
+from streamgen.cli.options import config_of, require_calibration, require_no_options
 from streamgen.compiler import compile, load
 from streamgen.language_model import LanguageModel
 from streamgen.progress import After, Progress
 
-__all__ = ["accelerator_of", "language_model_of"]
+__all__ = ["accelerator_of", "called", "language_model_of"]
 
 WRITTEN, CHECKPOINT = ("manifest.json", "chain.json"), "config.json"
 
@@ -37,6 +38,9 @@ def accelerator_of(
     """
     if (source is None) == (gguf is None):
         raise click.UsageError("name either a SOURCE (see --help) or --gguf FILE")
+    require_calibration(options)
+    if options.get("calibrate") is not None:
+        return calibrated_of(_checkpoint(source), options, progress, after)
     if gguf is not None:
         from streamgen.frontend import default_checkpoint, load_feed_forward  # torch takes seconds to load
 
@@ -48,7 +52,8 @@ def accelerator_of(
     if Path(source).is_dir():
         if any(Path(source, name).is_file() for name in WRITTEN):
             require_no_options(source, options)
-            return load(source)
+            changed = options.get("changed_files", False)
+            return load(source, options.get("trust", ()), changed_files=changed)
         if not Path(source, CHECKPOINT).is_file():
             raise click.UsageError(
                 f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
@@ -64,7 +69,21 @@ def accelerator_of(
             raise click.UsageError(f"{source!r} is neither a folder, nor a GGUF file, nor module:factory")
         return compile(source, None, config, progress, after=after)
     progress(f"calling {source}")
-    return compile(*_called(source), config, progress, after=after)
+    return compile(*called(source), config, progress, after=after)
+
+
+def _checkpoint(source: str | None) -> str | Path:
+    """The file or folder of a language model; click's UsageError for another source."""
+    if source == "default":
+        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
+
+        return default_checkpoint()
+    if source is None or not (Path(source).is_file() or Path(source, CHECKPOINT).is_file()):
+        raise click.UsageError(
+            "--calibrate takes a language model: a GGUF file or a folder with config.json and safetensors; "
+            "for a graph of one's own there is streamgen.calibration"
+        )
+    return source
 
 
 def language_model_of(source: str, options: Mapping[str, Any], progress: Progress) -> LanguageModel:
@@ -75,7 +94,7 @@ def language_model_of(source: str, options: Mapping[str, Any], progress: Progres
     return found
 
 
-def _called(source: str) -> tuple[Any, Any]:
+def called(source: str) -> tuple[Any, Any]:
     """The model that the factory `module:function` or `file.py:function` returns, and its example inputs."""
     place, _, name = source.rpartition(":")
     if not place or not name:

@@ -30,9 +30,9 @@ from streamgen.control.status import StatusWriterParams
 from streamgen.cost import Resources
 from streamgen.manifest import BEAT_BYTES, COMMAND_RESET, DEFAULT_TIMEOUT, RunError
 
-__all__ = ["Control", "ControlParams"]
+__all__ = ["SETTLE", "Control", "ControlParams"]
 
-_SETTLE = 8  # cycles after `halt` before `idle` counts, and around the core's reset
+SETTLE = 8  # cycles after `halt` before `idle` counts, and around the core's reset
 _RESET = 16  # cycles of `core_reset`
 
 
@@ -151,7 +151,7 @@ class Control(wiring.Component):
         expired = self._watchdog(m, registers.timeout, watch)
         dirty = Signal()  # the core must be reset before it can run
         halt = Signal()  # for a cycle: begin to drain
-        timer = Signal(range(max(_SETTLE, _RESET) + 1))
+        timer = Signal(range(max(SETTLE, _RESET) + 1))
         all_idle = Signal()
         m.d.sync += [
             all_idle.eq(self.idle.all()),
@@ -168,7 +168,7 @@ class Control(wiring.Component):
                     m.next = "HALT"
             with m.State("BEGIN"):
                 m.d.comb += [sequencer.start.eq(1), self.counters.clear.eq(1), watch.eq(1)]
-                m.d.sync += timer.eq(_SETTLE)
+                m.d.sync += timer.eq(SETTLE)
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += self.counters.enable.eq(1)
@@ -202,7 +202,7 @@ class Control(wiring.Component):
                     m.d.sync += error.eq(RunError.HUNG)
                     m.next = "DONE"
             with m.State("RESET"), m.If(timer == 0):
-                m.d.sync += [self.core_reset.eq(0), self.halt.eq(0), dirty.eq(0), timer.eq(_SETTLE)]
+                m.d.sync += [self.core_reset.eq(0), self.halt.eq(0), dirty.eq(0), timer.eq(SETTLE)]
                 m.next = "SETTLE"
             with m.State("SETTLE"), m.If(timer == 0):
                 m.next = "DONE"
@@ -213,7 +213,7 @@ class Control(wiring.Component):
                 m.next = "IDLE"
         with m.If(halt):
             m.d.comb += watch.eq(1)
-            m.d.sync += [self.halt.eq(1), dirty.eq(1), timer.eq(_SETTLE)]
+            m.d.sync += [self.halt.eq(1), dirty.eq(1), timer.eq(SETTLE)]
         return m
 
     def _watchdog(self, m: Module, timeout: Any, restart: Any) -> Signal:

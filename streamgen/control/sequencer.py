@@ -179,7 +179,7 @@ class Sequencer(wiring.Component):
                             following.eq(1),
                             left.eq(left - 1),
                             body.eq(body + here.beats * BEAT_BYTES),
-                            Cat(sections).eq(Cat(sections) >> _Section.size),
+                            Cat(sections).eq(Cat(sections)[_Section.size :]),
                         ]
                         with m.If(left == 1):
                             m.d.sync += asked.eq(1)

@@ -10,7 +10,7 @@ from streamgen.emit.images import constant_images, weights_name
 from streamgen.emit.outline import outline
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
-from streamgen.emit.resources import promised, require_fit
+from streamgen.emit.resources import instances, promised, require_fit
 from streamgen.emit.top import channel_name, fifo_name
 from streamgen.graph import Graph, Program
 from streamgen.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
@@ -25,7 +25,7 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 class Design:
     """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
     the weight files, by name. resources: what it promises to use, by kind of block. placement: on the SLRs of
-    the board."""
+    the board. instances: the SLR of each in the top, by its name in the Verilog."""
 
     manifest: Manifest
     verilog: str
@@ -34,6 +34,7 @@ class Design:
     resources: dict[str, Resources]
     board: Board
     placement: Placement
+    instances: dict[str, str]
 
     def __str__(self) -> str:
         lines = [f"{name}: {len(content):,} bytes" for name, content in self.files().items()]
@@ -104,6 +105,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         resources=promised(top),
         board=board,
         placement=placement,
+        instances=instances(top, placement.slrs),
     )
 
 

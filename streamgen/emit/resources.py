@@ -17,12 +17,12 @@ from streamgen.boards import Board
 from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
-from streamgen.emit.top import TopParams
+from streamgen.emit.top import AROUND, TopParams, channel_name, fifo_name
 from streamgen.errors import BudgetError
 from streamgen.graph import Node
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["blocks", "links", "promised", "require_fit"]
+__all__ = ["blocks", "instances", "links", "promised", "require_fit"]
 
 SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
@@ -62,6 +62,16 @@ def blocks(top: TopParams) -> list[Block]:
             for node in top.graph.nodes
         ),
     ]
+
+
+def instances(top: TopParams, slrs: Mapping[str, str]) -> dict[str, str]:
+    """The SLR of every instance in the top, by its name in the Verilog. slrs: those of the blocks."""
+    around = (*AROUND, *(channel_name(channel) for channel in top.channels))
+    return {
+        **dict.fromkeys(around, slrs[SHELL]),
+        **{node.name: slrs[node.name] for node in top.graph.nodes},
+        **{fifo_name(k): slrs[edge.target.node] for k, edge in enumerate(top.graph.edges)},
+    }
 
 
 def links(top: TopParams) -> list[Link]:

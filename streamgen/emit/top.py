@@ -1,7 +1,7 @@
 """The top: nodes of a graph, a FIFO on every edge, a master for every memory channel, and the control.
 
 The pins are those of a Vitis RTL kernel: ap_clk, ap_rst_n, interrupt, s_axi_control_*, m_axi_gmem<n>_*.
-Everything but the control runs in a domain of its own, which the control can reset.
+All blocks but the control are also reset by the control (`emit.resets`).
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add, or_
 from typing import Any, Literal
 
-from amaranth import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth import Cat, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,6 +21,7 @@ from streamgen.control.registers import AxiLiteSignature
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import Encoding
 from streamgen.emit.images import weights_name
+from streamgen.emit.resets import PIN, Resets, registers
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
 from streamgen.platform.axi import AxiSignature
@@ -29,7 +30,10 @@ from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 from streamgen.rtl import Shared
 
-__all__ = ["Top", "TopParams", "channel_name", "fifo_name", "stores"]
+__all__ = ["AROUND", "Top", "TopParams", "channel_name", "fifo_name", "stores"]
+
+AROUND = ("control", "bus", "counters", "table_reader", "status_writer")
+"""Instances that stand around the graph, but for the masters."""
 
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
@@ -136,11 +140,17 @@ class TopParams:
         )
 
     @property
+    def blocks(self) -> int:
+        """Blocks beside the control: nodes, FIFOs, masters, bus, counters, table reader, status writer."""
+        return len(self.graph.nodes) + len(self.graph.edges) + len(self.channels) + 4
+
+    @property
     def shell(self) -> Resources:
-        """What stands around the graph: control, bus, counters, masters."""
+        """What stands around the graph: control, bus, counters, masters, resets."""
         parts = [self.control.resources, self.bus.resources, self.counters.resources]
         parts += [_TABLE_READER.resources, _STATUS_WRITER.resources]
         parts += [self.master(channel).resources for channel in self.channels]
+        parts.append(Resources(lut=1, ff=registers(self.blocks)))
         return reduce(add, parts)
 
     def build(self) -> "Top":
@@ -164,7 +174,8 @@ class Top(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        core_reset = self._clocks(m)
+        core_reset = Signal()
+        self._resets = Resets(m, self.ap_clk, self.ap_rst_n, core_reset, p.blocks)
         m.submodules.control = control = p.control.build()
         for name, member in control.s_axi.signature.members.items():
             inner, pin = getattr(control.s_axi, name), getattr(self, f"s_axi_control_{name}")
@@ -173,8 +184,7 @@ class Top(wiring.Component):
 
         nodes = {}
         for node in p.graph.nodes:
-            nodes[node.name] = Shared(node.params)
-            m.submodules[node.name] = DomainRenamer("core")(nodes[node.name])
+            nodes[node.name] = self._add(m, node.name, node.params)
         moved, waiting = self._edges(m, nodes)
         busy, stalled = self._activity(m, nodes, moved, waiting)
         self._descriptors(m, nodes, control)
@@ -183,22 +193,11 @@ class Top(wiring.Component):
         m.d.comb += control.activity.eq(busy.any() | masters_active)
         return m
 
-    def _clocks(self, m: Module) -> Signal:
-        """Domains: sync, and core, which also the returned signal resets."""
-        m.domains.sync = ClockDomain("sync")
-        m.domains.core = ClockDomain("core")
-        m.domains.pin = ClockDomain("pin", reset_less=True)
-        reset, core = Signal(2, init=0b11), Signal(init=1)
-        core_reset = Signal()
-        m.d.pin += [reset.eq(Cat(~self.ap_rst_n, reset[0])), core.eq(reset[1] | core_reset)]
-        m.d.comb += [
-            ClockSignal("pin").eq(self.ap_clk),
-            ClockSignal("sync").eq(self.ap_clk),
-            ClockSignal("core").eq(self.ap_clk),
-            ResetSignal("sync").eq(reset[1]),
-            ResetSignal("core").eq(core),
-        ]
-        return core_reset
+    def _add(self, m: Module, name: str, params: Any) -> Any:
+        """A block of the core, which has a reset of its own."""
+        block = Shared(params, apart=True, reset=self._resets.next())
+        m.submodules[name] = DomainRenamer(PIN)(block)
+        return block
 
     def _edges(self, m: Module, nodes: dict[str, Any]) -> tuple[dict[Port, Any], dict[Port, Any]]:
         """A FIFO on every edge; returns, by port, whether a token moves and whether an output waits."""
@@ -206,8 +205,7 @@ class Top(wiring.Component):
         waiting: dict[Port, Any] = {}
         self._levels = []
         for k, edge in enumerate(self._params.graph.edges):
-            queue = Shared(self._params.queue(k))
-            m.submodules[fifo_name(k)] = DomainRenamer("core")(queue)
+            queue = self._add(m, fifo_name(k), self._params.queue(k))
             source = getattr(nodes[edge.source.node], edge.source.name)
             target = getattr(nodes[edge.target.node], edge.target.name)
             wiring.connect(m, source, queue.i)
@@ -233,13 +231,13 @@ class Top(wiring.Component):
         return busy, stalled
 
     def _descriptors(self, m: Module, nodes: dict[str, Any], control: Any) -> None:
-        m.submodules.bus = bus = DomainRenamer("core")(self._params.bus.build())
+        bus = self._add(m, "bus", self._params.bus)
         wiring.connect(m, control.o_words, bus.i)
         for k, node in enumerate(self._params.graph.nodes):
             wiring.connect(m, getattr(bus, f"o_{k}"), nodes[node.name].i_descriptor)
 
     def _counters(self, m: Module, control: Any, busy: Signal, stalled: Signal) -> None:
-        m.submodules.counters = counters = DomainRenamer("core")(self._params.counters.build())
+        counters = self._add(m, "counters", self._params.counters)
         wiring.connect(m, control.counters, counters.control)
         m.d.comb += [counters.busy.eq(busy), counters.stalled.eq(stalled)]
         for k, level in enumerate(self._levels):
@@ -248,8 +246,8 @@ class Top(wiring.Component):
     def _memory(self, m: Module, nodes: dict[str, Any], control: Any) -> Any:
         """Masters and what hangs on them; returns whether any of them moves something."""
         p = self._params
-        m.submodules.table_reader = reader = DomainRenamer("core")(_TABLE_READER.build())
-        m.submodules.status_writer = writer = DomainRenamer("core")(_STATUS_WRITER.build())
+        reader = self._add(m, "table_reader", _TABLE_READER)
+        writer = self._add(m, "status_writer", _STATUS_WRITER)
         wiring.connect(m, control.o_read, reader.i_command)
         wiring.connect(m, reader.o, control.i_read)
         wiring.connect(m, control.o_write, writer.i_command)
@@ -262,8 +260,7 @@ class Top(wiring.Component):
             m.d.comb += base.eq(getattr(control, f"pointer_{pointer}"))
         active = []
         for k, channel in enumerate(p.channels):
-            master = Shared(p.master(channel))
-            m.submodules[channel_name(channel)] = DomainRenamer("core")(master)
+            master = self._add(m, channel_name(channel), p.master(channel))
             readers = [getattr(nodes[port.node], port.name) for port in p.clients(channel, "read")]
             writers = [getattr(nodes[port.node], port.name) for port in p.clients(channel, "write")]
             if channel == p.control_channel:

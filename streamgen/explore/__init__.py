@@ -2,6 +2,6 @@
 
 from streamgen.explore.fixed import Fixed, fixed_factors
 from streamgen.explore.plan import explore
-from streamgen.explore.predict import predict
+from streamgen.explore.predict import phase_cycles, predict
 
-__all__ = ["Fixed", "explore", "fixed_factors", "predict"]
+__all__ = ["Fixed", "explore", "fixed_factors", "phase_cycles", "predict"]

@@ -1,5 +1,7 @@
 """The cycles of one pass of a finished graph, predicted token by token (`tokens`)."""
 
+import numpy as np
+
 from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
@@ -9,7 +11,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Edge, Graph
 from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
 
-__all__ = ["predict"]
+__all__ = ["phase_cycles", "predict"]
 
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
@@ -25,6 +27,38 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
     graph: finished, with the bounds of the pass. table: what the sequencer walks. control_channel: where the
     table lies. GraphError when the FIFOs are such that the pass would never end.
     """
+    return _run(graph, table, memory, control_channel).cycles + _END
+
+
+def phase_cycles(
+    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int
+) -> tuple[int, ...]:
+    """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
+    has passed the last stream, as in a profile. The end of the run belongs to the last."""
+    run = _run(graph, table, memory, control_channel, times=True)
+    steps = [phase for phase, _ in graph.steps()]
+    ends = np.zeros(len(steps), np.int64)
+    fifos = [edge for edge in graph.edges if _fifo(graph, edge) is not None]
+    for number, edge in enumerate(fifos):
+        source, target = graph.node(edge.source.node), graph.node(edge.target.node)
+        sides = (
+            (run.sent(number), [source.outputs(p).get(edge.source.name) for p in range(graph.phases)]),
+            (run.taken(number), [target.inputs(p).get(edge.target.name) for p in range(graph.phases)]),
+        )
+        for moved, orders in sides:
+            counts = np.array([0 if it is None else it.token_count for it in orders])[steps]
+            some = counts > 0
+            ends[some] = np.maximum(ends[some], moved[np.cumsum(counts)[some] - 1])
+    ends = np.maximum.accumulate(ends)
+    ends[-1] = run.cycles + _END
+    of_phase = np.zeros(graph.phases, np.int64)
+    np.add.at(of_phase, steps, np.diff(ends, prepend=0))
+    return tuple(map(int, of_phase))
+
+
+def _run(
+    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, *, times: bool = False
+) -> TokenRun:
     executions = {
         node.name: {
             phase: clocks_of(node.params, bounds)
@@ -35,17 +69,17 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
     }
     channels = {(tensor.node, tensor.port): tensor.channel for tensor in graph.tensors}
     try:
-        run = TokenRun(
+        return TokenRun(
             [phase for phase, _ in graph.steps()],
             {name: by_phase for name, by_phase in executions.items() if by_phase},
             [fifo for edge in graph.edges if (fifo := _fifo(graph, edge)) is not None],
             memory,
             channels,
             _descriptors(graph, table, control_channel),
+            times=times,
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error
-    return run.cycles + _END
 
 
 def _fifo(graph: Graph, edge: Edge) -> Fifo | None:

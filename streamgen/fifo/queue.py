@@ -126,11 +126,9 @@ class QueueParams:
 
     @property
     def _uram(self) -> int:
-        """Blocks; a narrow rest of the columns lies several times beside itself in one block."""
+        """Blocks, all of one shape: what is narrower leaves columns empty."""
         rows, columns, _ = ULTRASCALE_PLUS.uram
-        whole, rest = divmod(self.bits, columns)
-        blocks = whole * -(-self.depth // rows)
-        return blocks + (-(-self.depth // (rows * (columns // rest))) if rest else 0)
+        return -(-self.depth // rows) * -(-self.bits // columns)
 
     def build(self) -> "Queue":
         return Queue(self)

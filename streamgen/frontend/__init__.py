@@ -5,6 +5,7 @@ from streamgen.frontend.checkpoint import load_decoder
 from streamgen.frontend.decoder import import_decoder
 from streamgen.frontend.export import Imported, Structure, import_module, import_structured
 from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
+from streamgen.frontend.shapes import shapes_of
 
 __all__ = [
     "FeedForward",
@@ -17,4 +18,5 @@ __all__ = [
     "import_structured",
     "load_decoder",
     "load_feed_forward",
+    "shapes_of",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from streamgen.errors import GraphError
-from streamgen.frontend.decoder import import_decoder
+from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.export import Imported, import_structured
 from streamgen.graph.logical import LogicalGraph
 from streamgen.nests import Interface, leading_rule, require_plain
@@ -16,11 +16,12 @@ __all__ = ["import_any"]
 
 
 def import_any(
-    module: torch.nn.Module, example_inputs: Any = None, longest: int = 1
+    module: torch.nn.Module, example_inputs: Any = None, longest: int = 1, context: int | None = None
 ) -> tuple[LogicalGraph, Interface | None]:
     """The graph of a module, and how it nests arguments and results, unless it is a language model.
 
-    A causal language model of transformers needs no example inputs. One of one's own is told by them: ids and
+    A causal language model of transformers needs no example inputs; it is traced for texts of up to `context`
+    positions, None: of as many as its config allows. One of one's own is told by them: ids and
     positions, int64 [1, T], and keys and values, a list of a tensor [1, kv_heads, P, head_dim] a layer; P + T
     positions are its context. For all others they, and `longest`, are what `import_structured` takes.
 
@@ -33,7 +34,7 @@ def import_any(
         )
     transformers = sys.modules.get("transformers")
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-        return import_decoder(module), None
+        return import_decoder(module, context=traced_context(module, context)), None
     if example_inputs is None:
         raise TypeError(
             "example_inputs are missing: one tensor for each input of the module; only language models of "

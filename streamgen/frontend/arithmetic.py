@@ -5,6 +5,7 @@
 Each product and sum is rounded to f24: a quotient is off by the roundings of 1 / c and of the product.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from streamgen.frontend.draft import Draft, Partial
+from streamgen.frontend.draft import Draft, Partial, Scaled
+from streamgen.frontend.gelu import Cube
+from streamgen.frontend.rotary import Product
 from streamgen.frontend.trace import GELU, UNARY, Unsupported, aten, shape
 from streamgen.graph.logical import Operator
 from streamgen.operations import Binary, Constant, Scalar, Unary
@@ -84,16 +87,28 @@ def _cut(
 
 def _unary(draft: Draft, node: Node) -> None:
     target: Any = node.target
+    x: Any = node.args[0]
     function = UNARY.get(target) or GELU[node.kwargs.get("approximate", "none")]
+    if x in draft.partial and function == "tanh":
+        return draft.half(node, draft.partial[x].tanh())
     _apply(draft, node, Unary(function))
 
 
 def _negation(draft: Draft, node: Node) -> None:
-    _apply(draft, node, Scalar("scale", -1.0))
+    _scaled(draft, node, node.args[0], -1.0)
+
+
+def _scaled(draft: Draft, node: Node, x: Any, factor: float) -> None:
+    """factor · x: a value that is made where it is read."""
+    order, columns = draft.form(node, x, draft.elements.spread)
+    draft.late(node, Scaled(node, columns, factor), len(columns), order)
 
 
 def _power(draft: Draft, node: Node) -> None:
-    if (power := (*node.args, 2)[1]) != 2:
+    power = (*node.args, 2)[1]
+    if power == 3:
+        return draft.half(node, Cube(draft.form(node, node.args[0], lambda c: c)))
+    if power != 2:
         raise Unsupported(f"its power is {power}, only 2 can be compiled")
     _product_of(draft, node, node.args[0], node.args[0])
 
@@ -108,6 +123,15 @@ def _binary(draft: Draft, node: Node) -> None:
         return _half(draft, node, a, b, alpha)
     if target in PRODUCTS and draft.knows(a) and draft.knows(b):
         return _product_of(draft, node, a, b)
+    if a in draft.tables or b in draft.tables:
+        value, table = (b, a) if a in draft.tables else (a, b)
+        if target in PRODUCTS:
+            return draft.half(node, Product.of(draft, node, value, table))
+        if target not in SUMS or alpha != 1 or SUMS[target] != 1:
+            raise Unsupported("what is made of positions can only be added, or multiplied with")
+        draft.rows_for_positions(node, table)
+    if (factor := _factor(draft, target, a, b)) is not None:
+        return _scaled(draft, node, a if draft.knows(a) else b, factor)
     lead = a if draft.knows(a) else b
     contents = draft.form(node, lead, lambda c: _broadcast(c, node))
     order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
@@ -127,6 +151,21 @@ def _binary(draft: Draft, node: Node) -> None:
     else:
         operands = operand(a), operand(b, lambda c: c * np.float32(factor))
     _compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
+
+
+def _factor(draft: Draft, target: Any, a: Any, b: Any) -> float | None:
+    """The one number that a value is multiplied with, or divided by; None when it is something else."""
+    if target not in PRODUCTS | QUOTIENTS or (draft.knows(a) and draft.knows(b)):
+        return None
+    other = b if draft.knows(a) else a
+    if (target in QUOTIENTS and other is a) or (isinstance(other, Node) and shape(other).numel() != 1):
+        return None
+    number = float(draft.constants.tensors[other] if isinstance(other, Node) else other)
+    if target in QUOTIENTS and not number:
+        raise Unsupported("it divides by 0")
+    if not math.isfinite(number):
+        raise Unsupported(f"it multiplies with {number}")
+    return 1 / number if target in QUOTIENTS else number
 
 
 def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
@@ -172,7 +211,7 @@ def _operand(
 def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     if not draft.elements.matches(contents, order):
         raise Unsupported("an operation joins its result with one that has other tokens in its places")
-    return contents.reshape(-1)[order[0]] // draft.elements.rows
+    return contents.reshape(-1)[order[0]] // draft.elements.stride
 
 
 def _inverse(constant: np.ndarray) -> np.ndarray:
@@ -189,6 +228,8 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
     if a in draft.partial and b in draft.partial:
         if target in PRODUCTS and a is b:
             return draft.half(node, found.square())
+        if target in SUMS and alpha == 1 and target != aten.rsub.Scalar:
+            return draft.partial[a].joined(draft, node, found, SUMS[target])
         other = a
     if draft.knows(other):
         divides, takes = (
@@ -199,8 +240,10 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
             return found.multiplied(draft, node, other, divides=divides)
         if takes and b in draft.partial and alpha == 1:
             return found.taken(draft, node, other)
+        if target in SUMS and SUMS[target] == 1 and alpha == 1:
+            return found.added(draft, node, other)
         raise Unsupported(found.needed)
-    constant = draft.constants.tensors[other] if isinstance(other, Node) else torch.tensor(float(other))
+    constant = draft.tables.shown(other) if isinstance(other, Node) else torch.tensor(float(other))
     if target in PRODUCTS or (target in QUOTIENTS and a in draft.partial):
         if constant.numel() != 1 or not float(constant):
             raise Unsupported(found.needed)

@@ -3,21 +3,33 @@
 from pathlib import Path
 
 from streamgen.frontend.gguf_decoder import load_gguf_decoder
-from streamgen.frontend.safetensors_decoder import load_safetensors_decoder
+from streamgen.frontend.gguf_file import architecture_of, open_gguf
+from streamgen.frontend.gguf_pretrained import load_gguf_pretrained
+from streamgen.frontend.packed_weights import load_packed
+from streamgen.frontend.pretrained import load_pretrained
+from streamgen.frontend.safetensors_decoder import is_llama, load_safetensors_decoder
+from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_decoder"]
 
 
-def load_decoder(path: str | Path) -> LogicalGraph:
-    """The decoder of a Llama-type checkpoint; CheckpointError says what is wrong with it.
+def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:
+    """The decoder of a checkpoint; CheckpointError says what is wrong with it.
 
-    path: a GGUF file of architecture llama, or a folder with config.json and *.safetensors. Weights are
-    float32; Linear operations of Q4_0 and Q4_1 tensors keep their grid. Rows of q and k lie in halves
-    (no `Rotary` is interleaved). A tied head has the array of the embedding.
-
-    A UserWarning names other kinds of quantisation in a GGUF file (Q4_K, Q5_0 ...): these are dequantised,
-    and quantised again when the decoder is compiled.
+    path: a GGUF file, or a folder with config.json and *.safetensors: of Llama and Mistral as it is, of all
+    other families by transformers (`pip install 'streamgen[models]'`), for texts of up to `context`
+    positions. Weights are float32; Linear operations of Q4_0, Q4_1 and Q4_K tensors, and of weights that GPTQ
+    or AWQ have packed, keep their grid, those of other quantised tensors ask for 8 bits. Rows of q and k lie
+    in halves (no `Rotary` of a Llama is interleaved). A tied head has the array of the embedding.
     """
     path = Path(path)
-    return load_safetensors_decoder(path) if path.is_dir() else load_gguf_decoder(path)
+    if not path.is_dir():
+        reader = open_gguf(path)
+        if architecture_of(path, reader) == "llama":
+            return load_gguf_decoder(path, reader)
+        return load_gguf_pretrained(path, reader, context)
+    config = read_config(path)
+    if config.get("quantization_config"):
+        return load_packed(path, config["quantization_config"], context)
+    return load_safetensors_decoder(path) if is_llama(config) else load_pretrained(path, context)

@@ -1,15 +1,12 @@
-"""A torch module becomes the graph of a language model: exported with its cache as inputs and outputs, cut
-where residuals meet.
+"""A torch module becomes the graph of a language model: exported with its cache as inputs and outputs.
 
-The module is traced once, for a few tokens at the very end of its context, without decomposition. Regions
-lie between the additions to the residual; each is verified by its operations:
+The module is traced once, for a few tokens at the very end of its context, without decomposition, and read
+call by call like any other module (`importer`). What is more than there:
 
-    embedding     one lookup of the ids
-    norm          pow, mean, add, rsqrt, mul, mul; or rms_norm                       (values.py)
-    attention     Linear q, k, v; rotation; cache; scaled_dot_product_attention, or
-                  matmul, softmax, matmul; Linear o                                  (attention.py)
-    feed-forward  Linear gate, function, Linear up, mul, Linear down
-    head          norm and Linear
+    ids           are looked up in an embedding
+    positions     all that is made of them and of constants are `tables`: masks, rotations, rows to add
+    cache         what is given, with rows of this pass behind it, is a `Cache`, and comes back
+    layers        pieces of the graph that are alike become a `Repeat` (`layers`)
 
 Names of models, classes and modules play no part; they are where a message says that something is wrong.
 """
@@ -21,47 +18,24 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from streamgen.frontend.assembly import FeedForwardParts, LayerParts, language_model
-from streamgen.frontend.attention import match_attention
-from streamgen.frontend.origins import MOVES, RENAMES
-from streamgen.frontend.trace import GELU, UNARY, Mismatch, aten, export_program, report, shape, where
-from streamgen.frontend.values import Values
-from streamgen.graph.logical import LogicalGraph
-from streamgen.operations import Linear, Norm
+from streamgen.frontend.draft import Draft
+from streamgen.frontend.importer import Importer
+from streamgen.frontend.layers import folded
+from streamgen.frontend.moves import renamed
+from streamgen.frontend.rotary import rotated
+from streamgen.frontend.tables import Tables
+from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, shape
+from streamgen.graph.logical import Input, LogicalGraph
+from streamgen.operations import Cache, Embedding
 
-__all__ = ["import_decoder"]
+__all__ = ["import_decoder", "traced_context"]
 
 TOKENS = 3  # of the traced pass: one would hide a mask, two look like pairs
-KNOWN = {
-    *RENAMES,
-    *MOVES,
-    *UNARY,
-    aten._assert_tensor_metadata.default,
-    aten.add.Tensor,
-    aten.div.Tensor,
-    aten.embedding.default,
-    aten.gelu.default,
-    aten.linear.default,
-    aten.masked_fill.Scalar,
-    aten.masked_fill.Tensor,
-    aten.matmul.default,
-    aten.mean.dim,
-    aten.mul.Tensor,
-    aten.pow.Tensor_Scalar,
-    aten.rms_norm.default,
-    aten.rsqrt.default,
-    aten.scaled_dot_product_attention.default,
-    aten.softmax.int,
-    aten.sqrt.default,
-    aten.square.default,
-    aten.sub.Tensor,
-    aten.where.ScalarOther,
-    aten.where.self,
-}
 SUPPORTED = (
-    "an embedding; layers of x + attention(RMSNorm(x)) and x + down(function(gate(y)) * up(y)), "
-    "y = RMSNorm(x), with ReLU, Sigmoid, SiLU, Tanh or GELU; grouped-query attention with one scale, a "
-    "causal mask over the whole context and rotary positions or none; RMSNorm and a Linear head"
+    "an embedding of ids, learned or rotary positions or none; Linear; RMSNorm and LayerNorm, of heads too; "
+    "ReLU, Sigmoid, SiLU, Tanh, GELU, soft-caps; +, * and gated products; grouped-query attention over the "
+    "cache with one scale and a causal mask, over the whole context or a window; slices, concatenation, "
+    "views and transposes that leave rows of features whole"
 )
 SIZES = ("layers", "kv_heads", "head_dim", "context")
 
@@ -130,7 +104,13 @@ def import_decoder(
         if not isinstance(value, int) or value < least[size]:
             raise ValueError(f"{size} is {value!r}; an integer of at least {least[size]} is needed")
         sizes[size] = value
-    return _Recovery(called, sizes, wrapper).run(type(module).__name__ if name is None else name)
+    return _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
+
+
+def traced_context(model: Any, wanted: int | None) -> int | None:
+    """Positions to trace a transformers model for, when a text needs `wanted` of them."""
+    most: int = _config_sizes(model.config)["context"]
+    return None if wanted is None else min(most, max(wanted, TOKENS + 1))
 
 
 def _config_sizes(config: Any) -> dict[str, Any]:
@@ -145,183 +125,165 @@ def _config_sizes(config: Any) -> dict[str, Any]:
     }
 
 
-class _Recovery:
-    """One exported program, read region by region."""
+def _traced(module: torch.nn.Module, sizes: dict[str, int], wrapper: str) -> "_TextImporter":
+    """The module, exported for the last tokens of its context."""
+    layers, kv_heads, head_dim, context = (sizes[size] for size in SIZES)
+    past = context - TOKENS
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
-    def __init__(self, module: torch.nn.Module, sizes: dict[str, int], wrapper: str) -> None:
-        self.sizes = sizes
-        self.wrapper = wrapper
-        layers, kv_heads, head_dim, self.context = (sizes[size] for size in SIZES)
-        past = self.context - TOKENS
-        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    def cache() -> list[torch.Tensor]:  # one number each, whatever the context
+        return [torch.zeros((), dtype=dtype).expand(1, kv_heads, past, head_dim) for _ in range(layers)]
 
-        def cache() -> list[torch.Tensor]:  # one number each, whatever the context
-            return [torch.zeros((), dtype=dtype).expand(1, kv_heads, past, head_dim) for _ in range(layers)]
+    ids = torch.zeros(1, TOKENS, dtype=torch.int64)
+    positions = torch.arange(past, context)
+    program = export_program(module, (ids, positions[None], cache(), cache()))
+    constants = Constants(module, program, changing=True)
+    draft = Draft(constants, TOKENS, Tables(constants, positions), wrapper)
+    return _TextImporter(program, draft, layers)
 
-        ids = torch.zeros(1, TOKENS, dtype=torch.int64)
-        positions = torch.arange(past, self.context)[None]
-        program = export_program(module, (ids, positions, cache(), cache()))
-        self.values = Values(module, program)
-        self.problems: dict[Node, str] = {}
 
-    def run(self, name: str) -> LogicalGraph:
-        values, layers = self.values, self.sizes["layers"]
-        if len(values.results) != 1 + 2 * layers:
+def _embedding(draft: Draft, node: Node) -> None:
+    table, ids = node.args[:2]
+    if draft.knows(table) or table in draft.tables:
+        raise Unsupported("its table is computed at run time")
+    rows, columns = draft.form(node, ids, lambda c: draft.elements.lines(c.reshape(-1, 1)))
+    op = Embedding(draft.constants.array(node, table))
+    name = draft.add(node, "embedding", op, draft.value(node, columns))
+    draft.lines(node, name, rows, op.extents[1])
+
+
+class _TextImporter(Importer):
+    """A program whose inputs are ids, positions, and the keys and values of passes before."""
+
+    supported = SUPPORTED
+    calls = Importer.calls | {aten.embedding.default: _embedding}
+
+    def __init__(self, program: torch.export.ExportedProgram, draft: Draft, layers: int) -> None:
+        super().__init__(program, draft)
+        self.given: list[Node] = []
+        self.past: dict[int, str] = {}  # first column of a cache that is given: what it is called
+        self.caches: dict[str, Node] = {}  # the call that has it with this pass behind it
+        self.layers = layers
+        (output,) = program.graph.find_nodes(op="output")
+        self.results: list[Node] = list(output.args[0])
+        calls = [node for node in program.graph.nodes if node is not output]
+        self.last = {source: node for node in calls for source in node.all_input_nodes}
+        self.last.pop(self.results[0], None)
+        if len(self.results) != 1 + 2 * layers:
             raise ValueError(
-                f"the module returns {len(values.results)} tensors; {1 + 2 * layers} are needed: logits, and "
+                f"the module returns {len(self.results)} tensors; {1 + 2 * layers} are needed: logits, and "
                 f"keys and values of {layers} layers"
             )
-        for node in values.written:
-            self._note(node, "it changes a value that is read in another place too")
-        for node in values.live:
-            if node in values.data and values.target(node) not in KNOWN:
-                self._note(node, "")
-            elif node.target == aten.dropout.default and node.args[2]:
-                self._note(node, "it is in training mode; call module.eval() first")
-            elif (reason := values.unfolded.get(node)) is not None:
-                self._note(node, reason)
-        if values.written or values.unfolded.keys() & set(values.live):
-            self._report()  # values are not what the graph says, or not known
-        try:
-            embedding, x = self._embedding()
-        except Mismatch as problem:
-            self._note(problem.node, str(problem))
-            self._report()
-            raise
-        made: list[Any] = []
-        branches, last = self._branches(x)
-        for index, (branch, before) in enumerate(branches):
-            made.append(self._try(before, self._block, branch, before, index))
-        ending = None
-        if len(branches) == 2 * layers:
-            ending = self._try(last, self._ending, values.results[0], last)
-        else:
-            self._note(
-                self._reader(last),
-                f"{len(branches)} additions to the residual are found up to here; {2 * layers} are needed, "
-                f"two for each of {layers} layers",
-            )
-        self._report()
-        stack = [
-            LayerParts(attention_norm=before, attention=a, feed_forward_norm=between, feed_forward=block)
-            for (before, a), (between, block) in zip(made[::2], made[1::2], strict=True)
-        ]
-        assert ending is not None
-        norm, head = ending
-        return language_model(name, embedding, stack, norm, head, self.context)
 
-    def _try(self, before: Node, match: Any, result: Node, *args: Any) -> Any:
-        """Match a region from its result down to the residual before it, or note what is in the way.
+    def graph(self, name: str) -> LogicalGraph:
+        """The graph of the language model."""
+        (logits,) = self._walk()
+        assert logits is not None
+        return folded(name, self.draft.operations, logits, self.draft.elements.stride)
 
-        A region that holds a call already named is left at that.
-        """
-        try:
-            return match(result, *args)
-        except Mismatch as problem:
-            values = self.values
-            if not any(
-                values.made_of(result, node) and values.made_of(node, before) for node in self.problems
-            ):
-                self._note(problem.node, str(problem))
-            return None
-
-    def _report(self) -> None:
-        """Raise UnsupportedOperationError when there are problems, in the order of the calls."""
-        found = sorted(self.problems, key=self.values.order.__getitem__)
-        report([self.problems[node] for node in found], SUPPORTED)
-
-    def _note(self, node: Node, reason: str) -> None:
-        """Keep the first problem of a call."""
-        if node in self.problems:
+    def _placeholder(self, node: Node) -> None:
+        draft = self.draft
+        if not isinstance(node.meta.get("val"), torch.Tensor):
             return
-        text = f": {reason}" if reason else ""
-        target = node.target if node.op == "call_function" else node.name
-        self.problems[node] = f"{where(node, self.wrapper)}: {target}{text}"
-
-    def _embedding(self) -> tuple[Any, Node]:
-        """The table, and the lookup that makes the first residual."""
-        values = self.values
-        found = [node for node in values.live if values.target(node) == aten.embedding.default]
-        if len(found) != 1 or values.rows(found[0].args[1]) is not values.inputs[0]:
-            last = found[-1] if found else values.results[0]
-            raise Mismatch(last, f"one lookup of the ids in an embedding is needed, {len(found)} are found")
-        table = found[0].args[0]
-        if values.constant(table) is None:
-            raise Mismatch(found[0], "its table is computed at run time")
-        return values.constants.array(found[0], table), found[0]
-
-    def _branches(self, x: Node) -> tuple[list[tuple[Node, Node]], Node]:
-        """What is added to the residual, and the residual before, in order; and the residual in the end."""
-        values = self.values
-        found = []
-        for node in values.live:
-            pair = values.operands(node, aten.add.Tensor) if node in values.data else None
-            if pair is None or any(operand not in values.data for operand in pair):
-                continue
-            a, b = (values.rows(operand) for operand in pair)
-            if (a is x and values.made_of(b, x)) or (b is x and values.made_of(a, x)):
-                found.append((b if a is x else a, x))
-                x = node
-        return found, x
-
-    def _reader(self, x: Node) -> Node:
-        """The first call that computes with the rows x."""
-        values = self.values
-        for node in values.live:
-            sources = [source for source in node.all_input_nodes if source in values.data]
-            if sources and values.rows(node) is node and x in map(values.rows, sources):
-                return node
-        return x
-
-    def _block(self, branch: Node, before: Node, index: int) -> tuple[Norm, Any]:
-        """Norm and attention of an even index, norm and feed-forward of an odd one."""
-        values = self.values
-        last, inner = values.linear(branch)
-        if index >= 2 * self.sizes["layers"]:
-            raise Mismatch(branch, f"there are {self.sizes['layers']} layers, this is part of one more")
-        if index % 2 == 0:
-            block, x = match_attention(values, last, inner, index // 2, self.context)
-            made: Any = block
+        if draft.constants.placeholder(node):
+            return
+        index = len(self.given)
+        self.given.append(node)
+        if index == 0:
+            draft.lines(node, draft.name("ids"), draft.elements.tokens, 1)
+            self.inputs.append(Input("ids", 1, "ids"))
+        elif index == 1:
+            draft.tables.source = node
         else:
-            made, x = self._feed_forward(last, inner)
-        norm, residual = values.norm(x)
-        if residual is not before:
-            raise Mismatch(x, "it must normalise the residual that the result is added to")
-        return norm, made
-
-    def _feed_forward(self, down: Linear, inner: Node) -> tuple[FeedForwardParts, Node]:
-        values = self.values
-        product = values.rows(inner)
-        pair = values.operands(product, aten.mul.Tensor)
-        if pair is None or any(operand not in values.data for operand in pair):
-            raise Mismatch(product, "function(gate(x)) * up(x) is needed here")
-        a, b = (values.rows(operand) for operand in pair)
-        if self._function(a) is None:
-            a, b = b, a
-        function = self._function(a)
-        if function is None:
-            raise Mismatch(product, "one operand must be a function of a Linear, the other a Linear")
-        gate, x = values.linear(a.args[0])
-        up, other = values.linear(b)
-        x = values.rows(x)
-        if values.rows(other) is not x:
-            raise Mismatch(product, "gate and up must read the same rows")
-        return FeedForwardParts(gate=gate, up=up, down=down, function=function), x
-
-    def _function(self, node: Node) -> str | None:
-        target = self.values.target(node)
-        if target == aten.gelu.default:
-            return GELU[node.kwargs.get("approximate", "none")]
-        return UNARY.get(target)
-
-    def _ending(self, logits: Node, last: Node) -> tuple[Norm, Linear]:
-        values = self.values
-        if shape(logits)[:-1] != (1, TOKENS):
-            raise Mismatch(
-                logits, f"the logits have shape {list(shape(logits))}; [1, T, vocabulary] is needed"
+            layer, kind = (index - 2) % self.layers, "keys" if index - 2 < self.layers else "values"
+            _, heads, past, dims = shape(node)
+            name = f"{kind}_{layer}"
+            columns = draft.columns(f"past {name}", heads * dims)
+            self.past[int(columns[0])] = name
+            draft.contents[node] = draft.elements.indices(
+                columns.reshape(1, heads, 1, dims), torch.arange(past)[:, None]
             )
-        head, x = values.linear(logits)
-        norm, residual = values.norm(x)
-        if residual is not last:
-            raise Mismatch(residual, "the last norm must read the residual after the last layer")
-        return norm, head
+
+    def _call(self, node: Node) -> None:
+        derived = any(source in self.failed for source in node.all_input_nodes)
+        super()._call(node)
+        if node in self.failed and not derived:
+            self._stand_in(node)
+        for source in node.all_input_nodes:
+            if self.last.get(source) is node:
+                self.draft.contents.pop(source, None)  # those of caches are large
+
+    def _check(self, node: Node) -> None:
+        """What follows a call that cannot be compiled is right or wrong by itself: see `_stand_in`."""
+
+    def _stand_in(self, node: Node) -> None:
+        """A value in place of one that cannot be made, so that every layer's problems are found."""
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or value.ndim < 2:
+            return
+        *lead, features = value.shape
+        rows = self.draft.elements.tokens
+        if value.numel() == len(rows) * features:
+            columns = self.draft.columns(f"none {node.name}", features)
+            contents = self.draft.elements.indices(columns, rows[:, None])
+        elif lead[-1] == len(rows):
+            columns = self.draft.columns(f"none {node.name}", value.numel() // len(rows))
+            contents = self.draft.elements.indices(columns.reshape(-1, 1, features), rows[:, None])
+        else:
+            return
+        self.draft.contents[node] = contents.reshape(value.shape)
+        self.failed.discard(node)
+
+    def _move(self, node: Node) -> None:
+        super()._move(node)
+        if node.target == aten.cat.default:
+            self._grow(node)
+
+    def _grow(self, node: Node) -> None:
+        """Rows of this pass behind those of a cache."""
+        draft, elements = self.draft, self.draft.elements
+        contents = draft.contents[node]
+        if contents.ndim != 4 or contents.shape[-2] != elements.stride:
+            return
+        name = self.past.get(int(contents.reshape(-1)[0]) // elements.stride)
+        if name is None:
+            return
+        rows, columns = contents[0] % elements.stride, contents[0] // elements.stride
+        before = draft.columns(f"past {name}", 0).reshape(len(columns), 1, -1)
+        new = columns[:, elements.before :]
+        if (
+            not torch.equal(rows, torch.arange(elements.stride)[:, None].expand_as(rows))
+            or (columns[:, : elements.before] != before).any()
+            or (new != new[:, :1]).any()
+        ):
+            raise Unsupported("rows of this pass must follow those of the cache, head by head")
+        heads, _, dims = new.shape
+        try:
+            taken = rotated(draft, node, new[:, 0])
+        except Unsupported as reason:
+            self._note(getattr(reason, "node", node), str(reason))
+            taken = draft.columns(f"none {name}", heads * dims)
+        cache = draft.add(node, name, Cache(heads, dims), draft.value(node, taken.reshape(-1)))
+        made = draft.columns(cache, heads * dims).reshape(1, heads, 1, dims)
+        draft.contents[node] = elements.indices(made, torch.arange(elements.stride)[:, None])
+        self.caches[name] = node
+
+    def _outputs(self, node: Node) -> list[str | None]:
+        logits, *caches = self.results
+        for index, result in enumerate(caches):
+            kind, layer = ("keys", "values")[index // self.layers], index % self.layers
+            if result not in self.failed and renamed(result) is not self.caches.get(f"{kind}_{layer}"):
+                self._note(result, "the cache returned must be the cache given, with this pass behind it")
+        if logits in self.failed:
+            return [None]
+        try:
+            if shape(logits)[:-1] != (1, TOKENS):
+                raise Unsupported(
+                    f"the logits have shape {list(shape(logits))}; [1, T, vocabulary] is needed"
+                )
+            if not self.draft.knows(logits):
+                raise Unsupported("the logits do not depend on the ids")
+            return [self.draft.form(node, logits, self._rows)]
+        except Unsupported as reason:
+            self._note(getattr(reason, "node", logits), str(reason))
+            return [None]

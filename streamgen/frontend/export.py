@@ -1,8 +1,9 @@
 """A torch module becomes a LogicalGraph: export without decomposition, then one call at a time (`importer`).
 
 A graph says nothing about how many tokens there are. So the module is traced for its example inputs and
-again for other numbers of tokens, the largest among them: what differs depends on the number, and is refused,
-but for a window of attention, which few tokens do not show.
+again for other numbers of tokens, the largest among them, and for those with which it decides otherwise what
+it decides by their number (`extents`): what differs depends on the number, and is refused, but for a window
+of attention, which few tokens do not show.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.errors import UnsupportedOperationError
+from streamgen.frontend.draft import Draft
+from streamgen.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.trace import Constants, export_program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator
@@ -119,6 +122,7 @@ class _Counts:
     ) -> None:
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # of constants, which all traces share
+        self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
 
     def imported(self) -> Imported:
         leads = {leaf.shape[:-1] for leaf in self.leaves if isinstance(leaf, torch.Tensor)}
@@ -133,10 +137,62 @@ class _Counts:
         longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
         try:
             if _alike(first.graph, self._trace(longer).graph):
-                return first
+                return self._decided(first)
         except (_DoesNotRun, UnsupportedOperationError):
             pass
-        return self._by_dimension(first, lead)
+        return self._decided(self._by_dimension(first, lead))
+
+    def _decided(self, found: Imported) -> Imported:
+        """What was found, when it is found for all numbers of tokens by which the module decides anything."""
+        lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
+        for d in range(len(lead)):
+            if d not in found.only:
+                self._decided_by(found, d, list(lead))
+        return found
+
+    def _decided_by(self, found: Imported, d: int, lead: list[int]) -> None:
+        """UnsupportedOperationError when another extent of a leading dimension leads to another graph."""
+        most = max(lead[d], self.longest) if found.graph.mixes_tokens and d == len(lead) - 1 else None
+        tried = {lead[d]}
+        known = [one_token(d), *self._decisions(lead, found.only)]
+        while chosen := untried(known, d, lead, tried, most):
+            other, line = chosen
+            tried.add(other)
+            extents = [*lead[:d], other, *lead[d + 1 :]]
+            try:
+                self._require_alike(found, extents, d, lead[d], line)
+            except _DoesNotRun:
+                continue
+            if other > 1:  # torch sees no symbol in 1
+                known += [more for more in self._decisions(extents, found.only) if more not in known]
+
+    def _require_alike(self, found: Imported, extents: list[int], d: int, known: int, line: str) -> None:
+        """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph."""
+        try:
+            graph = self._trace(dict(enumerate(extents))).graph
+        except UnsupportedOperationError as error:
+            raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
+        longer, shorter = (graph, found.graph) if extents[d] > known else (found.graph, graph)
+        if not _alike_for(min(extents[d], known), longer, shorter):
+            raise UnsupportedOperationError(self._depends(d, extents[d], known, line))
+
+    def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
+        """What the module decides by leading dimensions, but for those that it fixes."""
+        extents = dict(only)
+        for d, n in enumerate(lead):
+            if d not in only:  # torch tells symbols apart by their extents, and 1 is none
+                extents[d] = next(m for m in range(max(n, 2), n + 99) if m not in extents.values())
+        key = tuple(sorted(extents.items()))
+        if key not in self.decided:
+            free = [d for d in range(len(lead)) if d not in only]
+            try:
+                leaves = self._run(extents)
+                with _plain_attention():
+                    found = decisions(self.module, leaves, self.spec, free)
+            except _DoesNotRun:
+                found = None
+            self.decided[key] = [one for d in free for one in unseen(d)] if found is None else found
+        return self.decided[key]
 
     def _by_dimension(self, found: Imported, lead: Sequence[int]) -> Imported:
         """Each leading dimension by itself: any extent, or only one that the module fixes."""
@@ -182,7 +238,7 @@ class _Counts:
                 return None
             raise UnsupportedOperationError(self._depends(dimension, longest, extent))
         counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
-        counts.arrays = self.arrays
+        counts.arrays, counts.decided = self.arrays, self.decided
         return counts.imported()
 
     def _longest(self, dimension: int, extent: int) -> int:
@@ -198,11 +254,12 @@ class _Counts:
             trial = (runs + not_more + 1) // 2
         return runs
 
-    def _depends(self, dimension: int, one: int, other: int) -> str:
+    def _depends(self, dimension: int, one: int, other: int, line: str = "") -> str:
+        where = f", which {line} asks for" if line else ""
         return (
-            f"what the module computes depends on the extent of dimension {dimension} of its inputs: with "
-            f"{one} it is not what it is with {other}. A graph holds for any number of tokens: nothing but "
-            "views and masks may be made of x.shape"
+            f"what the module computes depends on the extent of dimension {dimension} of its inputs{where}: "
+            f"with {one} it is not what it is with {other}. A graph holds for any number of tokens: nothing "
+            "but views and masks may be made of x.shape"
         )
 
     def _inputs(self, dimension: int, extent: int) -> str:
@@ -229,7 +286,7 @@ class _Counts:
         first = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         rows = first.numel() // first.shape[-1]
         constants = Constants(self.module, program, self.arrays, changing=True)
-        graph, results = Importer(program, constants, rows).run()
+        graph, results = Importer(program, Draft(constants, rows)).run()
         names = iter([value.name for value in graph.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]

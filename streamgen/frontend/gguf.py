@@ -1,7 +1,7 @@
 """Feed-forward blocks out of GGUF checkpoints, with their real weights and 4-bit grids.
 
-The Linear modules made here of Q4_0 and Q4_1 tensors carry their grid as the attribute `weight_grid`, and
-the compiler keeps its codes.
+The Linear modules made here of tensors of 4 bits carry their grid as the attribute `weight_grid`, and the
+compiler keeps its codes.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ import torch
 from gguf import ReaderTensor
 
 from streamgen.errors import CheckpointError, MissingToolError
-from streamgen.frontend.gguf_file import open_gguf, read_tensor
+from streamgen.frontend.gguf_file import architecture_of, open_gguf, read_tensor
 
 __all__ = ["FeedForward", "default_checkpoint", "load_feed_forward"]
 
@@ -50,10 +50,14 @@ def default_checkpoint() -> Path:
 def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
     """The feed-forward block of one layer, float32, in eval mode; CheckpointError says what is wrong.
 
-    Linear modules whose tensor is Q4_0 or Q4_1 have the attribute `weight_grid`, a GroupGrid.
+    Linear modules whose tensor is Q4_0, Q4_1 or Q4_K have the attribute `weight_grid`, a GroupGrid; those of
+    other quantised tensors ask for 8 bits by `weight_format`.
     """
     path = Path(path)
-    tensors = {tensor.name: tensor for tensor in open_gguf(path).tensors}
+    reader = open_gguf(path)
+    if (architecture := architecture_of(path, reader)) != "llama":
+        raise CheckpointError(f"{path}: the architecture is {architecture!r}; only 'llama' can be read")
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
     linears = {}
     for part in ("gate", "up", "down"):
         name = f"blk.{layer}.ffn_{part}.weight"
@@ -71,7 +75,7 @@ def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
 
 
 def _linear(path: Path, tensor: ReaderTensor) -> torch.nn.Linear:
-    weight, grid = read_tensor(path, tensor)
+    weight, grid, asked = read_tensor(path, tensor)
     if weight.ndim != 2:
         raise CheckpointError(f"{path}: tensor {tensor.name} has shape {list(weight.shape)}, not [N, K]")
     N, K = weight.shape
@@ -79,4 +83,6 @@ def _linear(path: Path, tensor: ReaderTensor) -> torch.nn.Linear:
     linear.weight = torch.nn.Parameter(torch.from_numpy(weight), requires_grad=False)
     if grid:
         linear.weight_grid = grid
+    if asked:
+        linear.weight_format = asked
     return linear

@@ -5,25 +5,20 @@ They come back in halves here: weights, biases, codes, scales and minimums alike
 is False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
 """
 
-import warnings
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader, ReaderTensor
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import Rotation
-from streamgen.frontend.gguf_file import CORRUPT, open_gguf, read_tensor
+from streamgen.frontend.gguf_file import field_of, read_tensor
 from streamgen.frontend.llama import Names, Sizes, Tensors, build_decoder, frequencies, linear_scaling
 from streamgen.frontend.metadata import Metadata
 from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_gguf_decoder"]
 
-KEPT = {Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1}
 # Features of relatives that would change results in silence.
 FOREIGN = (
     "llama.attention.clamp_kqv",
@@ -56,13 +51,12 @@ NAMES = Names(
 )
 
 
-def load_gguf_decoder(path: Path) -> LogicalGraph:
-    """The decoder of a file; a UserWarning names kinds of quantisation that are not kept."""
-    reader = open_gguf(path)
+def load_gguf_decoder(path: Path, reader: GGUFReader) -> LogicalGraph:
+    """The decoder of a file."""
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    name = _field(path, reader, "general.name")
-    metadata = Metadata(path, lambda key: _field(path, reader, key))
-    decoder = build_decoder(
+    name = field_of(path, reader, "general.name")
+    metadata = Metadata(path, lambda key: field_of(path, reader, key))
+    return build_decoder(
         name if isinstance(name, str) else path.stem,
         Tensors(
             path=path,
@@ -72,23 +66,6 @@ def load_gguf_decoder(path: Path) -> LogicalGraph:
         NAMES,
         _sizes(path, metadata, tensors),
     )
-    kinds = Counter(tensor.tensor_type for tensor in tensors.values())
-    lost = [f"{count} of {kind.name}" for kind, count in sorted(kinds.items()) if kind not in KEPT]
-    if lost:
-        warnings.warn(
-            f"{path}: {' and '.join(lost)} of {len(tensors)} tensors are dequantised to float32, and will be "
-            "quantised again; Q4_0 and Q4_1 keep their 4-bit codes, Q8_0, F16 and F32 their precision",
-            stacklevel=3,
-        )
-    return decoder
-
-
-def _field(path: Path, reader: GGUFReader, key: str) -> Any:
-    try:
-        field = reader.get_field(key)
-        return None if field is None else field.contents()
-    except CORRUPT as error:
-        raise CheckpointError(f"{path}: corrupt GGUF: {key}: {type(error).__name__}: {error}") from error
 
 
 def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> Sizes:
@@ -126,7 +103,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
     def rotation() -> Rotation:
         f = linear_scaling(frequencies(base, rotated), factor)
         if DIVISORS in tensors:
-            divisors, _ = read_tensor(path, tensors[DIVISORS])
+            divisors = read_tensor(path, tensors[DIVISORS]).array
             if divisors.shape != f.shape or (divisors <= 0).any():
                 raise CheckpointError(
                     f"{path}: tensor {DIVISORS} has shape {list(divisors.shape)}; {list(f.shape)} divisors "

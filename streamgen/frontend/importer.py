@@ -7,20 +7,20 @@ disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` 
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch.fx import Node
 
 from streamgen.errors import GraphError
 from streamgen.frontend import arithmetic, linears, norms, self_attention
 from streamgen.frontend.draft import Draft
+from streamgen.frontend.fuse import fused
 from streamgen.frontend.in_place import memory
-from streamgen.frontend.origins import MOVES, RENAMES
-from streamgen.frontend.trace import Constants, Unsupported, aten, report, shape, where
-from streamgen.graph.logical import Input, LogicalGraph, Operation
-from streamgen.operations import Binary, Constant, Norm, Scalar
+from streamgen.frontend.moves import MOVES, RENAMES
+from streamgen.frontend.trace import Unsupported, aten, report, shape
+from streamgen.graph.logical import Input, LogicalGraph
+from streamgen.operations import Scalar
 
 __all__ = ["Importer"]
 
@@ -66,11 +66,14 @@ SUPPORTED = (
 
 
 class Importer:
-    """constants: of the program, which may share arrays with another's. rows: tokens of each input."""
+    """One program, read call by call into a draft."""
 
-    def __init__(self, program: torch.export.ExportedProgram, constants: Constants, rows: int) -> None:
+    supported: ClassVar[str] = SUPPORTED
+    calls: ClassVar[dict[Any, Callable[[Draft, Node], None]]] = CALLS
+
+    def __init__(self, program: torch.export.ExportedProgram, draft: Draft) -> None:
         self.program = program
-        self.draft = Draft(constants, rows)
+        self.draft = draft
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or following one that is
         self.inputs: list[Input] = []
@@ -78,6 +81,13 @@ class Importer:
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
         """The graph, and for each result of the module the name of the output, None for one that is none."""
+        results = self._walk()
+        outputs = tuple(name for name in results if name is not None)
+        operations = fused(self.draft.operations, outputs)
+        return LogicalGraph(tuple(self.inputs), operations, outputs), results
+
+    def _walk(self) -> list[str | None]:
+        """Every call and the results, or one error that names all that cannot be."""
         results: list[str | None] = []
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -87,10 +97,8 @@ class Importer:
             elif node.op == "output":
                 results = self._outputs(node)
         order = {node: index for index, node in enumerate(self.program.graph.nodes)}
-        report([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)], SUPPORTED)
-        outputs = tuple(name for name in results if name is not None)
-        operations = _alive(_scaled_norms(_alive(self.draft.operations, outputs), outputs), outputs)
-        return LogicalGraph(tuple(self.inputs), operations, outputs), results
+        report([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)], self.supported)
+        return results
 
     def _placeholder(self, node: Node) -> None:
         draft = self.draft
@@ -99,7 +107,7 @@ class Importer:
         draft.protected.add(memory(node))
         if not draft.constants.placeholder(node):
             name, features = draft.name(node.name), shape(node)[-1]
-            draft.lines(node, name, torch.arange(draft.elements.rows), features)
+            draft.lines(node, name, draft.elements.tokens, features)
             self.inputs.append(Input(name, features))
 
     def _outputs(self, node: Node) -> list[str | None]:
@@ -126,7 +134,7 @@ class Importer:
         if contents.numel() % elements.rows:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(elements.rows, -1))
-        if not torch.equal(rows, torch.arange(elements.rows)):
+        if not torch.equal(rows, elements.tokens):
             raise Unsupported("rows of an output must come in the order of the tokens in the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
@@ -136,7 +144,7 @@ class Importer:
         sources = node.all_input_nodes
         if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
-            if target in CALLS:
+            if target in self.calls:
                 self._check(node)
             elif target not in MOVED:
                 self._note(node, "")
@@ -144,8 +152,10 @@ class Importer:
         try:
             if all(source in draft.constants.tensors for source in sources):
                 draft.constants.fold(node)
-            elif target in CALLS:
-                CALLS[target](draft, node)
+            elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
+                draft.tables.add(node)
+            elif target in self.calls:
+                self.calls[target](draft, node)
             elif target in MOVED:
                 self._move(node)
             else:
@@ -167,17 +177,21 @@ class Importer:
         """Keep the first problem of a call."""
         made = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
         target = made.target if node.op == "call_function" else node.name
-        self.problems.setdefault(node, f"{where(node)}: {target}" + (f": {reason}" if reason else ""))
+        self.problems.setdefault(
+            node, f"{self.draft.where(node)}: {target}" + (f": {reason}" if reason else "")
+        )
 
     def _move(self, node: Node) -> None:
         """A call that moves elements, on their indices."""
         draft, target = self.draft, node.target
         if target == aten.dropout.default and node.args[2]:
             raise Unsupported("it is in training mode; call module.eval() first")
-        value = node.meta["val"]
-        if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            raise Unsupported(f"it makes {value.dtype} of floats")
         source: Any = node.args[0]
+        value, given = node.meta["val"], node.all_input_nodes[0].meta["val"]
+        tensors = isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor)
+        if tensors and value.is_floating_point() != given.is_floating_point():
+            kind = "floats" if given.is_floating_point() else "integers"
+            raise Unsupported(f"it makes {value.dtype} of {kind}")
         if target in RENAMES:
             if source in draft.partial:
                 draft.partial[node] = draft.partial[source]
@@ -189,12 +203,18 @@ class Importer:
                 raise Unsupported(draft.partial[source].needed if source in draft.partial else "")
             draft.partial[node] = draft.partial[source]
             return
-        if any(one in draft.constants.tensors for one in node.all_input_nodes):
-            raise Unsupported("it joins what is computed at run time and a constant")
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), draft.contents.__getitem__)
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
         function: Any = VIEWS.get(target, target)
         found = function(*args, **kwargs)
         draft.contents[node] = found if isinstance(found, torch.Tensor) else list(found)
+
+    def _contents(self, node: Node) -> Any:
+        """Contents of what a move reads; of a constant only when it is empty."""
+        if node in self.draft.contents:
+            return self.draft.contents[node]
+        if shape(node).numel():
+            raise Unsupported("it joins what is computed at run time and a constant")
+        return torch.empty(shape(node), dtype=torch.int64)
 
 
 def _live(nodes: Sequence[Node]) -> set[Node]:
@@ -205,46 +225,3 @@ def _live(nodes: Sequence[Node]) -> set[Node]:
         if node.op == "output" or node in found or (schema is not None and schema.is_mutable):
             found.update((node, *node.all_input_nodes))
     return found
-
-
-def _alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Operation, ...]:
-    """The operations that some output depends on."""
-    needed = set(outputs)
-    kept = []
-    for operation in reversed(operations):
-        if operation.name in needed:
-            needed.update(operation.inputs)
-            kept.append(operation)
-    return tuple(reversed(kept))
-
-
-def _scaled_norms(operations: Sequence[Operation], outputs: Sequence[str]) -> list[Operation]:
-    """Norms that are written out, with the factor and the sum behind them as their weight and bias."""
-    readers: dict[str, int] = dict.fromkeys(outputs, 1)
-    for operation in operations:
-        for name in operation.inputs:
-            readers[name] = readers.get(name, 0) + 1
-    found: dict[str, Operation] = {}
-    for operation in operations:
-        found[operation.name] = operation
-        if not isinstance(operation.op, Binary) or operation.op.operation not in ("add", "mul"):
-            continue
-        given = {type(found[name].op): found[name] for name in operation.inputs if name in found}
-        norm, constant = given.get(Norm), given.get(Constant)
-        if norm is None or constant is None or readers[norm.name] > 1:
-            continue
-        op: Any = norm.op
-        factor: Any = constant.op
-        changed = _with_constant(op, operation.op.operation, factor.value)
-        if changed is not None:
-            found[operation.name] = Operation(operation.name, changed, norm.inputs, norm.where)
-    return list(found.values())
-
-
-def _with_constant(norm: Norm, operation: str, constant: np.ndarray) -> Norm | None:
-    """A norm times a constant or plus one, when it has no weight or bias yet."""
-    if norm.bias is not None:
-        return None
-    if operation == "add":
-        return Norm(norm.kind, norm.weight, norm.epsilon, constant)
-    return Norm(norm.kind, constant, norm.epsilon) if (norm.weight == 1).all() else None

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from streamgen.frontend.origins import RENAMES
+from streamgen.frontend.moves import RENAMES
 from streamgen.frontend.trace import Unsupported, aten
 
 __all__ = ["change", "is_in_place", "memory"]

@@ -26,24 +26,24 @@ def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transp
     if not draft.knows(x) or any(draft.knows(p) for p in (weight, bias)):
         raise Unsupported(COMPUTED)
     rows, columns = draft.form(node, x, draft.elements.lines)
+    columns = draft.settled(columns)
     array = draft.constants.array(node, weight)
     if transposed:
         array = array.reshape(len(columns), -1).T
     offset = None if bias is None else draft.constants.array(node, bias).reshape(-1)
-    grid = None if transposed else draft.constants.grid(weight)
+    grid = draft.constants.grid(weight, transposed)
+    whole = Linear(array, offset, grid, draft.constants.asked(weight))
     if draft.is_simple(columns):
-        name = draft.linear(node, draft.named(node), Linear(array, offset, grid), draft.value(node, columns))
+        name = draft.linear(node, draft.named(node), whole, draft.value(node, columns))
     else:
-        name = _of_parts(draft, node, columns, array, offset)
+        name = _of_parts(draft, node, columns, whole)
     draft.lines(node, name, rows, len(array))
 
 
-def _of_parts(
-    draft: Draft, node: Node, columns: torch.Tensor, weight: np.ndarray, bias: np.ndarray | None
-) -> str:
+def _of_parts(draft: Draft, node: Node, columns: torch.Tensor, whole: Linear) -> str:
     """A Linear of what is put together is a sum of Linears, each of a whole value, with zeros for features
     that are not read."""
-    first = 0
+    first, weight = 0, whole.floats
     weights: dict[str, np.ndarray] = {}
     for name, features in draft.elements.parts(columns):
         own = weights.setdefault(name, np.zeros((len(weight), draft.elements.size(name)), np.float32))
@@ -51,7 +51,8 @@ def _of_parts(
         first += len(features)
     total = ""
     for name, own in weights.items():
-        part = draft.linear(node, draft.named(node), Linear(own, None if total else bias), name)
+        op = Linear(own, None if total else whole.bias, asked=whole.asked)
+        part = draft.linear(node, draft.named(node), op, name)
         total = draft.add(node, node.name, Binary("add"), total, part) if total else part
     return total
 

@@ -49,6 +49,7 @@ class Sizes:
     epsilon: float
     function: str
     rotation: Callable[[], Rotation]
+    window: int | None = None  # positions that a query sees, None: all
     vocabulary: int | None = None  # None: what the embedding says
     tied: bool | None = None  # None: unless the file has a head
     attention_bias: bool | None = None  # None: where the file has one
@@ -73,11 +74,11 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """The tensors of a checkpoint. read: float32 array, and the grid of a 4-bit tensor."""
+    """The tensors of a checkpoint. read: float32 array, the grid of a 4-bit tensor, the format asked for."""
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], tuple[np.ndarray, GroupGrid | None]]
+    read: Callable[[str], tuple[np.ndarray, GroupGrid | None, str | None]]
 
 
 def frequencies(base: float, rotated: int) -> np.ndarray:
@@ -115,8 +116,8 @@ class _Builder:
         sizes, names = self.sizes, self.names
         self._check()
         rotation = sizes.rotation()
-        embedding, grid = self.tensors.read(f"{names.embedding}.weight")
-        head = Linear(embedding, None, grid) if self.tied else self._linear(names.head)
+        embedding, grid, asked = self.tensors.read(f"{names.embedding}.weight")
+        head = Linear(embedding, None, grid, asked) if self.tied else self._linear(names.head)
         layers = [self._layer(index, rotation) for index in range(sizes.layers)]
         return language_model(name, embedding, layers, self._norm(names.norm), head, sizes.context)
 
@@ -203,6 +204,7 @@ class _Builder:
                 v=self._linear(parts["v"]),
                 o=self._linear(parts["o"]),
                 rotation=rotation,
+                window=sizes.window,
             ),
             feed_forward_norm=self._norm(parts["feed_forward_norm"]),
             feed_forward=FeedForwardParts(
@@ -218,13 +220,13 @@ class _Builder:
 
     def _linear(self, name: str, order: np.ndarray | None = None) -> Linear:
         """A Linear, its rows in the order given: those of weight, bias and grid alike."""
-        weight, grid = self.tensors.read(f"{name}.weight")
+        weight, grid, asked = self.tensors.read(f"{name}.weight")
         has_bias = f"{name}.bias" in self.tensors.shapes
         bias = self.tensors.read(f"{name}.bias")[0] if has_bias else None
         if order is not None:
             weight, bias = weight[order], None if bias is None else bias[order]
             grid = grid and GroupGrid(grid.codes[order], grid.scale[order], grid.minimum[order])
-        return Linear(weight, bias, grid)
+        return Linear(weight, bias, grid, asked)
 
 
 def _halves(heads: int, head_dim: int, rotated: int) -> np.ndarray:

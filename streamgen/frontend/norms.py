@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.frontend.draft import Draft, Partial
-from streamgen.frontend.origins import renamed
+from streamgen.frontend.moves import renamed
 from streamgen.frontend.trace import Unsupported, aten, shape
 from streamgen.operations import Norm
 
@@ -84,16 +84,25 @@ def _norm(
     draft: Draft, node: Node, x: Any, kind: Literal["rms", "layer"], weight: Any, bias: Any, epsilon: float
 ) -> None:
     """x: a call or contents."""
-    read = draft.elements.lines
-    rows, columns = read(x) if isinstance(x, torch.Tensor) else draft.form(node, x, read)
+    read = draft.elements.spread
+    order, columns = read(x) if isinstance(x, torch.Tensor) else draft.form(node, x, read)
+    heads = _heads(order, shape(node)[-1])
     if any(draft.knows(p) for p in (weight, bias)):
         raise Unsupported("its weight or bias is computed at run time")
     given = [None if one is None else draft.constants.array(node, one).reshape(-1) for one in (weight, bias)]
-    factor = np.ones(len(columns), np.float32) if given[0] is None else given[0]
-    name = draft.add(
-        node, draft.named(node), Norm(kind, factor, epsilon, given[1]), draft.value(node, columns)
-    )
-    draft.lines(node, name, rows, len(columns))
+    factor = np.ones(len(columns) // heads, np.float32) if given[0] is None else given[0]
+    op = Norm(kind, factor, epsilon, given[1], heads=heads)
+    name = draft.add(node, draft.named(node), op, draft.value(node, columns))
+    draft.spread(node, [(name, len(columns))], order)
+
+
+def _heads(order: torch.Tensor, features: int) -> int:
+    """Pieces of a row, each of which is normalised by itself: lines of a tensor in the layout `order`."""
+    lines = order.reshape(len(order), -1, features) if order.shape[1] % features == 0 else order[:, :0, None]
+    first = lines[..., :1]
+    if not lines.numel() or (first % features).any() or (lines != first + torch.arange(features)).any():
+        raise Unsupported("it must normalise features of one token, whole rows or heads of them")
+    return lines.shape[1]
 
 
 def _layer_norm(draft: Draft, node: Node) -> None:

@@ -1,16 +1,14 @@
-"""The graph of a folder with config.json and safetensors files, as transformers writes it.
+"""The graph of a folder with config.json and safetensors files, as transformers writes Llama and Mistral.
 
 The config must be that of a model type whose meaning is known in full, since names and shapes of tensors do
 not tell, say, a norm with 1 + weight from one without.
 """
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import Rotation
@@ -24,9 +22,10 @@ from streamgen.frontend.llama import (
     llama3_scaling,
 )
 from streamgen.frontend.metadata import Metadata
+from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 
-__all__ = ["load_safetensors_decoder"]
+__all__ = ["is_llama", "load_safetensors_decoder"]
 
 MODEL_TYPES = ("llama", "mistral")
 FUNCTIONS = {
@@ -39,7 +38,6 @@ FUNCTIONS = {
     "sigmoid": "sigmoid",
     "tanh": "tanh",
 }
-FLOATS = ("F32", "F16", "BF16")
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -61,87 +59,32 @@ NAMES = Names(
 )
 
 
+def is_llama(config: Mapping[str, Any]) -> bool:
+    """Whether a folder's config is one that is read here."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
-    config = _json(folder / "config.json")
-    sizes = _sizes(folder / "config.json", config)
-    files: dict[str, Any] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in _paths(folder):
-        try:
-            file = safe_open(path, framework="pt")
-            for name in file.keys():  # noqa: SIM118 - the file is no mapping
-                if name in files:
-                    raise CheckpointError(f"{path}: tensor {name} is in another file too")
-                part = file.get_slice(name)
-                if part.get_dtype() not in FLOATS:
-                    raise CheckpointError(
-                        f"{path}: tensor {name} is {part.get_dtype()}; {', '.join(FLOATS)} can be read"
-                    )
-                files[name] = file
-                shapes[name] = tuple(part.get_shape())
-        except (SafetensorError, OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: truncated or corrupt safetensors: {error}") from error
+    sizes = _sizes(folder / "config.json", read_config(folder))
+    found = TensorFolder(folder)
 
-    def read(name: str) -> tuple[np.ndarray, None]:
-        array = files[name].get_tensor(name).to(torch.float32).numpy()
-        if not np.isfinite(array).all():
-            position = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise CheckpointError(f"{folder}: tensor {name}{list(position)} is {array[position]}")
-        return array, None
+    def read(name: str) -> tuple[np.ndarray, None, None]:
+        return found.floats(name), None, None
 
-    return build_decoder(folder.resolve().name, Tensors(path=folder, shapes=shapes, read=read), NAMES, sizes)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such file")
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: a JSON object is needed, not {type(found).__name__}")
-    return found
-
-
-def _paths(folder: Path) -> list[Path]:
-    """The files of weights: those of the index, else model.safetensors, else all there are."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        named = _json(index).get("weight_map")
-        if not isinstance(named, dict) or not all(isinstance(file, str) for file in named.values()):
-            raise CheckpointError(f"{index}: weight_map must name a file for each tensor")
-        paths = [folder / file for file in sorted(set(named.values()))]
-    else:
-        whole = folder / "model.safetensors"
-        paths = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
-    if not paths:
-        raise CheckpointError(f"{folder}: there is no safetensors file")
-    for path in paths:
-        if not path.is_file():
-            raise CheckpointError(f"{path}: there is no such file")
-    return paths
+    tensors = Tensors(path=folder, shapes=found.shapes, read=read)
+    return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 
 def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
     metadata = Metadata(path, config.get)
-    kind = config.get("model_type")
-    if kind not in MODEL_TYPES:
-        raise metadata.refuse("model_type", kind, f"{' and '.join(map(repr, MODEL_TYPES))} are")
-    if config.get("quantization_config"):
-        raise metadata.refuse(
-            "quantization_config", config["quantization_config"], f"weights of {', '.join(FLOATS)} are"
-        )
     if config.get("partial_rotary_factor", 1.0) != 1.0:
         raise metadata.refuse("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")
     function = config.get("hidden_act", "silu")
     if function not in FUNCTIONS:
         raise metadata.refuse("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
     context = metadata.integer("max_position_embeddings")
-    window = config.get("sliding_window")
-    if window is not None and metadata.integer("sliding_window") < context:
-        raise metadata.refuse("sliding_window", window, f"attention to all of {context} positions is")
+    window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
     hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
     head_dim = metadata.integer("head_dim", hidden // heads)
     if head_dim % 2:
@@ -159,6 +102,7 @@ def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
         function=FUNCTIONS[function],
         rotation=lambda: Rotation(_scaled(path, config, head_dim, context)),
         vocabulary=metadata.integer("vocab_size"),
+        window=window if window is not None and window < context else None,
         tied=metadata.boolean("tie_word_embeddings", False),
         attention_bias=bias[0],
         feed_forward_bias=bias[1],

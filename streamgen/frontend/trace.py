@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from streamgen.errors import UnsupportedOperationError
-from streamgen.numbers.quantisation import GroupGrid, require_finite
+from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
 
 __all__ = [
     "GELU",
@@ -128,22 +128,35 @@ class Constants:
             self.arrays[key] = tensor, array  # the tensor too: its memory stays taken
         return self.arrays[key][1]
 
-    def grid(self, weight: Node) -> GroupGrid | None:
-        """The attribute `weight_grid` of the module that owns the weight."""
-        path, _, attribute = self.paths.get(weight, "").rpartition(".")
-        grid = getattr(self.module.get_submodule(path), "weight_grid", None)
-        if grid is None or attribute != "weight":
+    def grid(self, weight: Node, transposed: bool = False) -> GroupGrid | None:
+        """The attribute `weight_grid` of the module that owns the weight, of [N, K] also where that is
+        transposed."""
+        path, grid = self._said_of(weight, "weight_grid")
+        if grid is None:
             return None
         if not isinstance(grid, GroupGrid):
             raise TypeError(f"weight_grid of {path!r} is {type(grid).__name__}; a GroupGrid is needed")
         tensor = self.tensors[weight]
         meant = torch.from_numpy(grid.dequantise().astype(np.float32)).to(tensor.dtype)
-        if not torch.equal(meant, tensor.cpu()):
+        if not torch.equal(meant.T if transposed else meant, tensor.cpu()):
             raise ValueError(
                 f"weight_grid of {path!r} does not describe its weight any more; delete the attribute to "
                 "have the weight quantised anew"
             )
         return grid
+
+    def asked(self, weight: Node) -> str | None:
+        """The attribute `weight_format` of the module that owns the weight."""
+        path, form = self._said_of(weight, "weight_format")
+        if form not in (None, *MATMUL_FORMATS):
+            raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(MATMUL_FORMATS)} can be")
+        found: str | None = form
+        return found
+
+    def _said_of(self, weight: Node, attribute: str) -> tuple[str, Any]:
+        """The module that owns a weight, and what it says of it."""
+        path, _, name = self.paths.get(weight, "").rpartition(".")
+        return path, getattr(self.module.get_submodule(path), attribute, None) if name == "weight" else None
 
 
 def export_program(
@@ -191,7 +204,7 @@ def where(node: Node, wrapper: str = "") -> str:
     """For messages: `layers.0.gate (Linear), /home/me/model.py:12`; `wrapper` is left out of the path."""
     path, kind = module_path(node)
     path = f"{path}.".removeprefix(f"{wrapper}.")[:-1] if wrapper else path
-    place = f"{path} ({kind})" if path else f"the module ({kind})"
+    place = " ".join([path or "the module", *([f"({kind})"] if kind else [])])
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [line for line in lines if not line[0].startswith(TORCH_FOLDER)] or lines
     return f"{place}, {own[-1][0]}:{own[-1][1]}" if own else place

@@ -241,10 +241,17 @@ class Graph:
             yield f"  {tensor.role} {tensor.name}[{shape}] on channel {tensor.channel} by {tensor.node}"
         for node in self.nodes:
             operands = ", ".join(f"{e.target.name}={e.source}" for e in self.inputs_of(node.name))
-            yield f"  {node.name} = {type(node.params).__name__.removesuffix('Params')}({operands})"
+            yield f"  {node.name} = {_kind(node.params)}({operands})"
             for edge in self.outputs_of(node.name):
                 depth = "" if edge.depth is None else f", depth {edge.depth}"
                 for phase in range(self.phases):
                     it = self.itensor(edge, phase)
                     if it is not None:
                         yield f"    .{edge.source.name} -> {edge.target}: {it}{depth}"
+
+
+def _kind(params: KernelParams) -> str:
+    """What a kernel is, and which function it computes where it has a choice: `Unary[silu]`."""
+    said = [getattr(params, name, None) for name in ("function", "operation")]
+    functions = "".join(f"[{one}]" for one in said if isinstance(one, str))
+    return type(params).__name__.removesuffix("Params") + functions

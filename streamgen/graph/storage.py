@@ -2,15 +2,16 @@
 
 `graph.json` holds the nodes (params once, bounds for every number of token tiles), edges and tensors,
 `constants.npz` the arrays. Params are written as their class and fields; nothing is registered: a user's own
-kernel is found by the name of its class when the folder is loaded, in whatever package that is installed.
+kernel is found by the name of its class when the folder is loaded. To find it is to import a module, so only
+streamgen's own are looked up, and those of packages that whoever loads the folder names.
 """
 
 import dataclasses
 import importlib
 import json
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.errors import GraphError
+from streamgen.files import DEFLATED_BYTES, decode, parsed, read_arrays, read_file
 from streamgen.graph.ir import Edge, Graph, Node, Port, Tensor
 from streamgen.graph.program import Program, Variant
 from streamgen.graph.verify import verify
@@ -26,10 +28,19 @@ from streamgen.itensor import ITensor
 __all__ = ["decode_value", "encode_value", "load_program", "save_program"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
+_SAFE = (__name__.partition(".")[0], "__main__")  # the latter runs already
 _OF_TENSORS = ("name", "role", "node", "channel", "port", "buffer", "phase")  # as they are
 _UNREADABLE = (
-    *(OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, GraphError),
+    *(
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        ArithmeticError,
+        GraphError,
+    ),
 )
 
 
@@ -75,7 +86,11 @@ def save_program(program: Program, folder: Path) -> None:
         },
     }
     (folder / _GRAPH).write_text(json.dumps(document, indent=1) + "\n")
-    with zipfile.ZipFile(folder / _CONSTANTS, "w", zipfile.ZIP_DEFLATED) as archive:
+    large = (
+        sum(tensor.data.nbytes for tensor in graph.tensors if tensor.data is not None) > DEFLATED_BYTES // 2
+    )
+    kind = zipfile.ZIP_STORED if large else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(folder / _CONSTANTS, "w", kind) as archive:
         for tensor in graph.tensors:
             if tensor.data is not None:
                 # a fixed date, so that the bytes depend on nothing but the data
@@ -83,23 +98,38 @@ def save_program(program: Program, folder: Path) -> None:
                     np.lib.format.write_array(file, tensor.data, allow_pickle=False)
 
 
-def load_program(folder: Path) -> Program:
-    """Read what `save_program` wrote. GraphError names a missing, corrupt or foreign part."""
+def load_program(
+    folder: Path, trust: Collection[str] = (), read: Callable[[str], bytes] | None = None
+) -> Program:
+    """Read what `save_program` wrote. trust: packages whose kernels it may have, beside streamgen's. read:
+    gives the content of a file by its name.
+    GraphError names a missing, corrupt or foreign part, and packages that are not trusted."""
+    content, name = read or partial(read_file, folder), _GRAPH
     try:
-        document = json.loads((folder / _GRAPH).read_text())
-        with (folder / _CONSTANTS).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            constants = {name: archive[name] for name in archive.files}
-        return _program(document, constants)
+        document = parsed(content(_GRAPH))
+        name = _CONSTANTS
+        constants = read_arrays(content(_CONSTANTS))
+        name = _GRAPH
+        return _program(document, constants, trust)
     except _UNREADABLE as error:
-        raise GraphError(f"{folder} holds no readable program: {error}") from error
+        said = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise GraphError(f"{folder} holds no readable program: {name}: {said}") from error
 
 
-def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Program:
-    params = {n["name"]: decode_value(n["params"]) for n in document["nodes"]}
+def _program(
+    document: Mapping[str, Any], constants: Mapping[str, np.ndarray], trust: Collection[str]
+) -> Program:
+    params = {n["name"]: decode_value(n["params"], trust) for n in document["nodes"]}
     edges = tuple(Edge(_port(s), _port(t), depth, back) for s, t, depth, back in document["edges"])
     sections = tuple((phases, walks) for phases, walks in document["sections"])
 
     def graph(tiles: int, position: int) -> Graph:
+        try:
+            return made(tiles)
+        except _UNREADABLE as error:
+            raise GraphError(f"{_GRAPH} holds no graph of {tiles} tiles: {error!r}") from error
+
+    def made(tiles: int) -> Graph:
         nodes = tuple(
             Node(
                 n["name"],
@@ -111,6 +141,9 @@ def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
         )
         return verify(Graph(document["name"], nodes, edges, tensors, sections))
 
+    for t in document["tensors"]:
+        if not isinstance(found := decode_value(t["itensor"]), ITensor | None):
+            raise ValueError(f"the itensor of tensor {t['name']!r} is {found!r}")
     tensors: tuple[Tensor, ...] = tuple(
         Tensor(
             **{name: t[name] for name in _OF_TENSORS},
@@ -127,9 +160,12 @@ def _program(document: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
         )
         for name, v in document["variants"].items()
     }
-    largest = document["max_tiles"]
-    whole = document["whole"]
-    return Program(graph(largest, 0), document["token_lanes"], largest, graph, variants=variants, whole=whole)
+    numbers = {name: decode(int, document[name], name) for name in ("max_tiles", "token_lanes")}
+    if small := [name for name, value in numbers.items() if not 1 <= value < 1 << 32]:
+        raise ValueError(f"{small[0]} is {document[small[0]]}; at least 1 is needed")
+    largest, lanes = numbers.values()
+    whole = decode(bool, document["whole"], "whole")
+    return Program(made(largest), lanes, largest, graph, variants=variants, whole=whole)
 
 
 def _port(text: str) -> Port:
@@ -155,17 +191,24 @@ def encode_value(value: Any) -> Any:
     )
 
 
-def decode_value(value: Any) -> Any:
-    """What `encode_value` was given. GraphError when a class is not to be found."""
+def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
+    """What `encode_value` was given. trust: packages, or modules, whose classes are looked up beside those of
+    streamgen. GraphError when a class is not to be found, or is not trusted."""
     if isinstance(value, list):
-        return tuple(decode_value(item) for item in value)
+        return tuple(decode_value(item, trust) for item in value)
     if not isinstance(value, dict):
         return value
     if "itensor" in value:
         return ITensor.parse(value["itensor"])
     if "map" in value:
-        return {key: decode_value(item) for key, item in value["map"].items()}
+        return {key: decode_value(item, trust) for key, item in value["map"].items()}
     module, _, name = value["class"].partition(":")
+    if not any(f"{module}.".startswith(f"{package}.") for package in (*_SAFE, *trust)):
+        package = module.partition(".")[0]
+        raise GraphError(
+            f"the program uses {name} of {module}, and to look it up is to run that module. If you trust it "
+            f"and whoever wrote the folder, name it: load(folder, trust=({package!r},)), or --trust {package}"
+        )
     try:
         found = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
@@ -176,4 +219,4 @@ def decode_value(value: Any) -> Any:
         ) from error
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
-    return found(**{key: decode_value(item) for key, item in value["fields"].items()})
+    return found(**{key: decode_value(item, trust) for key, item in value["fields"].items()})

@@ -31,7 +31,7 @@ def narrowed(limit: Value, lanes: int) -> Value:
 
 
 def ring_style(depth: int) -> dict[str, str]:
-    """The attribute of a ring's memory: LUT memory as long as it is one bank."""
+    """The attribute of a memory with one read port, of a ring say: LUT memory as long as it is one bank."""
     return {"ram_style": "distributed" if depth <= 64 else "block"}
 
 

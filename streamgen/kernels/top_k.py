@@ -300,7 +300,7 @@ class TopK(wiring.Component):
             m.d.sync += [
                 present.eq(present & ~at_end),
                 position.eq(position + 1),
-                elements.eq(elements >> F24.bits),
+                elements.eq(elements[F24.bits :]),
                 inside.eq(inside >> 1),
                 index.eq(index + 1),
                 first.eq(0),

@@ -4,13 +4,14 @@
     f32 f16     IEEE binary32 and binary16
     bf16        the upper half of a binary32
     f24         the upper 24 bits of a binary32: sign, 8 bits of exponent, 15 of fraction; no subnormals
-    mxi8        groups of 32 along the last dimension: 32 codes of 8 bits, then 8 bits of shift d;
-                the value is code * 2**(E - d) with one exponent E per row on another stream
+    mxi8        groups of 32 along the last dimension: 32 codes of 8 bits, then 5 bits of shift d, 2 of step
+                s and a zero; the value is code * f * 2**(E - d), f = 5 + s, with one exponent E per row on
+                another stream
     mxi8s       the same, followed by the sum of the 32 codes in 16 bits
 
 In a token element e (row-major) lies at bit e * bits(dtype), groups likewise, lowest bits first.
 In numpy, integers have the smallest integer type that holds them, bf16 and f24 are float32 that
-happen to be representable, and the mx formats are arrays of `MX`, one shift per element (32 equal ones).
+happen to be representable, and the mx formats are arrays of `MX`, shift and step per element (32 equal ones).
 """
 
 import re
@@ -23,6 +24,8 @@ __all__ = [
     "E_NOT_FINITE",
     "MX",
     "MX_GROUP",
+    "MX_LEAST_FACTOR",
+    "MX_MAX_FACTOR",
     "MX_MAX_SHIFT",
     "bits",
     "decode",
@@ -35,9 +38,11 @@ __all__ = [
     "token_bits",
 ]
 
-MX = np.dtype([("code", "i1"), ("shift", "u1")])
+MX = np.dtype([("code", "i1"), ("shift", "u1"), ("step", "u1")])
 MX_GROUP = 32
 MX_MAX_SHIFT = 16
+MX_LEAST_FACTOR, MX_MAX_FACTOR = 5, 8  # f
+_MX_SHIFT_BITS = 5
 E_NOT_FINITE = 2**15 - 1  # the exponent of a row that holds NaN or an infinity
 
 _FLOATS = {
@@ -252,14 +257,16 @@ def _encode_mx(dtype: str, tokens: np.ndarray) -> np.ndarray:
     if tokens.dtype != MX:
         raise TypeError(f"tokens of {dtype} must be formats.MX, not {tokens.dtype}")
     groups = tokens.reshape(len(tokens), prod(tokens.shape[1:]) // MX_GROUP, MX_GROUP)
-    code, shift = groups["code"], groups["shift"]
-    if (shift != shift[:, :, :1]).any():
-        raise ValueError(f"the {MX_GROUP} shifts of a group of {dtype} must be equal")
-    if (shift > MX_MAX_SHIFT).any():
-        raise ValueError(f"{int(shift.max())} is not a shift of {dtype}; it must lie in 0..{MX_MAX_SHIFT}")
+    code, shift, step = groups["code"], groups["shift"][:, :, :1], groups["step"][:, :, :1]
+    for name, most in (("shift", MX_MAX_SHIFT), ("step", MX_MAX_FACTOR - MX_LEAST_FACTOR)):
+        field = groups[name]
+        if (field != field[:, :, :1]).any():
+            raise ValueError(f"the {MX_GROUP} {name}s of a group of {dtype} must be equal")
+        if (field > most).any():
+            raise ValueError(f"{int(field.max())} is not a {name} of {dtype}; it must lie in 0..{most}")
     if (code == -128).any():
         raise ValueError(f"-128 is not a code of {dtype}; it must lie in -127..127")
-    parts = [code.view(np.uint8), shift[:, :, :1]]
+    parts = [code.view(np.uint8), shift | step << _MX_SHIFT_BITS]
     if dtype == "mxi8s":
         total = code.sum(axis=2, dtype=np.int16, keepdims=True).astype("<i2")
         parts.append(total.view(np.uint8))
@@ -271,7 +278,8 @@ def _decode_mx(dtype: str, packed: np.ndarray, shape: tuple[int, ...]) -> np.nda
     groups = packed.reshape(len(packed), prod(shape[1:]) // MX_GROUP, _MX_GROUP_BITS[dtype] // 8)
     result = np.zeros((*groups.shape[:2], MX_GROUP), MX)
     result["code"] = groups[:, :, :MX_GROUP].view(np.int8)
-    result["shift"] = groups[:, :, MX_GROUP, None]
+    result["shift"] = groups[:, :, MX_GROUP, None] & (1 << _MX_SHIFT_BITS) - 1
+    result["step"] = groups[:, :, MX_GROUP, None] >> _MX_SHIFT_BITS
     if dtype == "mxi8s":
         total = np.ascontiguousarray(groups[:, :, MX_GROUP + 1 :]).view("<i2")[:, :, 0]
         wrong = np.argwhere(total != result["code"].sum(axis=2, dtype=np.int16))

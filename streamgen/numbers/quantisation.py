@@ -16,15 +16,20 @@ normal f24 are flushed to zero with their rows.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import numpy as np
 
 from streamgen.numbers import formats
 
 __all__ = [
+    "CODE_MAX",
+    "CODE_MIN",
+    "MATMUL_FORMATS",
     "GroupGrid",
     "Numbers",
     "QuantisedWeight",
+    "is_uniform",
     "quantise",
     "quantise_grid",
     "quantise_w4",
@@ -33,32 +38,39 @@ __all__ = [
     "scale_bits",
 ]
 
+MATMUL_FORMATS = ("w4", "w8")
+TABLE_FORMATS = ("f24", "w8")
+F24_BYTES = 4  # in memory
 CODE_MIN, CODE_MAX = -8, 7
 CENTRE = 8
 W8_MAX = 127
+STRETCHES = np.linspace(1.0, 1.25, 65)[1:]  # of a row scale: which steps suit a row best is chance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
     """The numbers that an accelerator computes with.
 
-    weights: "w4" or "w8" of all matmuls that `by_layer` does not name. by_layer: formats by the path of a
-    matmul or a pattern of paths ("head", "layers[[]0].*"); the first that fits. group, scale_bits, minimum:
-    of w4 (`quantise`). p_bits: of the integers of the softmax, 8 to 16.
+    weights: "w4" or "w8" of all matmuls that `by_layer` does not name; None: what the checkpoint has, "w4"
+    where it has floats. by_layer: formats by the path of a matmul or a table, or a pattern of paths ("head",
+    "layers[[]0].*"); the first that fits and that its kind can have: matmuls w4 and w8, tables w8 and f24.
+    table_bytes: tables beyond it are w8 where `by_layer` does not name them. group, scale_bits, minimum: of
+    w4 (`quantise`). p_bits: of the integers of the softmax, 8 to 16.
     """
 
-    weights: str = "w4"
+    weights: str | None = None
     by_layer: Mapping[str, str] = field(default_factory=dict, hash=False)
+    table_bytes: int = 256 << 20
     group: int = 32
     scale_bits: int = 8
     minimum: bool = True
     p_bits: int = 12
 
     def __post_init__(self) -> None:
-        formats = ("w4", "w8")
+        known = {*MATMUL_FORMATS, *TABLE_FORMATS}
         for name, law, holds in (
-            ("weights", "'w4' or 'w8'", self.weights in formats),
-            ("by_layer", "'w4' or 'w8' for each", all(f in formats for f in self.by_layer.values())),
+            ("weights", "None, 'w4' or 'w8'", self.weights in (None, *MATMUL_FORMATS)),
+            ("by_layer", "'w4', 'w8' or 'f24' for each", all(f in known for f in self.by_layer.values())),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
             ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
             ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
@@ -66,17 +78,31 @@ class Numbers:
             if not holds:
                 raise ValueError(f"{type(self).__name__}.{name} is {getattr(self, name)!r}; allowed is {law}")
 
-    def weight_format(self, path: str) -> str:
-        """Of the matmul at a path."""
-        fits = (
-            form for pattern, form in self.by_layer.items() if pattern == path or fnmatchcase(path, pattern)
+    def weight_format(self, path: str, asked: str | None = None) -> str:
+        """Of the matmul at a path, for which its checkpoint asks for a format or for none."""
+        return self._named(path, MATMUL_FORMATS) or self.weights or asked or "w4"
+
+    def table_format(self, path: str, elements: int) -> str:
+        """Of the table at a path."""
+        large = elements * F24_BYTES > self.table_bytes
+        return self._named(path, TABLE_FORMATS) or ("w8" if large else "f24")
+
+    def _named(self, path: str, allowed: Sequence[str]) -> str | None:
+        """What the user says of a path; ValueError where the path itself gets what its kind cannot have."""
+        own = self.by_layer.get(path)
+        if own not in (None, *allowed):
+            raise ValueError(f"by_layer gives it {own!r}; {' and '.join(map(repr, allowed))} are allowed")
+        named = (
+            form
+            for pattern, form in self.by_layer.items()
+            if form in allowed and (pattern == path or fnmatchcase(path, pattern))
         )
-        return next(fits, self.weights)
+        return next(named, None)
 
 
 def require_finite(name: str, array: np.ndarray) -> None:
     """ValueError naming the first position that holds NaN or an infinity."""
-    wrong = np.argwhere(~np.isfinite(array))
+    wrong = np.argwhere(~np.isfinite(array if not is_uniform(array) else array.flat[:1]))
     if len(wrong):
         position = tuple(int(i) for i in wrong[0])
         raise ValueError(f"{name}{list(position)} is {array[position]}; all must be finite")
@@ -171,16 +197,44 @@ def quantise(
     minimum: bool = True,
 ) -> QuantisedWeight:
     """A weight, float [N, K], as `form` "w4" or "w8" holds it; one that brings a 4-bit grid keeps it in w4.
+    One that is one number everywhere is quantised once, and stays a view of few numbers.
 
     ValueError as the functions below, and for a form that is neither.
     """
     if form not in ("w4", "w8"):
         raise ValueError(f"form is {form!r}; 'w4' and 'w8' are allowed")
+    if grid is None and weight.ndim == 2 and is_uniform(weight):
+        _checked(weight[:1, :1])
+        return _uniform(float(weight.flat[0]), *weight.shape, form, group, scale_bits, minimum)
     if form == "w8":
         return quantise_w8(weight)
     if grid is not None:
         return quantise_grid(grid, scale_bits=scale_bits, symmetric=not minimum)
     return quantise_w4(weight, group=group, scale_bits=scale_bits, symmetric=not minimum)
+
+
+def is_uniform(array: np.ndarray) -> bool:
+    """Whether an array is a view of one number."""
+    return array.size > 1 and not any(array.strides)
+
+
+@lru_cache
+def _uniform(
+    value: float, n: int, k: int, form: str, group: int, scale_bits: int, minimum: bool
+) -> QuantisedWeight:
+    """The weight [n, k] that has this value everywhere: all of its rows and groups are alike, so one is
+    quantised. The same object for equal weights."""
+    one = np.full((1, min(k, group)), value, np.float32)
+    found = quantise(one, form=form, group=group, scale_bits=scale_bits, minimum=minimum)
+
+    def spread(part: np.ndarray | None, *shape: int) -> np.ndarray | None:
+        return None if part is None else np.broadcast_to(part.flat[0], shape)
+
+    groups = -(-k // group)
+    codes, row_scale = spread(found.codes, n, k), spread(found.row_scale, n)
+    assert codes is not None and row_scale is not None
+    scale, minimums = spread(found.scale, n, groups), spread(found.minimum, n, groups)
+    return QuantisedWeight(codes, scale, minimums, row_scale, form, found.group)
 
 
 def quantise_w8(weight: np.ndarray) -> QuantisedWeight:
@@ -225,7 +279,8 @@ def quantise_w4(
 
 
 def quantise_grid(grid: GroupGrid, *, scale_bits: int = 8, symmetric: bool = False) -> QuantisedWeight:
-    """The codes of a grid as they are, centred; only scales and minimums are rounded to integers.
+    """The codes of a grid as they are, centred; only scales and minimums are rounded to integers, under the
+    row scale of some that loses least of the weights.
 
     symmetric: leave the minimums out; ValueError unless all are zero once centred (a Q4_0 tensor).
     """
@@ -235,9 +290,19 @@ def quantise_grid(grid: GroupGrid, *, scale_bits: int = 8, symmetric: bool = Fal
     centre = grid.minimum.astype(np.float64) + CENTRE * fitted
     if symmetric and np.any(centre):
         raise ValueError("the grid has minimums; it cannot be held by symmetric groups")
-    scale, minimum, row_scale = _share(fitted, None if symmetric else centre, scale_bits)
     codes = (grid.codes.astype(np.int16) - CENTRE).astype(np.int8)
-    return QuantisedWeight(codes, scale, minimum, row_scale, "w4", grid.group)
+    minimums = None if symmetric else centre
+    best = _share(fitted, minimums, scale_bits)
+    lost = _lost(codes, fitted, minimums, *best)
+    for stretch in STRETCHES:
+        tried = _share(fitted, minimums, scale_bits, stretch)
+        losing = _lost(codes, fitted, minimums, *tried)
+        better = losing < lost
+        lost[better] = losing[better]
+        for held, new in zip(best, tried, strict=True):
+            if held is not None and new is not None:
+                held[better] = new[better]
+    return QuantisedWeight(codes, *best, "w4", grid.group)
 
 
 def _require_float(name: str, array: np.ndarray) -> None:
@@ -253,17 +318,35 @@ def _checked(weight: np.ndarray) -> np.ndarray:
     return weight.astype(np.float64)
 
 
+def _lost(
+    codes: np.ndarray,
+    fitted: np.ndarray,
+    centre: np.ndarray | None,
+    scale: np.ndarray,
+    minimum: np.ndarray | None,
+    row_scale: np.ndarray,
+) -> np.ndarray:
+    """Sum of the squared errors of the weights of each row: of (a * code + b)^2, from the sums of codes."""
+    groups = codes.reshape(*fitted.shape, -1).astype(np.int32)
+    sums, squares, count = groups.sum(axis=2), np.square(groups).sum(axis=2), groups.shape[2]
+    row = row_scale.astype(np.float64)[:, None]
+    a = fitted - row * scale
+    b = np.zeros_like(a) if centre is None or minimum is None else centre - row * minimum
+    lost: np.ndarray = (a * a * squares + 2 * a * b * sums + count * b * b).sum(axis=1)
+    return lost
+
+
 def _share(
-    scale: np.ndarray, minimum: np.ndarray | None, scale_bits: int
+    scale: np.ndarray, minimum: np.ndarray | None, scale_bits: int, stretch: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Integer scales and minimums under one f24 per row."""
+    """Integer scales and minimums under one f24 per row, by `stretch` more than the least."""
     if not 8 <= scale_bits <= 16:
         raise ValueError(f"scale_bits is {scale_bits}; 8 to 16 are allowed")
     top = 2 ** (scale_bits - 1) - 1
     greatest = np.abs(scale).max(axis=1)
     if minimum is not None:
         greatest = np.maximum(greatest, np.abs(minimum).max(axis=1))
-    row_scale = formats.round_f24(greatest / top)
+    row_scale = formats.round_f24(greatest / top * stretch)
 
     def integers(values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(_divide(values, row_scale[:, None])), -top, top).astype(np.int32)

@@ -11,7 +11,7 @@ from streamgen.observe.profile import PassProfile, Profiler
 from streamgen.observe.waves import Recorder, Waves
 from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device
-from streamgen.runtime.execution import Execution, Launch, Observer
+from streamgen.runtime.execution import Execution, Launch, Observer, OpenDevice
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
@@ -22,7 +22,8 @@ __all__ = ["Debugging"]
 class Debugging:
     """What one call of `Accelerator.run` or `Accelerator.profile` wants of designs with these manifests.
 
-    ValueError for an edge that none of them has.
+    device: opens another than the simulated one. ValueError for an edge that none of them has, and for a look
+    into another device.
     """
 
     def __init__(
@@ -33,7 +34,11 @@ class Debugging:
         waves: Waves | None = None,
         profile: bool = False,
         progress: Progress | None = None,
+        device: OpenDevice | None = None,
     ) -> None:
+        if device is not None and (probe or waves or profile):
+            raise ValueError("probes, waves and profiles are of the simulator: leave out the device")
+        self.device = device
         self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
         self._recorder = None if waves is None else Recorder(waves)
         self._profiler = Profiler() if profile else None
@@ -52,7 +57,11 @@ class Debugging:
         return () if self._profiler is None else tuple(self._profiler.passes)
 
     def opener(self, memory: MemoryModel | None) -> Callable[[Path, Manifest], Device]:
-        """How an `Execution` opens its device."""
+        """How an `Execution` opens its device. ValueError for a model of a card's memory."""
+        if self.device is not None:
+            if memory is not None:
+                raise ValueError("a card has memory of its own: leave out the memory model or the device")
+            return self.device
 
         def open_device(folder: Path, manifest: Manifest) -> Device:
             device = simulated(folder, manifest, memory, self._progress, self._instruments(manifest))
@@ -78,8 +87,8 @@ class Debugging:
 
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
-            assert isinstance(device, SimulatedDevice)
-            device.progress = self._progress
+            if isinstance(device, SimulatedDevice):
+                device.progress = self._progress
             with ExitStack() as stack:
                 for watch in watches:
                     stack.enter_context(watch(device, images, launch))

@@ -36,6 +36,7 @@ __all__ = [
     "PhaseProfile",
     "Profile",
     "Profiler",
+    "StepProfile",
     "StreamProfile",
 ]
 
@@ -69,6 +70,16 @@ class KernelProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepProfile:
+    """One walk of a phase, by its number. busy, stalled: cycles of each node, in the order of the kernels."""
+
+    phase: int
+    cycles: int
+    busy: tuple[int, ...]
+    stalled: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StreamProfile:
     """Bytes that a node reads from a buffer in memory, or writes to it; by phase, but for the control's own.
 
@@ -86,8 +97,8 @@ class StreamProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class PassProfile:
-    """A pass of `tokens` tokens from `position` on, by one design. moved: bytes read and written, by channel,
-    as the simulated memory counts them."""
+    """A pass of `tokens` tokens from `position` on, by one design. steps: the walks of its phases, one after
+    the other. moved: bytes read and written, by channel, as the simulated memory counts them."""
 
     design: str
     position: int
@@ -96,6 +107,7 @@ class PassProfile:
     phases: tuple[PhaseProfile, ...]
     kernels: tuple[KernelProfile, ...]
     streams: tuple[StreamProfile, ...]
+    steps: tuple[StepProfile, ...]
     moved: dict[int, tuple[int, int]]
 
     @property
@@ -248,6 +260,12 @@ def _profile(
             for k, node in enumerate(graph.nodes)
         ),
         streams=tuple(_streams(graph, manifest, table, total * float(rate) * BEAT_BYTES)),
+        steps=tuple(
+            StepProfile(
+                phase=phase, cycles=int(took), busy=tuple(map(int, moves)), stalled=tuple(map(int, waits))
+            )
+            for phase, took, moves, waits in zip(steps, found.cycles, found.busy, found.stalled, strict=True)
+        ),
         moved=moved,
     )
 

@@ -6,15 +6,20 @@ An accelerator is one group or several, which run one after the other; each has 
 import dataclasses
 import io
 import json
-from collections.abc import Iterator, Mapping
+import typing
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
 from streamgen.boards import Board, board_of
 from streamgen.cost import Resources
+from streamgen.files import decode, parsed, read_file
+from streamgen.observe.alike import gathered, named, spread
 
 __all__ = [
     "FifoReport",
@@ -28,13 +33,16 @@ __all__ = [
 ]
 
 NOTES = "notes.json"
+WIDTH = 110  # of all tables
+Row = TypeVar("Row", "KernelReport", "FifoReport")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
     converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
-    board, the promised resources by kind of block and by SLR, the boundaries of SLRs that streams cross."""
+    board, the promised resources by kind of block and by SLR, the SLR of each instance in the top of the
+    Verilog, the boundaries of SLRs that streams cross."""
 
     units: tuple[str, ...]
     ended: str
@@ -44,6 +52,7 @@ class Notes:
     board: Board
     resources: Mapping[str, Resources]
     slrs: Mapping[str, Resources]
+    instances: Mapping[str, str]
     crossings: Mapping[str, int]
 
     def to_json(self) -> str:
@@ -51,34 +60,35 @@ class Notes:
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Notes":
+    def from_json(cls, text: str | bytes) -> "Notes":
         """ValueError for a text that `to_json` did not make."""
-        value = json.loads(text)
+        value = parsed(text)
+        kinds = typing.get_type_hints(cls)
+        board = kinds.pop("board")
+        if not isinstance(value, dict) or set(value) != {*kinds, "board"}:
+            raise ValueError(f"notes: expected the fields {sorted([*kinds, 'board'])}")
         try:
-            return cls(
-                units=tuple(value["units"]),
-                ended=value["ended"],
-                converter_budget=value["converter_budget"],
-                choices=tuple(value["choices"]),
-                scheduled_cycles={int(tokens): c for tokens, c in value["scheduled_cycles"].items()},
+            found = cls(
                 board=board_of(value["board"]),
-                resources={block: Resources(**r) for block, r in value["resources"].items()},
-                slrs={slr: Resources(**r) for slr, r in value["slrs"].items()},
-                crossings={stream: int(count) for stream, count in value["crossings"].items()},
+                **{name: decode(kind, value[name], f"notes.{name}") for name, kind in kinds.items()},
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"these are no notes of the compiler: {error!r}") from error
+        except (AttributeError, KeyError, TypeError, ArithmeticError) as error:
+            raise ValueError(f"notes.board: expected a {board.__name__}: {error!r}") from error
+        if unknown := set(found.slrs) ^ {slr.name for slr in found.board.slrs}:
+            raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} are not those of the board")
+        return found
 
     def write(self, folder: Path) -> None:
         """Write them into an existing folder."""
         (folder / NOTES).write_text(self.to_json())
 
     @classmethod
-    def read(cls, folder: Path) -> "Notes":
-        """Those that `write` wrote into a folder; ValueError when they cannot be read."""
+    def read(cls, folder: Path, read: Callable[[str], bytes] | None = None) -> "Notes":
+        """Those that `write` wrote into a folder; ValueError when they cannot be read. read: gives the
+        content of a file by its name."""
         try:
-            return cls.from_json((folder / NOTES).read_text())
-        except (OSError, ValueError) as error:
+            return cls.from_json((read or partial(read_file, folder))(NOTES))
+        except ValueError as error:
             raise ValueError(f"{folder / NOTES} cannot be read: {error}") from error
 
 
@@ -139,6 +149,22 @@ class ResourceReport:
         """Sum over all parts."""
         return sum(self.parts.values(), Resources(lut=0, ff=0))
 
+    def table(self) -> Table:
+        """Blocks, sums and what the board leaves; of each SLR the share that is used."""
+        names = ("lut", "ff", "dsp", "bram", "uram")
+        table = Table("block")
+        for name in names:
+            table.add_column(name.upper(), justify="right")
+        rows = {**self.parts, "total": self.total, f"{self.board} leaves": self.available}
+        for block, resources in rows.items():
+            table.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
+        shares = {"share": (self.total, self.available), **self.slrs}
+        for region, (used, available) in shares.items():
+            percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
+            table.add_row(region, *(f"{value:.1f} %" for value in percent))
+        table.caption = f"{len(self.crossings)} streams cross SLRs; of each {self.fill:.0%} may be filled"
+        return table
+
 
 @dataclass(frozen=True, kw_only=True)
 class IntermediateMemory:
@@ -190,8 +216,8 @@ class GroupReport:
     scheduled_cycles: Mapping[int, int] = field(default_factory=dict)
     timings: tuple[PassTiming, ...] = ()
 
-    def lines(self) -> Iterator[str | Table]:
-        """What a report prints of it."""
+    def lines(self, clock_mhz: float, full: bool) -> Iterator[str | Table]:
+        """What a report prints of it. full: a line for each kernel and FIFO, though they are alike."""
         yield f"{self.name}: {self.multipliers} multipliers"
         budget = "" if self.converter_budget is None else f" of {self.converter_budget}"
         yield f"layout converters hold {self.converter_bits}{budget} bits"
@@ -200,49 +226,43 @@ class GroupReport:
         for choice in self.choices:
             yield f"  {choice}"
         if self.timings:
-            yield self._timing_table()
+            yield self._timing_table(clock_mhz)
         if self.kernels:
-            yield self._kernel_table()
-        yield self._fifo_table()
-        yield self._resource_table()
+            yield self._kernel_table(full)
+        yield self._fifo_table(full)
+        yield self.resources.table()
 
-    def _timing_table(self) -> Table:
-        table = Table("position", "tokens", "cycles", "bound", "cycles / bound")
+    def _timing_table(self, clock_mhz: float) -> Table:
+        table = Table("position", "tokens", "cycles", "bound", "cycles / bound", "µs", "tokens/s")
         for t in self.timings:
-            table.add_row(str(t.position), str(t.tokens), str(t.cycles), f"{t.bound:.0f}", f"{t.ratio:.3f}")
-        return table
-
-    def _kernel_table(self) -> Table:
-        table = Table("kernel", "kind", "busy", "stalled", "idle", "busy %")
-        for k in self.kernels:
-            total = max(1, k.busy + k.stalled + k.idle)
-            table.add_row(
-                k.name, k.kind, str(k.busy), str(k.stalled), str(k.idle), f"{100 * k.busy / total:.1f}"
+            took = t.cycles / clock_mhz
+            numbers = (
+                str(t.cycles),
+                f"{t.bound:.0f}",
+                f"{t.ratio:.3f}",
+                f"{took:.1f}",
+                f"{1e6 * t.tokens / took:.1f}",
             )
+            table.add_row(str(t.position), str(t.tokens), *numbers)
         return table
 
-    def _fifo_table(self) -> Table:
+    def _kernel_table(self, full: bool) -> Table:
+        table = Table("kernel", "kind", "busy", "stalled", "idle", "busy %")
+        for several in _rows(self.kernels, lambda k: k.kind, full):
+            counts = [[getattr(k, what) for k in several] for what in ("busy", "stalled", "idle")]
+            total = max(1, sum(map(sum, counts)))
+            cells = (named([k.name for k in several]), several[0].kind, *map(spread, counts))
+            table.add_row(*cells, f"{100 * sum(counts[0]) / total:.1f}")
+        return table
+
+    def _fifo_table(self, full: bool) -> Table:
         table = Table("FIFO", "bits", "depth", "greatest")
-        for f in self.fifos:
-            table.add_row(f.name, str(f.bits), str(f.depth), "" if f.greatest is None else str(f.greatest))
-        return table
-
-    def _resource_table(self) -> Table:
-        names = ("lut", "ff", "dsp", "bram", "uram")
-        table = Table("block", *(name.upper() for name in names))
-        rows = {
-            **self.resources.parts,
-            "total": self.resources.total,
-            f"{self.resources.board} leaves": self.resources.available,
-        }
-        for block, resources in rows.items():
-            table.add_row(block, *(f"{getattr(resources, name):g}" for name in names))
-        shares = {"share": (self.resources.total, self.resources.available), **self.resources.slrs}
-        for region, (used, available) in shares.items():
-            percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
-            table.add_row(region, *(f"{value:.1f} %" for value in percent))
-        crossing = len(self.resources.crossings)
-        table.caption = f"{crossing} streams cross SLRs; of each {self.resources.fill:.0%} may be filled"
+        for several in _rows(self.fifos, lambda f: f.bits, full):
+            most = [f.greatest for f in several if f.greatest is not None]
+            depths = spread([f.depth for f in several])
+            table.add_row(
+                named([f.name for f in several]), str(several[0].bits), depths, spread(most) if most else ""
+            )
         return table
 
 
@@ -283,8 +303,22 @@ class Report:
         """FIFOs of all groups."""
         return tuple(fifo for group in self.groups for fifo in group.fifos)
 
+    def to_json(self) -> str:
+        """All values, with sums beside them."""
+        value = dataclasses.asdict(self)
+        for made, group in zip(value["groups"], self.groups, strict=True):
+            made["resources"]["total"] = dataclasses.asdict(group.resources.total)
+        value |= {"cycles": self.cycles, "passes": self.passes}
+        value["memory"]["fused"] = self.memory.fused
+        return json.dumps(value, indent=1) + "\n"
+
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=110)
+        return self.text()
+
+    def text(self, *, full: bool = False) -> str:
+        """Tables. full: a line for each kernel and FIFO; else those that are alike, as the columns of an
+        engine, share one with their least and greatest."""
+        console = Console(file=io.StringIO(), width=WIDTH)
         console.print(f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)", highlight=False)
         if self.passes:
             timed = any(group.timings for group in self.groups)
@@ -294,7 +328,7 @@ class Report:
         if len(self.groups) > 1:
             console.print(self._group_table())
         for group in self.groups:
-            for part in group.lines():
+            for part in group.lines(self.clock_mhz, full):
                 console.print(part, highlight=False)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
@@ -305,3 +339,12 @@ class Report:
             cycles = str(sum(g.passes)) if g.passes else ""
             table.add_row(g.name, ", ".join(g.units), str(g.converter_bits), cycles, g.ended)
         return table
+
+
+def _rows(rows: Sequence[Row], kind: Callable[[Row], Hashable], full: bool) -> list[list[Row]]:
+    return [[row] for row in rows] if full else gathered(rows, lambda row: row.name, kind)
+
+
+def _whole(value: float) -> str:
+    """Halves (of block memories) are exact, what is estimated is rounded."""
+    return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")

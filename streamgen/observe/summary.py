@@ -28,6 +28,7 @@ def notes_of(design: Design, **known: Any) -> Notes:
         board=design.board,
         resources=design.resources,
         slrs=design.placement.used,
+        instances=design.instances,
         crossings=design.placement.crossings,
         **known,
     )

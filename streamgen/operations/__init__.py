@@ -10,6 +10,7 @@ from streamgen.operations.identity import Identity
 from streamgen.operations.last_row import LastRow
 from streamgen.operations.linear import Linear
 from streamgen.operations.norm import Norm
+from streamgen.operations.position_rows import PositionRows
 from streamgen.operations.rotary import Rotary
 from streamgen.operations.scalar import Scalar
 from streamgen.operations.slice import Slice
@@ -30,6 +31,7 @@ __all__ = [
     "LastRow",
     "Linear",
     "Norm",
+    "PositionRows",
     "Rotary",
     "Scalar",
     "Slice",

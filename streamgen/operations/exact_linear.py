@@ -1,15 +1,15 @@
 """Matmuls in exact integers by floating-point GEMM: the bits of `kernels.matmul`, fast.
 
-    sum[t,n] = sum over k of a[t,k] * w[n,k]        a = code * 2^(15 - d), 0 where d is 16
+    sum[t,n] = sum over k of a[t,k] * w[n,k]        a = code * f * 2^(15 - d), 0 where d is 16
     y[t,n]   = f24(f24(sum) * r[n]) * 2^(E[t] - 15)  w = scale * code + minimum, or code
 
-A column of the hardware adds (scale * dot + minimum * sum) * 2^(15 - d) over groups; the integers w and a
+A column of the hardware adds (scale * dot + minimum * sum) * f * 2^(15 - d) over groups; the integers w and a
 give the same sum, and a sum of integers has no order. GEMM in float64 is exact as long as no partial sum, in
 whatever order and with whatever fusing of multiplication and addition, leaves the integers up to 2^53:
 
-    |partial sum| <= K * max|a| * max|w|        max|a| = 127 * 2^15
+    |partial sum| <= K * max|a| * max|w|        max|a| = 127 * 8 * 2^15
 
-With 8-bit scales and minimums max|w| <= 127 * 8 + 127, so K may reach 1,893,000; with 16 bits 7,340. Where K
+With 8-bit scales and minimums max|w| <= 127 * 8 + 127, so K may reach 236,000; with 16 bits 917. Where K
 is larger, it is cut in pieces of which this holds, and their sums are added as int64, which holds what the
 64-bit accumulator of the hardware does.
 """
@@ -22,14 +22,21 @@ from numpy import ndarray
 from streamgen.arith import F24, AddParams, ScaleAccumulatorParams
 from streamgen.arith.scale import ACCUMULATOR_FRACTION
 from streamgen.kernels.matmul.quantise import golden as quantise
-from streamgen.numbers.formats import MX_GROUP, MX_MAX_SHIFT, round_f24
+from streamgen.numbers.formats import (
+    E_NOT_FINITE,
+    MX_GROUP,
+    MX_LEAST_FACTOR,
+    MX_MAX_FACTOR,
+    MX_MAX_SHIFT,
+    round_f24,
+)
 from streamgen.numbers.quantisation import QuantisedWeight
 
 __all__ = ["EXACT", "Activations", "ExactLinear", "quantise_activations"]
 
 EXACT = 1 << 53
 """float64 holds every integer up to it."""
-LARGEST_ACTIVATION = 127 << ACCUMULATOR_FRACTION
+LARGEST_ACTIVATION = 127 * MX_MAX_FACTOR << ACCUMULATOR_FRACTION
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 ADD = AddParams(form=F24)
 ROWS_AT_ONCE = 256  # of a weight: in float64 they stay in the cache
@@ -42,6 +49,12 @@ class Activations:
     integers: ndarray
     exponents: ndarray
 
+    def reals(self) -> ndarray:
+        """The numbers that they stand for, float64 [T, padded K], exact; NaN in a row that is not finite."""
+        finite = self.exponents != E_NOT_FINITE
+        e = np.where(finite, self.exponents, 0).astype(np.int32) - ACCUMULATOR_FRACTION
+        return np.where(finite[:, None], np.ldexp(self.integers, e[:, None]), np.nan)
+
 
 def quantise_activations(x: ndarray) -> Activations:
     """Rows of f24 values [T, K] through the quantiser of the hardware."""
@@ -49,8 +62,9 @@ def quantise_activations(x: ndarray) -> Activations:
     padded = np.pad(x, ((0, 0), (0, -K % MX_GROUP)))
     mx, exponents = quantise(padded, K)
     groups = mx.reshape(T, -1, MX_GROUP)
-    shift = groups["shift"][:, :, 0].astype(np.int32)
-    factor = np.where(shift < MX_MAX_SHIFT, np.ldexp(1.0, ACCUMULATOR_FRACTION - shift), 0.0)
+    shift, step = (groups[name][:, :, 0].astype(np.int32) for name in ("shift", "step"))
+    factor = np.ldexp(MX_LEAST_FACTOR + step.astype(np.float64), ACCUMULATOR_FRACTION - shift)
+    factor = np.where(shift < MX_MAX_SHIFT, factor, 0.0)
     integers = groups["code"] * factor[:, :, None]
     return Activations(integers.reshape(padded.shape), exponents)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
-from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.graph.logical import Exact, Form, Operator, Shape
 from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 from streamgen.operations.exact_linear import ExactLinear, quantise_activations
 
@@ -20,11 +20,13 @@ __all__ = ["Linear"]
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):
     """weight: float32 [N, K], or integers on the grid of the hardware. bias: float32 [N]. grid: the weight's
-    own 4-bit grid, when its checkpoint had one."""
+    own 4-bit grid, when its checkpoint had one. asked: the format that its checkpoint asks for where there is
+    no grid: "w8" where it was quantised otherwise, None where it had floats."""
 
     weight: np.ndarray | QuantisedWeight
     bias: np.ndarray | None = None
     grid: GroupGrid | None = None
+    asked: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.extents) != 2 or 0 in self.extents:
@@ -46,6 +48,11 @@ class Linear(Operator):
         return weight.codes.shape if isinstance(weight, QuantisedWeight) else weight.shape
 
     @property
+    def wanted(self) -> str | None:
+        """The format that keeps what the checkpoint has."""
+        return self.asked if self.grid is None else "w4"
+
+    @property
     def integers(self) -> QuantisedWeight:
         """The quantised weight; GraphError when it is not quantised."""
         if not isinstance(self.weight, QuantisedWeight):
@@ -58,13 +65,17 @@ class Linear(Operator):
             raise GraphError(f"a Linear of weight [{N}, {K}] takes {K} features, it is given {x.features}")
         return (replace(x, features=N),)
 
+    def form(self) -> Form:
+        """What a checkpoint asks for is no part of it: layers that are alike may differ there."""
+        return super().form() if not (self.grid or self.asked) else Linear(self.weight, self.bias).form()
+
     def quantised(self, numbers: Numbers, path: str) -> "Linear":
         if isinstance(self.weight, QuantisedWeight):
             return self
         weight = quantise(
             self.weight,
             self.grid,
-            form=numbers.weight_format(path),
+            form=numbers.weight_format(path, self.wanted),
             group=numbers.group,
             scale_bits=numbers.scale_bits,
             minimum=numbers.minimum,
@@ -89,5 +100,6 @@ class Linear(Operator):
         N, K = self.extents
         extras = [] if self.bias is None else ["bias"]
         extras += [] if self.grid is None else [f"grid of {self.grid.group}"]
+        extras += [] if self.asked is None else [f"of {self.asked}"]
         extras += [self.weight.format] if isinstance(self.weight, QuantisedWeight) else []
         return f"linear[{', '.join([f'{K} -> {N}', *extras])}]"

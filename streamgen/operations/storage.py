@@ -5,17 +5,16 @@ array that several operations share (a tied head) is written once and is shared 
 """
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from streamgen import operations
 from streamgen.errors import CheckpointError, GraphError
+from streamgen.files import parsed, read_arrays, read_file
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 
@@ -40,18 +39,26 @@ def save_graph(graph: LogicalGraph, path: Path) -> None:
         np.savez(file, allow_pickle=False, **{TREE: tree, **dict(arrays.values())})
 
 
-def load_graph(path: Path) -> LogicalGraph:
-    """What `save_graph` wrote. CheckpointError for a file that is missing, damaged or none."""
+def load_graph(path: Path, content: bytes | None = None) -> LogicalGraph:
+    """What `save_graph` wrote. content: of the file, when it is read already.
+    CheckpointError for a file that is missing, damaged or none."""
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        found = _value(json.loads(arrays.pop(TREE).tobytes()), arrays)
+        arrays = read_arrays(read_file(path.parent, path.name) if content is None else content)
+        found = _value(parsed(arrays.pop(TREE).tobytes()), arrays)
         if not isinstance(found, LogicalGraph):
             raise TypeError(f"it holds a {type(found).__name__}")
         return found
     except (
-        *(OSError, EOFError, BadZipFile, zlib.error, ValueError, KeyError, TypeError, AttributeError),
-        *(NotImplementedError, RecursionError, GraphError),
+        *(
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            IndexError,
+            RecursionError,
+            ArithmeticError,
+            GraphError,
+        ),
     ) as error:
         raise CheckpointError(f"{path} is no stored model: {error}") from error
 

@@ -4,7 +4,7 @@ from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
-from streamgen.runtime.xrt import BoardDevice, board
+from streamgen.runtime.xrt import BoardDevice, board, on_board
 
 __all__ = [
     "BoardDevice",
@@ -14,5 +14,6 @@ __all__ = [
     "MemoryModel",
     "SimulatedDevice",
     "board",
+    "on_board",
     "simulated",
 ]

@@ -9,6 +9,7 @@ so that a group with more lanes finds zeros behind the rows of the one before. A
 
 import dataclasses
 import json
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from streamgen.errors import DeviceError
+from streamgen.files import decode, parsed, read_file
 from streamgen.manifest import Buffer, Manifest
 from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, padded, unpacked
 from streamgen.runtime.device import Device
@@ -38,12 +40,8 @@ class Chain:
     outputs: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise ValueError(f"the name of a chain is {self.name!r}, no text")
         for field in ("folders", "inputs", "outputs"):
             names = getattr(self, field)
-            if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"{field} of a chain are names, not {names!r}")
             if len(set(names)) != len(names):
                 raise ValueError(f"{field} of a chain are {names}; no name may come twice")
         if not self.folders:
@@ -57,40 +55,52 @@ class Chain:
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Chain":
+    def from_json(cls, text: str | bytes) -> "Chain":
         """ValueError for a text that `to_json` did not make."""
-        value = json.loads(text)
-        names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(value, dict) or set(value) != names:
-            raise ValueError(f"a chain has the fields {', '.join(sorted(names))}")
-        lists = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items()}
-        return cls(**lists)  # type: ignore[arg-type]
+        return typing.cast(Chain, decode(cls, parsed(text), "chain"))
+
+    @staticmethod
+    def place(folder: Path, name: str) -> Path:
+        """The folder of a group. ValueError for a link out of that of the chain."""
+        if (folder / name).resolve().parent != folder.resolve():
+            raise ValueError(f"{folder / name} is a link out of its folder; put the folder itself there")
+        return folder / name
 
     @classmethod
     def read(cls, folder: Path) -> "Chain":
         """The chain that is written in a folder. ValueError for a file that is none."""
         path = folder / CHAIN_FILE
         try:
-            return cls.from_json(path.read_text())
-        except (OSError, ValueError) as error:
+            return cls.from_json(read_file(folder, CHAIN_FILE))
+        except ValueError as error:
             raise ValueError(f"{path} is no chain: {error}") from error
 
 
 class ChainExecution:
-    """The groups written in `folder`, each on a device of its own; arguments and errors are `Execution`'s."""
+    """The groups written in `folder`, each on a device of its own; arguments and errors are `Execution`'s.
+
+    in_turn: there is one device for all of them, as a board; each group gives it back for the next.
+    """
 
     def __init__(
         self,
         folder: str | Path,
         open_device: Callable[[Path, Manifest], Device] | None = None,
         memory: MemoryModel | None = None,
+        *,
+        in_turn: bool = False,
+        changed_files: bool = False,
     ) -> None:
         place = Path(folder)
         if (place / CHAIN_FILE).exists():
             self.chain = Chain.read(place)
-            self.groups = [Execution(place / name, open_device, memory) for name in self.chain.folders]
+            names = self.chain.folders
+            self.groups = [
+                Execution(self.chain.place(place, name), open_device, memory, changed_files=changed_files)
+                for name in names
+            ]
         else:
-            self.groups = [Execution(place, open_device, memory)]
+            self.groups = [Execution(place, open_device, memory, changed_files=changed_files)]
             inputs, outputs = (
                 tuple(info.name for info in self.groups[0].buffers(role)) for role in ("input", "output")
             )
@@ -98,6 +108,7 @@ class ChainExecution:
             self.chain = Chain(name=top, folders=(here,), inputs=inputs, outputs=outputs)
         self.inputs = tuple(self._buffer(name, "input", self.groups) for name in self.chain.inputs)
         self.outputs = tuple(self._buffer(name, "output", self.groups) for name in self.chain.outputs)
+        self._in_turn = in_turn and len(self.groups) > 1
         self._check(place)
 
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
@@ -121,6 +132,8 @@ class ChainExecution:
                     else:
                         given[info.name] = packed(info, padded(info, arrays[info.name], tiles), tiles)
                 made = self._transfer(group, given, tiles, timeout)
+                if self._in_turn:
+                    group.close()
                 images |= made
                 for info in group.buffers("output"):
                     if info.name in self.chain.outputs:

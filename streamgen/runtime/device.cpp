@@ -299,6 +299,12 @@ EXPORT bool device_allocate(Device* device, unsigned channel, uint64_t address, 
     return false;
 }
 
+EXPORT void device_free(Device* device, unsigned channel, uint64_t address) {
+    auto& owner = device->channels[channel];
+    owner.forget();
+    owner.buffers.erase(address);
+}
+
 // The bytes of the buffer that begins at an address; valid as long as the device.
 EXPORT uint8_t* device_bytes(Device* device, unsigned channel, uint64_t address) {
     return device->channels[channel].buffers.at(address).data();

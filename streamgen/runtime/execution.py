@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
+from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import (
     COMMAND_RUN,
     DEFAULT_TIMEOUT,
@@ -29,8 +29,10 @@ from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, pa
 from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
+from streamgen.runtime.verilog_text import require_harmless
+from streamgen.written import MANIFEST, WrittenFolder
 
-__all__ = ["Execution", "Launch", "Observer"]
+__all__ = ["Execution", "Launch", "Observer", "OpenDevice"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class Launch:
     variant: str | None = None
 
 
+OpenDevice = Callable[[Path, Manifest], Device]
 Stamp = tuple[int, int, int]
 Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
 Observer = Callable[[Device, Mapping[str, bytes], Launch], AbstractContextManager[None]]
@@ -50,17 +53,21 @@ Observer = Callable[[Device, Mapping[str, bytes], Launch], AbstractContextManage
 class Execution:
     """The accelerator written in `folder`, on the device that `open_device` makes of its manifest.
 
-    By default that is the simulated one, with `memory` as its memory model. Raises what the maker raises,
-    ValueError for a folder without a good manifest, CheckpointError for weights that do not fit it.
+    By default that is the simulated one, with `memory` as its memory model. changed_files: use Verilog and
+    weights though they are not those that the manifest has digests of. Raises what the maker raises,
+    ValueError for a folder without a good manifest, CheckpointError for files that do not fit it, and for
+    Verilog that says more than hardware.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        open_device: Callable[[Path, Manifest], Device] | None = None,
+        open_device: OpenDevice | None = None,
         memory: MemoryModel | None = None,
+        *,
+        changed_files: bool = False,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder, self._changed = Path(folder), changed_files
         self.open_device = open_device or (lambda place, manifest: simulated(place, manifest, memory))
         """How `device` is opened."""
         self._device: Device | None = None
@@ -75,11 +82,12 @@ class Execution:
     @property
     def device(self) -> Device:
         """The device, opened when it is first needed and again when the written design has changed."""
-        names = ("manifest.json", *self.manifest.verilog_files)
+        names = (MANIFEST, *self.manifest.verilog_files)
         stamps = {name: _stamp(self.folder / name) for name in names}
         if self._device is None or any(self._stamps.get(name) != stamp for name, stamp in stamps.items()):
             self.close()
             self._read_manifest()
+            self._require_verilog()
             self._device = self.open_device(self.folder, self.manifest)
             self._stamps = stamps
             self.forget()
@@ -171,13 +179,13 @@ class Execution:
         self.close()
 
     def _read_manifest(self) -> None:
-        path = self.folder / "manifest.json"
-        try:
-            self.manifest = Manifest.from_json(path.read_text())
-        except FileNotFoundError as error:
-            raise ValueError(f"{self.folder} holds no written accelerator: no manifest.json") from error
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} is no manifest: {error}") from error
+        self._files = WrittenFolder.read(self.folder, changed=self._changed)
+        self.manifest = self._files.manifest
+
+    def _require_verilog(self) -> None:
+        """CheckpointError for other Verilog than was written, or such that says more than hardware."""
+        texts = {name: self._files.content(name) for name in self.manifest.verilog_files}
+        require_harmless({self.folder / name: text for name, text in texts.items()})
 
     def _run_once(
         self, arrays: Mapping[str, np.ndarray], tiles: int, timeout: float
@@ -197,12 +205,10 @@ class Execution:
                 stamp = _stamp(path)
                 if self._stamps.get(info.file) == stamp:
                     continue
-                content = path.read_bytes()
-                if len(content) != info.bytes:
-                    raise CheckpointError(
-                        f"{path} has {len(content)} bytes; buffer {info.name!r} takes {info.bytes}"
-                    )
-                buffer.write(content)
+                offset = 0
+                for piece in self._files.pieces(info.file):
+                    buffer.write(piece, offset)
+                    offset += len(piece)
                 self._stamps[info.file] = stamp
 
     def _start(self, device: Device, tiles: int, position: int, timeout: float) -> StatusBlock:

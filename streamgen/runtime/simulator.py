@@ -208,6 +208,26 @@ class SimulatedDevice(Device):
         """Let so many clock cycles pass."""
         self._check(self._library.device_run(self._handle, cycles))
 
+    def reserve(self, address: int, size: int) -> "SimulatedBuffer":
+        """Memory at an address, for who allocates by himself; DeviceError where no master reaches it."""
+        channel, offset = divmod(address, self.manifest.board.channel_bytes)
+        if channel not in self._channels or offset + size > self.manifest.board.channel_bytes:
+            raise DeviceError(f"no channel with a port holds {size} bytes at {address:#x}")
+        index = self._channels[channel]
+        if not self._library.device_allocate(self._handle, index, address, size):
+            raise DeviceError(f"{size} bytes: the host's memory is full")
+        return SimulatedBuffer(self, index, address, size)
+
+    def release(self, buffer: "SimulatedBuffer") -> None:
+        """Give back what `reserve` gave."""
+        self._library.device_free(self._handle, buffer.index, buffer.address)
+
+    def advance(self, cycles: int) -> bool:
+        """Let so many cycles pass, fewer when the run is done before; whether it is."""
+        state = self._library.device_wait(self._handle, CONTROL, DONE, cycles, POLL_CYCLES)
+        self._check(state >= 0)
+        return bool(state)
+
     def start(self) -> None:
         zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
@@ -221,9 +241,7 @@ class SimulatedDevice(Device):
     def wait(self, timeout: float = 600.0) -> None:
         deadline = time.monotonic() + timeout
         moved, moved_at = self._moved(), self.cycles
-        while not (
-            state := self._library.device_wait(self._handle, CONTROL, DONE, CHUNK_CYCLES, POLL_CYCLES)
-        ):
+        while not self.advance(CHUNK_CYCLES):
             if (now := self._moved()) != moved:
                 moved, moved_at = now, self.cycles
             if self.cycles - moved_at > STALL_CYCLES:
@@ -233,7 +251,6 @@ class SimulatedDevice(Device):
             self.progress(f"simulated {self.cycles - (self._zero or 0):,} cycles")
             if time.monotonic() > deadline:
                 raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
-        self._check(state > 0)
         self.progress("")
         self.write_register(CONTROL, CONTINUE)
 
@@ -261,14 +278,15 @@ class SimulatedDevice(Device):
         end = address + -(-info.bytes // PAGE) * PAGE
         if end > (info.channel + 1) * self.manifest.board.channel_bytes:
             raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: channel {info.channel} is full")
-        index = self._channels[info.channel]
-        if not self._library.device_allocate(self._handle, index, address, info.bytes):
-            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: the host's memory is full")
+        try:
+            buffer = self.reserve(address, info.bytes)
+        except DeviceError as error:
+            raise DeviceError(f"buffer {info.name!r}: {error}") from error
         self._free[info.channel] = end
         offset = self._offsets[info.name]
         self.write_register(offset, address & 0xFFFFFFFF)
         self.write_register(offset + 4, address >> 32)
-        return SimulatedBuffer(self, index, address, info.bytes)
+        return buffer
 
     def _set_scalar(self, name: str, value: int) -> None:
         self.write_register(self._offsets[name], value)
@@ -334,6 +352,7 @@ def _declare(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("configure", None, (u32, ctypes.POINTER(_Model))),
         ("wait", ctypes.c_int, (u32, u32, u64, u64)),
         ("allocate", ctypes.c_bool, (u32, u64, u64)),
+        ("free", None, (u32, u64)),
         ("bytes", handle, (u32, u64)),
         ("inject", None, (u32, u64, ctypes.c_bool)),
         ("idle", ctypes.c_bool, ()),

@@ -1,33 +1,86 @@
-"""A device on an Alveo board, driven by `pyxrt`, which comes with AMD's runtime XRT and not from PyPI.
+"""A device on an Alveo board, driven by `pyxrt`, which comes with AMD's runtime XRT and not from PyPI; where
+the module is missing, by the C interface of the same runtime.
 
 `pyxrt` passes a buffer or a C int and silently skips anything else, a buffer must lie in the memory group
-of its argument, and a wait of 0 ms is a wait for ever; nothing here gives it a chance.
+of its argument, and a wait of 0 ms is a wait for ever; nothing here gives it a chance. An emulated card waits
+as long as it is told, whatever the run does, so waits are short and many.
 """
 
 import importlib
+import os
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
+from streamgen.runtime import xrt_c
 from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.xclbin import require_design
 
-__all__ = ["BoardDevice", "board"]
+__all__ = ["BUILD", "EMULATION", "BoardDevice", "OnBoard", "board", "on_board"]
+
+BUILD, EMULATION = "build", "emulation"
+"""The folders of a package where the vendor's tools work, and where the binary for emulated cards lies."""
+_SLICE = 1  # milliseconds of a wait
 
 
 def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevice":
     """Load the linked design on the board with this index.
 
-    Raises MissingToolError without `pyxrt`, DeviceError when the board or the file is not accepted.
+    Raises MissingToolError without XRT, DeviceError when the file is not of this design or the board does not
+    take it.
     """
+    require_design(xclbin, manifest)
+    return BoardDevice(_pyxrt(), str(xclbin), manifest, index)
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """Opens the board with this index for `Execution` and `ChainExecution`, with an xclbin, or with what is
+    built in the folder of a package (under XRT's hardware emulation with what emulates it).
+
+    It raises FileNotFoundError when nothing is built there, and what `board` raises.
+    """
+
+    index: int = 0
+    xclbin: Path | None = None
+
+    def __call__(self, folder: Path, manifest: Manifest) -> "BoardDevice":
+        if self.xclbin is not None:
+            return board(self.xclbin, manifest, self.index)
+        emulated = os.environ.get("XCL_EMULATION_MODE") == "hw_emu"
+        binary = folder / (EMULATION if emulated else BUILD) / f"{manifest.top}.xclbin"
+        if not binary.is_file():
+            how = "`streamgen emulate` makes it" if emulated else f"`make` in {folder} builds it"
+            raise FileNotFoundError(f"{binary} is missing: {how}")
+        return board(binary, manifest, self.index)
+
+
+def on_board(index: int = 0, xclbin: str | Path | None = None) -> OnBoard:
+    """What `Accelerator.run` and `LanguageModel.generate` take as their device, see `OnBoard`.
+
+    ValueError for a negative index.
+    """
+    if index < 0:
+        raise ValueError(f"the index of a board is {index}; 0 is the first")
+    return OnBoard(index, None if xclbin is None else Path(xclbin))
+
+
+def _pyxrt() -> Any:
     try:
-        pyxrt = importlib.import_module("pyxrt")
-    except ImportError as error:
+        return importlib.import_module("pyxrt")
+    except ImportError:
+        pass
+    try:
+        xrt_c.require()
+    except OSError as error:
         raise MissingToolError(
-            "a board needs pyxrt: install XRT, then source /opt/xilinx/xrt/setup.sh"
+            f"a board needs pyxrt or {xrt_c.LIBRARY}: install XRT, then source /opt/xilinx/xrt/setup.sh"
         ) from error
-    return BoardDevice(pyxrt, str(xclbin), manifest, index)
+    return xrt_c
 
 
 class BoardDevice(Device):
@@ -54,11 +107,16 @@ class BoardDevice(Device):
 
     def wait(self, timeout: float = 600.0) -> None:
         states = self._pyxrt.ert_cmd_state
-        state = self._run.wait(max(1, int(timeout * 1000)))
-        if state in (states.ERT_CMD_STATE_ERROR, states.ERT_CMD_STATE_ABORT, states.ERT_CMD_STATE_NORESPONSE):
-            raise DeviceError(f"XRT ended the run in state {state}")
-        if state != states.ERT_CMD_STATE_COMPLETED:
-            raise DeviceTimeoutError(f"not done after {timeout:g} s")
+        deadline = time.monotonic() + timeout
+        while (state := self._run.wait(_SLICE)) != states.ERT_CMD_STATE_COMPLETED:
+            if state in (
+                states.ERT_CMD_STATE_ERROR,
+                states.ERT_CMD_STATE_ABORT,
+                states.ERT_CMD_STATE_NORESPONSE,
+            ):
+                raise DeviceError(f"XRT ended the run in state {state}")
+            if time.monotonic() > deadline:
+                raise DeviceTimeoutError(f"not done after {timeout:g} s")
 
     def close(self) -> None:
         self._buffers.clear()

@@ -121,10 +121,14 @@ class Engine:
         if key not in self._columns:  # once for the graphs of all runs
             count, matmul = self.plan.columns, self.matmuls[phase]
             walks = []
-            for walk in range(len(matmul.steps[0].ops)):
+            integers = [
+                [op.integers for op in ops] for ops in zip(*(s.ops for s in matmul.steps), strict=True)
+            ]
+            alike = all(a is b for walk in integers for a, b in zip(walk, integers[0], strict=True))
+            for walk in range(1 if alike else len(integers)):
                 parts = [
-                    column_tensors(step.ops[walk].integers, rows, matmul.k)[port]  # type: ignore[attr-defined]
-                    for step, rows in zip(matmul.steps, matmul.rows, strict=True)
+                    column_tensors(weight, rows, matmul.k)[port]
+                    for weight, rows in zip(integers[walk], matmul.rows, strict=True)
                 ]
                 walks.append(matmul.joined(parts, count))
             padded = np.zeros((count, len(walks), *itensor.shape), walks[0].dtype)
@@ -132,7 +136,7 @@ class Engine:
                 inside = tuple(slice(extent) for extent in (len(tensor) // count, *tensor.shape[1:]))
                 for c in range(count):
                     padded[c, walk][inside] = tensor[c::count]
-            self._columns[key] = padded
+            self._columns[key] = np.broadcast_to(padded, (count, len(integers), *itensor.shape))
         return self._columns[key]
 
 

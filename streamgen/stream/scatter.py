@@ -100,5 +100,5 @@ class Scatter(wiring.Component):
         with m.If(self.i.ready):
             m.d.sync += [full.eq(self.i.valid), word.eq(self.i.payload), slot.eq(1)]
         with m.Elif(move):
-            m.d.sync += [word.eq(word >> params.bits), slot.eq(slot << 1)]
+            m.d.sync += [word.eq(word[params.bits :]), slot.eq(slot << 1)]
         return m

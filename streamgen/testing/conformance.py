@@ -118,7 +118,7 @@ def _problems_of_dataclass(params: Any) -> list[str]:
     hidden = [f.name for f in dataclasses.fields(params) if f.compare and not f.repr]
     problems = [f"field {name!r} is not in the repr, which names the module" for name in hidden]
     try:
-        again = decode_value(json.loads(json.dumps(encode_value(params))))
+        again = decode_value(json.loads(json.dumps(encode_value(params))), (type(params).__module__,))
     except GraphError as error:
         return [*problems, f"a written accelerator could not be loaded: {error}"]
     if again != params or hash(again) != hash(params):

@@ -1,130 +1,90 @@
-"""The tokenizer of a checkpoint: text to ids and back, by byte-level BPE.
+"""The tokenizer of a checkpoint: text to ids and back.
 
-A vocabulary has tokens, their types, merges and a pre-tokenizer, which cuts a text into words; the library
-`tokenizers` cuts and merges. Byte-level is that of GPT-2 (Radford et al., Language models are unsupervised
-multitask learners, 2019: the bytes of UTF-8, each as a character). The pre-tokenizer is one of these, or the
-library's own description of one in JSON, which ends in bytes:
+The library `tokenizers` makes ids of a text, as the checkpoint's own tokenizer did: its normaliser, its
+pre-tokenizer, its merges, its added tokens. Ids become a text by the bytes that each stands for
+(`text.token_bytes`), so a text can be written while its ids come.
 
-    gpt-2     the words of GPT-2
-    smollm    the same, every digit a word
-
-Bytes that the vocabulary lacks become its unknown token. Control tokens (<|im_end|>) are found in a text
-before it is cut, the longest first.
+A tokenizer is kept as transformers keeps it, in tokenizer.json, tokenizer_config.json (the texts of some
+tokens, the chat template) and generation_config.json (the ids that end a text), and is data: nothing runs.
 """
 
 import codecs
+import copy
 import json
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
 from tokenizers import Tokenizer as Library
-from tokenizers.models import BPE
 
-__all__ = ["CONTROL", "NORMAL", "USER_DEFINED", "TextStream", "Tokenizer", "Vocabulary"]
+from streamgen.text.chat import rendered
+from streamgen.text.library import told
+from streamgen.text.token_bytes import token_bytes
 
-_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_DIGITS = {"type": "Digits", "individual_digits": True}
-PRE_TOKENIZERS: dict[str, Any] = {
-    "gpt-2": _BYTES,
-    "smollm": {"type": "Sequence", "pretokenizers": [_DIGITS, _BYTES]},
-}
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens, as GGUF numbers them
+__all__ = ["GENERATION", "SETTINGS", "TOKENIZER", "TextStream", "Tokenizer"]
 
-
-def _alphabet() -> dict[str, int]:
-    """GPT-2's characters for the bytes: printable ones for themselves, the others from 256 on."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-ALPHABET = _alphabet()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """What a file says: tokens and types by id, merges "a b" by rank, the pre-tokenizer by name or in JSON.
-
-    start, end, unknown: ids; start only if a text is to begin with it. ignore_merges: a word that is a token
-    becomes that, whatever the merges.
-    """
-
-    tokens: Sequence[str]
-    types: Sequence[int]
-    merges: Sequence[str]
-    pre_tokenizer: str
-    start: int | None = None
-    end: int | None = None
-    unknown: int | None = None
-    ignore_merges: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.pre_tokenizer.startswith("{") and self.pre_tokenizer not in PRE_TOKENIZERS:
-            known = ", ".join(PRE_TOKENIZERS)
-            raise ValueError(f"the pre-tokenizer is {self.pre_tokenizer!r}; known are {known}")
-        if not self.tokens or len(self.types) != len(self.tokens):
-            raise ValueError(f"there are {len(self.tokens)} tokens and {len(self.types)} types of tokens")
-        if len(set(self.tokens)) != len(self.tokens):
-            raise ValueError("two ids have the same token")
-        for name in ("start", "end", "unknown"):
-            token = getattr(self, name)
-            if token is not None and not 0 <= token < len(self.tokens):
-                raise ValueError(f"the {name} token is {token}; ids are 0 to {len(self.tokens) - 1}")
+TOKENIZER, SETTINGS, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 
 
 class Tokenizer:
-    """Text to ids and back. ValueError where merges make tokens that are not in the vocabulary, and for a
-    pre-tokenizer that does not end in bytes or is unknown to the library."""
+    """Text to ids and back.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        tokens, types = vocabulary.tokens, vocabulary.types
-        ids = {token: index for index, token in enumerate(tokens)}
-        merges = []
-        for merge in vocabulary.merges:
-            first, _, second = merge.partition(" ")
-            if not {first, second, first + second} <= ids.keys():
-                raise ValueError(f"the merge {merge!r} is not one of two tokens to a third")
-            merges.append((first, second))
-        unknown = None if vocabulary.unknown is None else tokens[vocabulary.unknown]
-        model = BPE(vocab=ids, merges=merges, unk_token=unknown, ignore_merges=vocabulary.ignore_merges)
-        self._library = Library(model)
-        self._library.pre_tokenizer = _pre_tokenizer(vocabulary.pre_tokenizer)
-        whole = {i for i, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED)}
-        self._control = frozenset(i for i in whole if types[i] == CONTROL)
-        self._bytes = [
-            token.encode() if i in whole or not ALPHABET.keys() >= set(token) else _bytes_of(token)
-            for i, token in enumerate(tokens)
-        ]
-        self._ids = ids
-        self._finders = {
-            special: _finder(tokens[i] for i in whole if special or i not in self._control)
-            for special in (False, True)
-        }
+    library: what makes ids of a text, and is from here on ours. ends: ids that end a text. template: of
+    chats, in Jinja. names: the texts of tokens by what templates call them ("bos_token"). ValueError for a
+    decoder that is not known (`text.token_bytes`) and for ids outside the vocabulary.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        *,
+        ends: Iterable[int] = (),
+        template: str | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        library.no_truncation()
+        library.no_padding()
+        with told("the tokenizer does not work"):
+            library.encode("a text")
+        self._library, self._bytes = library, token_bytes(library)
+        self._special = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
+        self._size = len(self._bytes.by_id)
+        self.ends, self.template, self.names = frozenset(ends), template, dict(names)
+        for index in self.ends:
+            if not 0 <= index < self._size:
+                raise ValueError(f"the end token is {index}; ids are 0 to {self._size - 1}")
 
     @property
     def size(self) -> int:
         """Ids are below it."""
-        return len(self.vocabulary.tokens)
+        return self._size
 
-    @property
-    def end(self) -> int | None:
-        """The id that ends a text."""
-        return self.vocabulary.end
+    def of_model(self, vocabulary: int) -> "Tokenizer":
+        """The same for a model of so many ids: those without a token write nothing, and a text with an added
+        token beyond them is refused; Gemma's tokenizer has one for images.
+
+        ValueError when other tokens are beyond them, too: then the tokenizer is of another model.
+        """
+        tokens = self._library.get_vocab_size(with_added_tokens=False)
+        if vocabulary < tokens:
+            raise ValueError(f"the tokenizer has {tokens} tokens, the vocabulary of the model {vocabulary}")
+        found = copy.copy(self)
+        found._size = vocabulary
+        return found
 
     def id_of(self, token: str) -> int:
         """The id of a token as the vocabulary writes it; ValueError when there is none."""
-        if token not in self._ids:
+        index = self._library.token_to_id(token)
+        if index is None:
             raise ValueError(f"there is no token {token!r}")
-        return self._ids[token]
+        return index
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The ids of a text, the start token before them if the vocabulary asks for it.
+    def encode(self, text: str, *, special: bool = True, whole: bool = True) -> list[int]:
+        """The ids of a text.
 
         special: whether the text of a control token is that token; if not it is a text like any other.
-        TypeError unless text is a str, ValueError for a surrogate in it, which UTF-8 cannot hold.
+        whole: with the tokens that begin and end a text, where the model has such. TypeError unless text is
+        a str, ValueError for a surrogate in it, which UTF-8 cannot hold, and a token that the model lacks.
         """
         if not isinstance(text, str):
             raise TypeError(f"text is a {type(text).__name__}; a str is needed")
@@ -132,75 +92,71 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"text[{error.start}] is the surrogate {text[error.start]!r}") from None
-        start = self.vocabulary.start
-        found = [] if start is None else [start]
-        finder = self._finders[special]
-        for index, part in enumerate(finder.split(text) if finder else [text]):
-            if index % 2:
-                found.append(self._ids[part])
-            elif part:
-                found += self._library.encode(part, add_special_tokens=False).ids
-        return found
+        self._library.encode_special_tokens = not special
+        ids = self._library.encode(text, add_special_tokens=whole).ids
+        if ids and (most := max(ids)) >= self._size:
+            token = self._library.id_to_token(most)
+            raise ValueError(
+                f"the text has the token {token!r}, {most}; ids of the model are below {self._size}"
+            )
+        return ids
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a chat, up to where the model's answer begins, by the checkpoint's template.
+
+        messages: each with "role" ("system", "user", "assistant") and "content". As everywhere, control
+        tokens in a message are control tokens. ValueError without a template, and for what it refuses.
+        """
+        if self.template is None:
+            raise ValueError("the tokenizer has no chat template; give a text")
+        return self.encode(rendered(self.template, messages, self.names), whole=False)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
         """The text of ids; special: with that of control tokens. Bytes that are no UTF-8 become U+FFFD.
 
         ValueError for an unknown id.
         """
-        stream = self.stream(special=special)
+        stream = TextStream(self, special, self._bytes.spaces)
         return "".join(stream.push(index) for index in ids) + stream.finish()
 
     def stream(self, *, special: bool = False) -> "TextStream":
-        """Text out of ids that come one by one."""
+        """Text out of ids that come one by one and continue a text: a first space stays."""
         return TextStream(self, special)
 
     def bytes_of(self, index: int, *, special: bool = True) -> bytes:
         """What an id stands for; ValueError for an unknown one."""
-        if not 0 <= index < self.size:
-            raise ValueError(f"{index} is not an id; they are 0 to {self.size - 1}")
-        return b"" if index in self._control and not special else self._bytes[index]
+        if not 0 <= index < self._size:
+            raise ValueError(f"{index} is not an id; they are 0 to {self._size - 1}")
+        if index >= len(self._bytes.by_id) or (not special and index in self._special):
+            return b""
+        return self._bytes.by_id[index]
+
+    def write(self, folder: Path) -> None:
+        """Three files in a folder, from which `load_tokenizer`, and transformers, read it again."""
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.names}
+        if self.template is not None:
+            settings["chat_template"] = self.template
+        (folder / TOKENIZER).write_text(self._library.to_str() + "\n", encoding="utf-8")
+        (folder / SETTINGS).write_text(json.dumps(settings) + "\n")
+        (folder / GENERATION).write_text(json.dumps({"eos_token_id": sorted(self.ends)}) + "\n")
 
 
 class TextStream:
     """Text out of ids, a character only when all of its bytes are there."""
 
-    def __init__(self, tokenizer: Tokenizer, special: bool) -> None:
-        self._tokenizer, self._special = tokenizer, special
+    def __init__(self, tokenizer: Tokenizer, special: bool, spaces: int = 0) -> None:
+        self._tokenizer, self._special, self._spaces = tokenizer, special, spaces
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, index: int) -> str:
         """The characters that an id completes; ValueError for an unknown one."""
-        return self._decoder.decode(self._tokenizer.bytes_of(int(index), special=self._special))
+        data = self._tokenizer.bytes_of(int(index), special=self._special)
+        while data and self._spaces:
+            self._spaces, data = (self._spaces - 1, data[1:]) if data[:1] == b" " else (0, data)
+        return self._decoder.decode(data)
 
     def finish(self) -> str:
         """U+FFFD if the bytes of a character are missing, else nothing; the stream can begin again."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest
-
-
-def _pre_tokenizer(text: str) -> Any:
-    """The library's object for a name or a description; ValueError when it does not give bytes."""
-    described = PRE_TOKENIZERS.get(text) or json.loads(text)
-    model = {"type": "BPE", "vocab": {}, "merges": []}
-    whole = {"version": "1.0", "pre_tokenizer": described, "added_tokens": [], "model": model}
-    try:
-        found = Library.from_str(json.dumps(whole))
-    except Exception as error:  # of no finer class
-        raise ValueError(f"the pre-tokenizer cannot be read: {error}") from error
-    steps = described["pretokenizers"] if described["type"] == "Sequence" else [described]
-    last = steps[-1]["type"] if steps else "nothing"
-    if last != "ByteLevel" or any(step.get("add_prefix_space") for step in steps):
-        kind = f"ends in {last}" if last != "ByteLevel" else "puts a space before a text"
-        raise ValueError(f"the pre-tokenizer {kind}; it must end in ByteLevel and add nothing")
-    return found.pre_tokenizer
-
-
-def _bytes_of(token: str) -> bytes:
-    return bytes(ALPHABET[character] for character in token)
-
-
-def _finder(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """What splits a text at tokens, the longest first, and keeps them."""
-    ordered = sorted(tokens, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, ordered))})") if ordered else None

@@ -15,7 +15,7 @@ from streamgen.itensor import ITensor
 from streamgen.rtl import to_verilog
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
-from streamgen.testing.lint import lint
+from streamgen.testing.lint import joined, lint
 from streamgen.testing.synthesis import check_all
 from tests.campaigns import sampled
 
@@ -280,9 +280,8 @@ def test_verilog(name):
 
 @pytest.mark.slow
 def test_verilog_of_random_pairs():
-    for seed in range(20):
-        for scheme in ("ring", "pool"):
-            lint(to_verilog(random_params(Random(seed), scheme).build()), "top")
+    cases = [random_params(Random(seed), scheme) for seed in range(20) for scheme in ("ring", "pool")]
+    lint(joined(params.build() for params in cases))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from streamgen.itensor import ITensor, same_stream
 from streamgen.rtl import to_verilog
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
-from streamgen.testing.lint import lint
+from streamgen.testing.lint import joined, lint
 from streamgen.testing.synthesis import check_all
 from tests.campaigns import sampled
 
@@ -229,9 +229,8 @@ def test_verilog(make):
 
 @pytest.mark.slow
 def test_verilog_of_random_pairs():
-    for seed in range(40):
-        source, target = random_pair(Random(seed))
-        lint(to_verilog(PingPongParams(source=source, target=target).build()), "top")
+    pairs = [random_pair(Random(seed)) for seed in range(40)]
+    lint(joined(PingPongParams(source=source, target=target).build() for source, target in pairs))
 
 
 # pair, kind of memory, RAMB36, URAM

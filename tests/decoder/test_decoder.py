@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter as Counts
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from streamgen.cli import main
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.language_model import LanguageModel
 from streamgen.manifest import Counter
-from streamgen.observe.profile import Profiler
+from streamgen.observe.profile import Profile, Profiler
 from streamgen.observe.waves import Waves
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.generation import BEST
@@ -76,6 +77,7 @@ def test_any_split_of_a_text_gives_the_logits_of_golden(
     np.testing.assert_array_equal(model.logits(IDS[:6]), expected[:6])
 
 
+@pytest.mark.campaign
 def test_fifos_of_kernels_at_their_own_rates(model: LanguageModel, expected: np.ndarray) -> None:
     """Depths of the other strategy: other storage, the same bits."""
     other = compiled_model(tiny_decoder(), replace(TINY, sizing="normal"))
@@ -197,11 +199,12 @@ def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delays", [0, 300])
-def test_a_profile_adds_up(model: LanguageModel, delays: int) -> None:
+def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) -> None:
     """A pass of four tokens and one of one token, held against what hardware and memory count themselves."""
     memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
-    found = model.profile(IDS[:5], memory=memory)
+    found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
     model.close()
+    _require_same(found, json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
     device = model.device(memory)
     device.session().last_logits(IDS[:5])
     for one, plain in zip(found.passes, device.passes, strict=True):
@@ -234,6 +237,43 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int) -> None:
             sum(stream.phases[k] for stream in streams) for k in range(len(PHASES))
         ]
     model.close()
+
+
+def _require_same(found: Profile, events: list[Any]) -> None:
+    """The timeline adds up to the profile: phases, kernels, channels; nothing overlaps on a track."""
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    slices = [event for event in events if event["ph"] == "X"]
+    ends: dict[int, int] = {}
+    for event in sorted(slices, key=lambda event: event["ts"]):
+        assert event["ts"] >= ends.get(event["tid"], 0) and event["dur"] > 0
+        ends[event["tid"]] = event["ts"] + event["dur"]
+    assert max(ends.values()) == ends[0] == sum(one.cycles for one in found.passes)
+    sums: Counts[tuple[Any, ...]] = Counts()
+    for event in slices:
+        what = event["args"]
+        sums[what["pass"], names[event["tid"]], what["phase"], event["name"]] += event["dur"]
+        for way in ("read", "written"):
+            sums[what["pass"], names[event["tid"]], way] += what.get(way, 0)
+    for number, one in enumerate(found.passes):
+        for k, phase in enumerate(one.phases):
+            assert sums[number, "phases", phase.name, phase.name] == phase.cycles
+            for kernel in one.kernels:
+                assert sums[number, kernel.name, phase.name, "busy"] == kernel.busy[k]
+                assert sums[number, kernel.name, phase.name, "stalled"] == kernel.stalled[k]
+        control = {s.way: s.bytes for s in one.streams if s.node == "control"}
+        for channel, (read, written) in one.moved.items():
+            own = control if channel == 0 else {"read": 0, "write": 0}
+            assert sums[number, f"channel {channel}", "read"] == read - own["read"]
+            assert sums[number, f"channel {channel}", "written"] == written - own["write"]
+
+
+def test_traces_that_have_no_place(model: LanguageModel, tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "none" / "trace.json", "there is no folder"),
+        (tmp_path, "is a folder; a trace is a file"),
+    ):
+        with pytest.raises(OSError, match=message):
+            model.profile(IDS[:1], trace=path)
 
 
 def test_a_profile_as_text(model: LanguageModel) -> None:
@@ -412,15 +452,30 @@ def test_the_context_ends(model: LanguageModel) -> None:
         session.last_logits([1])
 
 
+def test_chats(model: LanguageModel) -> None:
+    """The template of the tokenizer makes a text of the messages, which is answered with text."""
+    chat = [{"role": "user", "content": "AB"}, {"role": "assistant", "content": "CD"}]
+    assert [*model.generate(chat, 6, golden=True)] == [*model.generate("ABCD", 6, golden=True)]
+    for messages, message in (
+        ([*chat, 3], 'messages[2] is a int; "role" and "content" are needed'),
+        ([{"role": "user", "content": ""}], "the prompt is empty; at least one token is needed"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            model.generate(messages, 1)
+        assert str(raised.value) == message
+
+
 def test_a_tokenizer_that_is_missing_leaves_ids(model: LanguageModel, written: Path, tmp_path: Path) -> None:
     """Text is refused with the reason; ids go on."""
     folder = Path(shutil.copytree(written, tmp_path / "tiny"))
     notes = json.loads((folder / "model.json").read_text())
-    notes |= {"tokenizer": None, "missing": "the tokenizer is of the kind 'llama'"}
+    notes |= {"missing": "the tokenizer is of the kind 'bert'"}
     (folder / "model.json").write_text(json.dumps(notes))
     found = opened_model(folder)
-    with pytest.raises(ValueError, match=r"^the tokenizer is of the kind 'llama': give ids, or a tokenizer"):
+    with pytest.raises(ValueError, match=r"^the tokenizer is of the kind 'bert': give ids, or a tokenizer"):
         found.generate("a", 1)
+    with pytest.raises(ValueError, match=r"give ids, or a tokenizer to compile$"):
+        found.generate([{"role": "user", "content": "a"}], 1)
     assert list(found.generate([5, 6], 2)) == list(model.generate([5, 6], 2))
     found.close()
 
@@ -464,6 +519,7 @@ def test_written_and_opened_again(
 ) -> None:
     names = {"model.json", "model.npz", "design.v", "manifest.json", "notes.json"}
     names |= {"weights_0.bin", "weights_1.bin"}
+    names |= {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}
     assert {file.name for file in written.iterdir()} == names
     found = opened_model(written)
     assert found.config == model.config and found.manifest == model.manifest
@@ -482,7 +538,9 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
     weights = bytearray((folder / "weights_0.bin").read_bytes())
     weights[600] ^= 64
     (folder / "weights_0.bin").write_bytes(weights)
-    found = opened_model(folder)
+    with pytest.raises(CheckpointError, match=r"weights_0\.bin is not the file that was written"):
+        opened_model(folder).logits(IDS[:3])
+    found = opened_model(folder, changed_files=True)
     assert not np.array_equal(found.logits(IDS[:3]), expected[:3])
     found.close()
 
@@ -493,7 +551,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
         ("model.json", None, GraphError, "holds no readable program"),
         ("model.json", b"{", ValueError, "model.json cannot be read"),
         ("model.json", b'{"config": {"no": 1}}', ValueError, "model.json cannot be read"),
-        ("model.npz", None, CheckpointError, "model.npz is no stored model"),
+        ("model.npz", None, ValueError, "model.npz is missing or cannot be read"),
         ("model.npz", b"PK nothing", CheckpointError, "model.npz is no stored model"),
         ("manifest.json", None, ValueError, "no manifest.json"),
         ("notes.json", None, ValueError, "notes.json cannot be read"),
@@ -509,7 +567,7 @@ def test_damaged_folders(
     else:
         (folder / file).write_bytes(content)
     with pytest.raises(kind, match=message):
-        found = opened_model(folder)
+        found = opened_model(folder, changed_files=True)
         try:
             list(found.generate([1], 1, golden=file == "model.npz"))
         finally:

@@ -150,7 +150,7 @@ def test_too_many_multipliers() -> None:
     lines = str(error.value).splitlines()
     assert [lines[0], *lines[5:]] == [
         HEAD.format("wide"),
-        "all    8,264 of 15,000   17,504 of 150,000  148 of 111!   0 of 150   0 of 150",
+        "all    8,268 of 15,000   17,516 of 150,000  148 of 111!   0 of 150   0 of 150",
         "most DSP: column_0 (Column) 37, column_1 (Column) 37, column_2 (Column) 37, column_3 (Column) 37",
         "What would help: fewer multipliers or token_lanes (of its 256 multipliers about 192 have room); "
         + SPLIT,

@@ -93,6 +93,18 @@ def test_kind_by_size(bits, depth, kind):
     assert QueueParams(bits=bits, depth=depth).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("bits", "depth", "blocks"), [(1, 4096, 1), (24, 20000, 5), (73, 4097, 4), (8, 12288, 3)]
+)
+def test_ultra_ram_has_one_shape(bits, depth, blocks):
+    """4,096 rows of 72 bits: narrow tokens do not lie beside one another."""
+    assert QueueParams(bits=bits, depth=depth, memory="uram").resources.uram == blocks
+
+
+def test_deep_and_narrow_is_block_ram():
+    assert QueueParams(bits=8, depth=16384).kind == "bram"
+
+
 # params, BRAM, URAM, levels allowed
 MAPPED = [
     (QueueParams(bits=32, depth=1), 0, 0, 2),

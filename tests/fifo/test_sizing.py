@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from streamgen.errors import GraphError
+from streamgen.fifo import sizing
+from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
 from tests.fifo.random_streams import bursts, ends, random_streams, smallest, storage, unlimited_finish
 
@@ -177,6 +179,21 @@ def test_depths_serve_every_run() -> None:
         assert ends(nodes, run, both.depths, schedule.finish)
     apart: list[Sizing] = [size(nodes, [run]) for run in (one, two)]
     assert storage(one, both.depths) >= max(storage(one, sizing.depths) for sizing in apart)
+
+
+def test_runs_that_are_alike_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers with other weights in the same cycles: a run costs the time of one, each has its schedule."""
+    tokens = np.arange(16)
+    wide, narrow = ([Stream("a", "b", 8, tokens[:n], 2 * tokens[:n])] for n in (16, 4))
+    copied = [replace(wide[0], produced=tokens.astype(np.int32))]
+    made = []
+    monkeypatch.setattr(sizing, "SelfTimedRun", lambda *given: made.append(given) or SelfTimedRun(*given))
+    found = size("ab", [wide, narrow, copied, narrow, wide])
+    assert len(made) == 2
+    assert found.depths == size("ab", [wide, narrow]).depths
+    finishes = [schedule.finish for schedule in found.schedules]
+    assert finishes[0] == finishes[2] == finishes[4] != finishes[1] == finishes[3]
+    assert [len(schedule.produced[0]) for schedule in found.schedules] == [16, 4, 16, 4, 16]
 
 
 def test_a_deep_queue_counts_with_its_own_latency() -> None:

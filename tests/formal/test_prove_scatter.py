@@ -54,7 +54,7 @@ FAULTS = {
     "rest of a word kept": ("ends = slot[-1] | countdown.last", "ends = slot[-1]"),
     "word taken too early": ("~full | (move & ends)", "~full | ends"),
     "moves without ready": ("move.eq(self.o.valid & self.o.ready)", "move.eq(self.o.valid)"),
-    "shifted by a bit": ("word >> params.bits", "word >> 1"),
+    "shifted by a bit": ("word[params.bits :]", "word[1:]"),
     "token before its descriptor": ("full & active", "full"),
 }
 

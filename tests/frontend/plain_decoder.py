@@ -55,7 +55,7 @@ class Plain(nn.Module):
     def forward(
         self, ids: torch.Tensor, positions: torch.Tensor, keys: Cache, values: Cache
     ) -> tuple[torch.Tensor, Cache, Cache]:
-        x = self.embed(ids)
+        x = self.embed(ids, positions)
         mask = self.mask(positions, keys[0].shape[2])
         grown_keys, grown_values = [], []
         for block, key, value in zip(self.blocks, keys, values, strict=True):
@@ -66,7 +66,7 @@ class Plain(nn.Module):
             grown_values.append(value)
         return self.head(self.norm(x)), grown_keys, grown_values
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         return self.embedding(ids)
 
     def head(self, x: torch.Tensor) -> torch.Tensor:

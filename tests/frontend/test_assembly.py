@@ -64,7 +64,7 @@ def _weights(N: int, K: int) -> Linear:
         (lambda p: p | {"context": 0}, "the context is 0 positions; at least 1 is needed"),
         (
             lambda p: p | {"embedding": p["embedding"][0]},
-            "the embedding has shape [96]; [vocabulary, hidden] is needed",
+            "the table of Embedding has shape [96]; [rows, features] is needed",
         ),
         (
             lambda p: p | {"embedding": p["embedding"][:5]},

@@ -262,7 +262,7 @@ def _near_and_derived(graph: LogicalGraph, given: dict[str, np.ndarray]) -> None
 @pytest.mark.parametrize(
     ("function", "ops"),
     [
-        (lambda m, x: m.qkv(x)[..., 5:40] * 2, ["linear[32 -> 35, bias]", "constant[35]", "mul"]),
+        (lambda m, x: m.qkv(x)[..., 5:40] * 2, ["linear[32 -> 35, bias]", "scale[2]"]),
         (lambda m, x: torch.cat(m.qkv(x).chunk(3, -1), -1), ["linear[32 -> 96, bias]"]),
         (lambda m, x: torch.cat([x, -x], -1).relu() @ m.qkv.weight.reshape(64, -1), None),
         (

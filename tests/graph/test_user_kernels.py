@@ -161,7 +161,7 @@ def test_a_component_with_other_ports():
 
 def test_params_are_written_by_class_and_fields():
     params = CopyParams(value=3, curve=Curve.nest(7, (4, 2)))
-    assert decode_value(json.loads(json.dumps(encode_value(params)))) == params
+    assert decode_value(json.loads(json.dumps(encode_value(params))), (__name__,)) == params
     with pytest.raises(GraphError) as error:
         encode_value(CopyParams(value=np.int64(3)))
     assert str(error.value) == (
@@ -173,7 +173,7 @@ def test_params_are_written_by_class_and_fields():
     ("name", "reason", "advice"),
     [
         (
-            "streamgen_nowhere:ClipParams",
+            "streamgen_nowhere.clip:ClipParams",
             "No module named 'streamgen_nowhere'",
             "install the package that defines it",
         ),
@@ -192,7 +192,7 @@ def test_params_are_written_by_class_and_fields():
 def test_classes_that_cannot_be_found(name, reason, advice):
     module, _, kind = name.partition(":")
     with pytest.raises(GraphError) as error:
-        decode_value({"class": name, "fields": {}})
+        decode_value({"class": name, "fields": {}}, ("streamgen_nowhere",))
     assert str(error.value) == (
         f"the program uses {kind} of {module}, which cannot be imported ({reason}): {advice}"
     )
@@ -200,8 +200,27 @@ def test_classes_that_cannot_be_found(name, reason, advice):
 
 def test_no_class_but_params_is_made():
     with pytest.raises(GraphError) as error:
-        decode_value({"class": "subprocess:Popen", "fields": {"args": "true"}})
+        decode_value({"class": "subprocess:Popen", "fields": {"args": "true"}}, ("subprocess",))
     assert str(error.value) == "the program uses Popen of subprocess, which is no Params dataclass"
+
+
+@pytest.mark.parametrize("trust", [(), ("attack.other", "attac", "streamgen")])
+def test_modules_that_nobody_trusts_are_not_run(trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not even found: the module would leave a file."""
+    mark = tmp_path / "ran"
+    (tmp_path / "attack.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "attack", raising=False)
+    with pytest.raises(GraphError) as error:
+        decode_value({"class": "attack:Params", "fields": {}}, trust)
+    assert str(error.value) == (
+        "the program uses Params of attack, and to look it up is to run that module. If you trust it and "
+        "whoever wrote the folder, name it: load(folder, trust=('attack',)), or --trust attack"
+    )
+    assert not mark.exists()
+    with pytest.raises(GraphError, match="cannot be imported"):
+        decode_value({"class": "attack:Params", "fields": {}}, ("attack",))
+    assert mark.exists()
 
 
 def test_a_class_of_a_script_is_written_but_not_found(tmp_path: Path):

@@ -29,19 +29,21 @@ def column(**changes: Any) -> ColumnParams:
 
 def bounds_of(params: ColumnParams, **changes: Any) -> dict[str, Any]:
     """The largest bounds of a column, with `changes`."""
+    form = changes.get("format", params.formats[0])
     return {
         "t": params.max_t,
         "k": params.max_k,
         "n": params.max_n,
-        "format": params.formats[0],
-        "grouped": params.scale_bits > 0,
+        "format": form,
+        "grouped": params.scale_bits > 0 and form == "w4",
         **changes,
     }
 
 
 def random_bounds(params: ColumnParams, rng: np.random.Generator) -> dict[str, Any]:
     """Any bounds that a column can run."""
-    grouped = params.scale_bits > 0 and bool(rng.random() < 0.7)
+    form = str(rng.choice(params.formats))
+    grouped = params.scale_bits > 0 and form == "w4" and bool(rng.random() < 0.7)
     sizes = {}
     for name, unit, most in (
         ("t", params.t_lanes, params.max_t),
@@ -49,7 +51,7 @@ def random_bounds(params: ColumnParams, rng: np.random.Generator) -> dict[str, A
         ("k", params.group if grouped else 32, params.max_k),
     ):
         sizes[name] = unit * int(rng.integers(1, most // unit + 1))
-    return {**sizes, "format": str(rng.choice(params.formats)), "grouped": grouped}
+    return {**sizes, "format": form, "grouped": grouped}
 
 
 def operands(
@@ -59,6 +61,7 @@ def operands(
     T, K, N = bounds["t"], bounds["k"], bounds["n"]
     x = np.zeros((T, K), formats.MX)
     x["shift"] = np.repeat(rng.choice([0, 1, 2, 3, 7, 14, 15, 16], (T, K // 32)), 32, 1)
+    x["step"] = np.repeat(rng.integers(0, 4, (T, K // 32)), 32, 1)
     x["code"] = np.where(x["shift"] < 16, rng.integers(-127, 128, (T, K)), 0)
     limit = 8 if bounds["format"] == "w4" else 128
     inputs = {

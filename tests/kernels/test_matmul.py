@@ -19,7 +19,6 @@ BUILDS = {
     "w4-group-64-12-bit": column(group=64, scale_bits=12, n_lanes=3),
     "w4-group-128-16-bit": column(group=128, scale_bits=16, minimum=True, n_lanes=1, t_lanes=2, max_k=256),
     "w8-rows": column(formats=("w8",), scale_bits=0, t_lanes=2),
-    "w8-groups": column(formats=("w8",), minimum=True),
     "both": column(formats=("w4", "w8"), minimum=True),
     "both-rows": column(formats=("w4", "w8"), scale_bits=0, n_lanes=4, t_lanes=2),
 }
@@ -50,8 +49,9 @@ def test_extreme_values(params):
             case = operands(params, bounds, rng)
             case["i_x"]["shift"] = shift
             case["i_x"]["code"] = code if shift < 16 else 0
+            case["i_x"]["step"] = 3
             case["i_w"][:] = weight
-            if params.scale_bits:
+            if "i_s" in case:
                 limit = 1 << params.scale_bits - 1
                 case["i_s"][:] = -limit if code < 0 else limit - 1
             cases.append((bounds, case))
@@ -90,7 +90,7 @@ def test_golden_is_the_formula():
                 codes, d = x["code"][t, part].astype(object), int(x["shift"][t, 32 * g])
                 scale, minimum = s[n, g // 2]
                 term = scale * (codes * w[n, part]).sum() + minimum * codes.sum()
-                expected += term << (15 - d) if d < 16 else 0
+                expected += term * (5 + int(x["step"][t, 32 * g])) << (15 - d) if d < 16 else 0
             assert accumulate(x, case["i_w"], case["i_s"])[t, n] == expected
 
 
@@ -101,9 +101,9 @@ def test_golden_matches_reals(params):
         bounds = bounds_of(params, format=format)
         case = operands(params, bounds, rng)
         x = case["i_x"]
-        left = np.ldexp(x["code"].astype(float), case["i_e"][:, None].astype(int) - x["shift"])
+        left = np.ldexp(x["code"] * (5.0 + x["step"]), case["i_e"][:, None].astype(int) - x["shift"])
         right = case["i_w"].astype(float)
-        if params.scale_bits:
+        if "i_s" in case:
             parts = np.repeat(case["i_s"].astype(float), params.group, 1)
             right = right * parts[..., 0] + (parts[..., 1] if params.minimum else 0)
         exact = [
@@ -124,7 +124,7 @@ def test_promises(params):
     largest = bounds_of(params)
     unit = params.group if params.scale_bits else 32
     one = {**largest, "t": params.t_lanes, "n": params.n_lanes, "k": unit}
-    for bounds in (largest, one, {**largest, "k": unit}, {**largest, "format": params.formats[-1]}):
+    for bounds in (largest, one, {**largest, "k": unit}, bounds_of(params, format=params.formats[-1])):
         check_promises(params, bounds, operands(params, bounds, rng))
 
 
@@ -151,15 +151,17 @@ def test_small_tiles_run_at_the_pace_of_the_output():
 
 def test_accumulators_are_wide_enough():
     """The greatest sums that operands reach come within 2 % of the bound that chooses the width."""
-    for limit, kw in ((29344, {}), (2048, {"formats": ("w8",)})):
-        params = column(minimum=True, max_k=limit, **kw)
+    both, rows = {"formats": ("w4", "w8"), "minimum": True}, {"formats": ("w8",), "scale_bits": 0}
+    for limit, kw in ((3648, {"minimum": True}), (3648, both), (33024, rows)):
+        params = column(max_k=limit, **kw)
         assert params.accumulator_bits == 48
-        assert column(minimum=True, max_k=limit + 32, **kw).accumulator_bits == 64
+        assert column(max_k=limit + 32, **kw).accumulator_bits == 49
         x = np.zeros((1, limit), formats.MX)
-        x["code"] = 127
-        weights = np.full((1, limit), -8 if params.formats == ("w4",) else -128)
-        scales = np.broadcast_to([-128, 127], (1, limit // 32, 2))
-        assert params.largest_sum * 0.98 < accumulate(x, weights, scales).max() <= params.largest_sum
+        x["code"], x["step"] = 127, 3
+        weights = np.full((1, limit), -128 if params.formats == ("w8",) else -8)
+        scales = np.broadcast_to([-128, 127], (1, limit // 32, 2)) if params.scale_bits else None
+        found = np.abs(accumulate(x, weights, scales)).max()
+        assert params.largest_sum * 0.98 < found <= params.largest_sum
 
 
 def test_rtl_has_each_lane_once():
@@ -189,8 +191,12 @@ def test_rtl_has_each_lane_once():
         ({"max_n": 3}, "max_n of a column must be a positive multiple of 2, not 3"),
         ({"t_lanes": 2, "max_t": 3}, "max_t of a column must be a positive multiple of 2, not 3"),
         (
-            {"formats": ("w8",), "scale_bits": 16, "max_k": 2**20},
-            "max_k of a column is 1048576: 64-bit accumulators could overflow",
+            {"formats": ("w8",), "scale_bits": 8},
+            "scale_bits of a column is 8; 8-bit weights have no group scales",
+        ),
+        (
+            {"scale_bits": 16, "max_k": 2**21},
+            "max_k of a column is 2097152: 64-bit accumulators could overflow",
         ),
     ],
 )
@@ -219,7 +225,9 @@ def test_bad_bounds(change, message):
 
 def test_grouped_needs_scales():
     params = column(scale_bits=0)
-    with pytest.raises(ValueError, match=r"^grouped is True; the column is built without group scales$"):
+    with pytest.raises(
+        ValueError, match=r"^grouped is True; the column or the format is without group scales$"
+    ):
         params.describe({**bounds_of(params), "grouped": True})
 
 

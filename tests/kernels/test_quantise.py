@@ -28,8 +28,8 @@ def _extreme_rows() -> np.ndarray:
     x[2] = rng.choice([NORMAL, -NORMAL, 3 * NORMAL, 0.0, -0.0], 96)
     x[3, :32] = LARGEST
     x[3, 32:64] = NORMAL
-    # With 64 as the greatest, a code is the value: halves are ties, to even.
-    x[4] = np.tile(np.concatenate([[64.0], np.arange(31) - 15.5]), 3)
+    # With 112 as the greatest, a code is the value: halves are ties, to even.
+    x[4] = np.tile(np.concatenate([[112.0], np.arange(31) - 15.5]), 3)
     # 127.5 and more rounds to 128 and clamps; so does the greatest significand.
     x[5] = np.tile(np.concatenate([[127.498046875, 127.5, -127.5, 128 - 2**-8], np.arange(28) / 2]), 3)
     # d of 15 is sent, of 16 is not.
@@ -60,7 +60,7 @@ def test_golden_of_extremes() -> None:
     params = QuantiseParams(lanes=16, max_k=96, sums=True)
     out = params.golden({"t": 10, "k": 96, "valid_k": 96}, {"i": _extreme_rows()})
     code, shift = out["o_x"]["code"], out["o_x"]["shift"][:, ::MX_GROUP]
-    assert out["o_e"].tolist() == [0, 121, -131, 121, 0, 0, 14, E_NOT_FINITE, E_NOT_FINITE, -6]
+    assert out["o_e"].tolist() == [0, 118, -134, 118, -3, -3, 11, E_NOT_FINITE, E_NOT_FINITE, -9]
     assert shift.tolist() == [
         [16, 16, 16],
         [0, 0, 0],
@@ -73,26 +73,31 @@ def test_golden_of_extremes() -> None:
         [16, 16, 16],
         [16, 0, 16],
     ]
+    step = out["o_x"]["step"][:, ::MX_GROUP]
+    assert step.tolist() == [[0] * 3, [3] * 3, [2] * 3, [3, 0, 0], [3] * 3, [3] * 3, *[[0] * 3] * 4]
     assert set(np.abs(code[1])) == {127}
-    assert set(np.abs(code[2])) <= {0, 32, 96}
-    assert code[4, :6].tolist() == [64, -16, -14, -14, -12, -12]
+    assert set(np.abs(code[2])) == {0, 37, 110}
+    assert code[4, :6].tolist() == [112, -16, -14, -14, -12, -12]
     assert code[5, :8].tolist() == [127, 127, -127, 127, 0, 0, 1, 2]
-    assert code[6, ::MX_GROUP].tolist() == [64, 64, 0]
+    assert code[6, ::MX_GROUP].tolist() == [102, 102, 0]
     assert not code[[0, 7, 8]].any()
 
 
 def test_golden_is_within_half_a_step() -> None:
-    """|code * 2^(E - d) - x| <= 2^(e - 1): half a step, or one where the code clamps (128 -> 127)."""
+    """|code * f * 2^(E - d) - x| is half a step, one where the code clamps (128 -> 127), and what the ratio
+    is off."""
     rng = np.random.default_rng(5)
     x = _rows(rng, 40, 256, spread=3).astype(np.float64)
     params = QuantiseParams(lanes=16, max_k=256, sums=True)
     out = params.golden({"t": 40, "k": 256, "valid_k": 256}, {"i": x.astype(np.float32)})
-    step = np.exp2(out["o_e"].astype(int)[:, None] - out["o_x"]["shift"])
+    step = np.exp2(out["o_e"].astype(int)[:, None] - out["o_x"]["shift"]) * (5 + out["o_x"]["step"])
     error = np.abs(out["o_x"]["code"] * step - x)
     clamps = np.abs(x) > 127.5 * step
     assert (out["o_x"]["shift"] < 16).all()
-    assert (error <= np.where(clamps, 1.0, 0.5) * step).all()
+    assert (error <= np.where(clamps, 1.0, 0.51) * step).all()
     assert 0 < clamps.sum() < 40
+    groups = np.abs(out["o_x"]["code"].reshape(40, -1, MX_GROUP)).max(axis=2)
+    assert groups.min() >= 102 and groups.max() == 127
 
 
 def test_padding_is_zero() -> None:
@@ -122,7 +127,7 @@ def test_subnormals_count_as_zero() -> None:
     least = 0x008000  # the least normal value beside them makes codes of them, of 0
     tokens = [subnormal] * 15 + [0x000001 << 24 | least]
     result = run(params.build(), {"i_descriptor": [word], "i": tokens}, {"o_x": 1, "o_e": 1})
-    assert result.tokens == {"o_x": [64 << 264 | 64 << 240], "o_e": [-132 & 0xFFFF]}
+    assert result.tokens == {"o_x": [102 << 264 | 102 << 240], "o_e": [-135 & 0xFFFF]}
 
 
 @pytest.mark.parametrize("lanes", LANES)

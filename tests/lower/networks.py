@@ -197,21 +197,25 @@ def _matmul(weight: QuantisedWeight, x: np.ndarray) -> np.ndarray:
     values = np.where(finite[:, None], x, 0).astype(np.float64)
     edges = [*range(0, K, 32), K]
     greatest = np.stack([np.abs(values[:, a:b]).max(axis=1) for a, b in pairwise(edges)], axis=1)
-    e = np.floor(np.log2(np.where(greatest > 0, greatest, 1))).astype(int) - 6
+    b = np.floor(np.log2(np.where(greatest > 0, greatest, 1))).astype(int)
+    factor = np.where(greatest > 0, 5 + np.floor((greatest / 2.0**b - 1) * 4), 5).astype(np.int64)
+    e = b - 9
     E = np.where(greatest > 0, e, -(10**6)).max(axis=1)
     E[~greatest.any(axis=1)] = 0
     total = np.zeros((len(x), len(weight.codes)), np.int64)
-    for g, (a, b) in enumerate(pairwise(edges)):
-        d = E - e[:, g]
+    for g, (first, last) in enumerate(pairwise(edges)):
+        d, f = E - e[:, g], factor[:, g, None]
         kept = (greatest[:, g] > 0) & (d <= 15)
-        codes = np.clip(np.rint(values[:, a:b] * 2.0 ** -e[:, g, None]), -127, 127)
+        codes = np.clip(
+            np.rint(values[:, first:last] * (2**17 // f) * 2.0 ** (-17 - e[:, g, None])), -127, 127
+        )
         codes = np.where(kept[:, None], codes, 0).astype(np.int64)
-        term = codes @ weight.codes[:, a:b].astype(np.int64).T
+        term = codes @ weight.codes[:, first:last].astype(np.int64).T
         if weight.scale is not None:
-            term = term * weight.scale[:, a // weight.group]
+            term = term * weight.scale[:, first // weight.group]
         if weight.minimum is not None:
-            term += codes.sum(axis=1)[:, None] * weight.minimum[:, a // weight.group]
-        total += term << np.where(kept, 15 - d, 0)[:, None]
+            term += codes.sum(axis=1)[:, None] * weight.minimum[:, first // weight.group]
+        total += term * f << np.where(kept, 15 - d, 0)[:, None]
     y = _precision(total.astype(np.longdouble))
     y = _precision(y * weight.row_scale.astype(np.longdouble))
     with np.errstate(over="ignore"):

@@ -287,9 +287,10 @@ class _Bounds:
 def _quantised(x: _Bounds) -> np.ndarray:
     """Error of the codes of x: half a step of each group, more where codes are clamped or groups dropped.
 
-    With m the greatest magnitude that a group may have, its step is 2^(floor(log2 m) - 6) or less. Values
-    above 127.5 steps become 127. A group may be dropped if its exponent may be 16 below the row's; all of it
-    then lies below 2^(E - 9).
+    With m = 2^b * (1 + s / 4 + ...) the greatest magnitude that a group may have, its step is
+    (5 + s) * 2^(b - 9) or less, and what is divided by it is off by 2^-15. Values above 127.5 steps become
+    127. A group may be dropped if its exponent may be 16 below the row's; all of it then lies below
+    2^(b - 15) of that one.
     """
     T, K = x.value.shape
     pad = ((0, 0), (0, -K % 32))
@@ -297,14 +298,17 @@ def _quantised(x: _Bounds) -> np.ndarray:
     least = np.pad(np.maximum(np.abs(x.value) - x.error, 0), pad).reshape(T, -1, 32)
 
     def exponent(m: np.ndarray) -> np.ndarray:
-        return np.where(m > 0, np.floor(np.log2(np.where(m > 0, m, 1))) - 6, -1000)
+        return np.where(m > 0, np.floor(np.log2(np.where(m > 0, m, 1))), -1000)
 
-    top = exponent(greatest.max(axis=2))
-    step = np.exp2(top)[:, :, None]
-    error = np.maximum(step / 2, np.where(greatest > 127.5 * step, greatest - 127 * step, 0))
+    largest = greatest.max(axis=2)
+    top = exponent(largest)
+    step = ((5 + np.floor((largest / np.exp2(top) - 1) * 4)) * np.exp2(top - 9))[:, :, None]
+    error = np.maximum(
+        step * (0.5 + 127 * 2.0**-15), np.where(greatest > 127.5 * step, greatest - 127 * step, 0)
+    )
     row = top.max(axis=1)[:, None]
     droppable = (row - exponent(least.max(axis=2)) > 15)[:, :, None]
-    dropped = np.minimum(greatest, np.exp2(row - 9)[:, :, None])
+    dropped = np.minimum(greatest, np.exp2(row - 15)[:, :, None])
     error = np.where(droppable, np.maximum(error, dropped), error)
     return error.reshape(T, -1)[:, :K]
 

@@ -266,6 +266,48 @@ def test_embedding_and_last_row() -> None:
             np.testing.assert_array_equal(found["y"], rounded[ids] if every_row else rounded[ids[-1:]])
 
 
+def test_table_of_eight_bits() -> None:
+    """Where it is asked for, and where the table would be too large: code * scale, rounded once."""
+    table = np.random.default_rng(1).normal(size=(7, 48)).astype(np.float32)
+    op = Embedding(table)
+    for numbers in (Numbers(), Numbers(by_layer={"*": "w4"}), Numbers(table_bytes=table.nbytes)):
+        assert op.quantised(numbers, "embedding") is op
+    kept = Numbers(table_bytes=8, by_layer={"embedding": "f24"})
+    assert op.quantised(kept, "embedding") is op
+    for numbers in (Numbers(by_layer={"embedding": "w8"}), Numbers(table_bytes=table.nbytes - 1)):
+        small = op.quantised(numbers, "embedding")
+        assert str(small) == "embedding[7 x 48, w8]" and small.quantised(numbers, "embedding") is small
+        graph = LogicalGraph((Input("ids", 1, "ids"),), (Operation("e", small, ("ids",)),), ("e",))
+        ids = np.array([6, 0, 6])
+        meant = quantise_w8(table).dequantise()
+        np.testing.assert_array_equal(reference(graph)({"ids": ids})[0]["e"], meant[ids])
+        np.testing.assert_array_equal(exact(graph)({"ids": ids})[0]["e"], round_f24(meant)[ids])
+        assert np.abs(meant - table).max() <= np.abs(table).max() / 253
+
+
+def test_a_matmul_has_the_format_that_is_asked_for() -> None:
+    """Layers named by the user come first, then the user's format for all, then the checkpoint's."""
+    weight = np.random.default_rng(1).normal(size=(5, 64)).astype(np.float32)
+    grid = GroupGrid(np.ones((5, 64), np.uint8), np.ones((5, 2), np.float32), np.zeros((5, 2), np.float32))
+    for op, own in (
+        (Linear(weight), "w4"),
+        (Linear(weight, asked="w8"), "w8"),
+        (Linear(weight, asked="w4"), "w4"),
+        (Linear(weight, grid=grid), "w4"),
+    ):
+        assert op.form() == Linear(weight).form()
+        for numbers, form in (
+            (Numbers(), own),
+            (Numbers(weights="w4"), "w4"),
+            (Numbers(weights="w8"), "w8"),
+            (Numbers(weights="w4", by_layer={"y": "w8"}), "w8"),
+            (Numbers(by_layer={"*": "f24", "y": "w4"}), "w4"),
+        ):
+            found = op.quantised(numbers, "y").integers
+            assert found.format == form and op.quantised(numbers, "y").wanted is None
+            assert (op.grid is not None and form == "w4") == np.array_equal(found.codes, np.full((5, 64), -7))
+
+
 @pytest.mark.parametrize(
     "op",
     [
@@ -361,7 +403,7 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
         (lambda: Linear(WEIGHT, WEIGHT[0]), "a Linear has weight [4, 3] and bias [3]; [4] is needed"),
         (lambda: Linear(WEIGHT, None, GRID), "a Linear has weight [4, 3] and a grid of [4, 4]"),
         (lambda: Constant(WEIGHT), "a constant has shape [4, 3]; [features] is needed"),
-        (lambda: Embedding(WEIGHT[0]), "the embedding has shape [3]; [vocabulary, hidden] is needed"),
+        (lambda: Embedding(WEIGHT[0]), "the table of Embedding has shape [3]; [rows, features] is needed"),
         (lambda: TopK(0), "k of a top-k is 0; at least 1 is needed"),
         (
             lambda: Norm("l2", WEIGHT[0], 1e-5),

@@ -49,7 +49,8 @@ def test_written_and_loaded_by_others(installed: Path, tmp_path: Path) -> None:
     python(f"{code}build().write({str(folder)!r})", installed)
     shipped = (folder / "running_sum.v").read_bytes()
     assert shipped == (PACKAGES / "verilog" / "streamgen_example_verilog" / "running_sum.v").read_bytes()
-    load = f"import streamgen\nloaded = streamgen.load({str(folder)!r})\n"
+    trust = ("streamgen_example_clip", "streamgen_example_verilog")
+    load = f"import streamgen\nloaded = streamgen.load({str(folder)!r}, trust={trust})\n"
     golden = (
         "import numpy as np\n"
         "x, z = np.full((8, 32), -3, np.float32), np.full((8, 32), 10_000, np.int16)\n"

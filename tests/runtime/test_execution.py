@@ -23,6 +23,7 @@ from streamgen.manifest import (
 from streamgen.numbers import formats
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
+from streamgen.written import sealed
 
 TILE, MAX_TOKENS, WIDTH, PADDED = 4, 8, 20, 32
 ROWS = "itensor<1x16xf24, iter_space: [4,2]*[1,16], iter_map: (d0,d1)->(d0,d1)>"
@@ -133,11 +134,22 @@ class Adder(Device):
 
 
 @pytest.fixture
-def execution(tmp_path):
-    (tmp_path / "manifest.json").write_text(MANIFEST.to_json())
+def written(tmp_path):
     (tmp_path / "design.v").write_text("module top; endmodule")
     (tmp_path / "w.bin").write_bytes(bytes([3]) + bytes(63))
-    with Execution(tmp_path, Adder) as execution:
+    (tmp_path / "manifest.json").write_text(sealed(MANIFEST, tmp_path).to_json())
+    return tmp_path
+
+
+@pytest.fixture
+def execution(written):
+    with Execution(written, Adder) as execution:
+        yield execution
+
+
+@pytest.fixture
+def lenient(written):
+    with Execution(written, Adder, changed_files=True) as execution:
         yield execution
 
 
@@ -265,8 +277,23 @@ def test_failed_run(execution, fault, kind, message):
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
 
 
-def test_changed_weights_are_used(execution):
-    x = np.ones((2, WIDTH))
+@pytest.mark.parametrize("name", ["w.bin", "design.v"])
+def test_changed_files_are_refused(execution, name):
+    execution.run(np.ones((2, WIDTH)), BIAS_VALUES)
+    content = bytearray((execution.folder / name).read_bytes())
+    content[-1] ^= 1
+    (execution.folder / name).write_bytes(content)
+    with pytest.raises(
+        CheckpointError, match=rf"{name} is not the file that was written: .*--changed-files$"
+    ):
+        execution.run(np.ones((2, WIDTH)), BIAS_VALUES)
+    content[-1] ^= 1
+    (execution.folder / name).write_bytes(content)
+    assert execution.run(np.ones((2, WIDTH)), BIAS_VALUES)
+
+
+def test_changed_weights_are_used(lenient):
+    execution, x = lenient, np.ones((2, WIDTH))
     execution.run(x, BIAS_VALUES)
     first = execution.device
     (execution.folder / "w.bin").write_bytes(bytes([2]) + bytes(63))
@@ -274,8 +301,8 @@ def test_changed_weights_are_used(execution):
     assert execution.device is first
 
 
-def test_changed_verilog_opens_another_device(execution):
-    x = np.ones((2, WIDTH))
+def test_changed_verilog_opens_another_device(lenient):
+    execution, x = lenient, np.ones((2, WIDTH))
     execution.run(x, BIAS_VALUES)
     first = execution.device
     (execution.folder / "design.v").write_text("module top; wire a; endmodule")

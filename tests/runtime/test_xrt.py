@@ -9,7 +9,9 @@ import pytest
 
 from sim.add_one import manifest
 from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
+from streamgen.runtime import xrt_c
 from streamgen.runtime.xrt import board
+from tests.package.packages import linked
 
 DESCRIPTION = manifest(2)
 NAMES = [argument.name for argument in DESCRIPTION.arguments]
@@ -115,8 +117,15 @@ def pyxrt(monkeypatch):
     monkeypatch.setattr(Card, "loads", 0)
 
 
-def test_run(pyxrt):
-    with board("add.xclbin", DESCRIPTION) as device:
+@pytest.fixture
+def binary(tmp_path):
+    file = tmp_path / "a.xclbin"
+    file.write_bytes(linked(DESCRIPTION))
+    return file
+
+
+def test_run(pyxrt, binary):
+    with board(binary, DESCRIPTION) as device:
         data = device.allocate("data0")
         data.write(bytes(range(64)))
         device.set_scalar("tiles", 1)
@@ -126,8 +135,8 @@ def test_run(pyxrt):
         assert Card.loads == 1
 
 
-def test_timeout_then_reset(pyxrt, monkeypatch):
-    with board("add.xclbin", DESCRIPTION) as device:
+def test_timeout_then_reset(pyxrt, monkeypatch, binary):
+    with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0").write(b"kept", 60)
         monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_TIMEOUT)
@@ -142,9 +151,9 @@ def test_timeout_then_reset(pyxrt, monkeypatch):
         device.wait()
 
 
-def test_error_state(pyxrt, monkeypatch):
+def test_error_state(pyxrt, monkeypatch, binary):
     monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_ERROR)
-    with board("add.xclbin", DESCRIPTION) as device:
+    with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0")
         device.start()
@@ -152,18 +161,25 @@ def test_error_state(pyxrt, monkeypatch):
             device.wait()
 
 
-def test_what_the_board_refuses(pyxrt):
-    with pytest.raises(DeviceError, match=r"^board 1 does not take a.xclbin: no such device$"):
-        board("a.xclbin", DESCRIPTION, index=1)
-    with board("a.xclbin", manifest(2, beats=1 << 20)) as device:
+def test_what_the_board_refuses(pyxrt, binary):
+    with pytest.raises(DeviceError, match=r"^board 1 does not take .*a.xclbin: no such device$"):
+        board(binary, DESCRIPTION, index=1)
+    large = manifest(2, beats=1 << 20)
+    binary.write_bytes(linked(large))
+    with board(binary, large) as device:
         with pytest.raises(DeviceError, match=r"^buffer 'data1' of 134217728 bytes: failed to allocate bo$"):
             device.allocate("data1")
         with pytest.raises(ValueError, match="is -1; 0 to 2147483647 are allowed"):
             device.set_scalar("tiles", -1)
 
 
-def test_without_pyxrt(monkeypatch):
+def test_without_pyxrt(monkeypatch, binary):
     monkeypatch.setitem(sys.modules, "pyxrt", None)
+    monkeypatch.setattr(xrt_c, "LIBRARY", "libnone.so")
+    xrt_c._library.cache_clear()
     with pytest.raises(MissingToolError) as error:
-        board("a.xclbin", DESCRIPTION)
-    assert str(error.value) == "a board needs pyxrt: install XRT, then source /opt/xilinx/xrt/setup.sh"
+        board(binary, DESCRIPTION)
+    assert (
+        str(error.value)
+        == "a board needs pyxrt or libnone.so: install XRT, then source /opt/xilinx/xrt/setup.sh"
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from streamgen import golden
 from streamgen.errors import GraphError
+from streamgen.frontend import import_decoder
 from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
@@ -28,6 +29,7 @@ from streamgen.operations import (
 )
 from streamgen.schedule import Derivation, HardwarePlan, schedule
 from tests.decoders import random_decoder
+from tests.frontend.families import FAMILIES, family
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
 
 CONTEXT = 16
@@ -109,6 +111,23 @@ def test_any_sizes(changes: dict[str, Any], plan: dict[str, int]) -> None:
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(name: str) -> None:
     _check(FEATURES[name](_model(layers=4)), _plan())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("GPT2", "Gemma2") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
+def test_families(name: str) -> None:
+    model = import_decoder(family(name)).quantised(Numbers(by_layer={"logits": "w8", "head": "w8"}))
+    _check(model, _plan(), (3, 4, 4, 1, 2))
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_tables_of_eight_bits(lanes: int) -> None:
+    numbers = {"by_layer": {"logits": "w8", "embedding": "w8", "*": "w8"}}
+    _check(_model(numbers=numbers), _plan(lanes=lanes))
+    model = import_decoder(family("GPT2")).quantised(Numbers(by_layer={"*": "w8"}))  # positions too
+    _check(model, _plan(lanes=lanes), (3, 4, 4, 1, 2))
 
 
 def test_all_features_of_two_layers_in_turn() -> None:

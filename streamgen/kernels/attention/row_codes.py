@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.arith.pipeline import Pipeline
+from streamgen.arith.tables import table_style
 from streamgen.cost import Resources
 from streamgen.numbers.formats import E_NOT_FINITE
 
@@ -115,7 +116,12 @@ def scale_stages(m: Module, pipe: Pipeline, greatest: Value) -> SimpleNamespace:
         top=(s.exponent + beyond)[:8],
         not_finite=s.exponent == _NOT_FINITE,
     )
-    table = Memory(shape=unsigned(_RECIPROCAL_BITS), depth=len(_RECIPROCALS), init=_RECIPROCALS)
+    table = Memory(
+        shape=unsigned(_RECIPROCAL_BITS),
+        depth=len(_RECIPROCALS),
+        init=_RECIPROCALS,
+        attrs=table_style(len(_RECIPROCALS)),
+    )
     m.submodules.reciprocals = table
     port = table.read_port(domain="comb")
     m.d.comb += port.addr.eq(s.m[:7])

@@ -385,7 +385,7 @@ class AttentionValues(wiring.Component):
                 zero.eq(empty),
             ]
         with m.Elif(left != 0):
-            m.d.sync += [serial.eq(serial >> p.width * p.sum_bits), left.eq(left - 1)]
+            m.d.sync += [serial.eq(serial[p.width * p.sum_bits :]), left.eq(left - 1)]
         along = delayed(m, Cat(divisor, zero), p.convert.latency)
         for lane in range(p.width):
             m.submodules[f"convert_{lane}"] = convert = Shared(p.convert)

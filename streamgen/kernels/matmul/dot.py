@@ -1,7 +1,7 @@
 """The lane of the matmul column: one token row times two weight rows, 32 products each a cycle.
 
     dot[n]  = sum over j of code[j] * weight[n][j]                          j = 0..31, n = 0, 1
-    term[n] = (scale[n] * dot[n] [+ minimum[n] * sum]) * 2^shift            shift = 15 - d
+    term[n] = (f * scale[n] * dot[n] [+ minimum[n] * sum]) * 2^shift        shift = 15 - d, f = 5 + step
     accumulator[n] = (0 if first else accumulator[n]) + term[n]             when valid
 
 A new group of 32 enters every cycle; nothing in a lane ever waits.
@@ -18,8 +18,11 @@ so a weight of -128 is legal and an activation of -128 is not (the quantiser cla
 packed factor has 16 + 5 = 21 or 18 + 9 = 27 bits; the registers that hold it and the code are those at
 the inputs of the multiplier.
 
-Timing, in cycles after `codes`, `low`, `high`: `scales`, `minimums`, `sum` are expected `scale_delay`
-later, `shift`, `valid`, `first` `shift_delay` later, and `accumulators` change `latency` later.
+`sum` has been multiplied by f already (`times_factor`), of which every row would else do the same.
+
+Timing, in cycles after `codes`, `low`, `high`: `minimums`, `sum` are expected `scale_delay` later, `scales`
+and `step` `factor_delay` later, `shift`, `valid`, `first` `shift_delay` later, and `accumulators` change
+`latency` later.
 """
 
 from dataclasses import dataclass
@@ -31,10 +34,12 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.cost import Resources
 
-__all__ = ["K_LANES", "Dot", "DotParams", "delayed", "registered"]
+__all__ = ["FACTOR_BITS", "K_LANES", "SUM_BITS", "Dot", "DotParams", "delayed", "registered", "times_factor"]
 
 K_LANES = 32
-SUM_BITS = 13  # 32 * 127 and a sign
+FACTOR_BITS = 3  # that a product with f is wider
+STEP_BITS = 2
+SUM_BITS = 16  # 32 * 127 * 8 and a sign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +75,13 @@ class DotParams:
         return 3 + 5 + 1  # three registers of a DSP, the tree, the parting of the fields
 
     @property
+    def factor_delay(self) -> int:
+        """A scale is multiplied by f while the products are added; without one the sum is."""
+        return self.scale_delay - (self.scale_bits > 0)
+
+    @property
     def shift_delay(self) -> int:
-        return self.scale_delay + (2 if self.scale_bits else 0) + self.minimum
+        return self.scale_delay + (2 if self.scale_bits else 1) + self.minimum
 
     @property
     def latency(self) -> int:
@@ -90,12 +100,14 @@ class DotParams:
         partial = adders[-1][0]
         parts = self.rows * (2 * partial - 1) * self.dot_bits
         factor = self.weight_bits + (self.rows - 1) * (self.field_bits + 1)
-        scaled = self.dot_bits + (self.scale_bits + self.minimum if self.scale_bits else 0)
+        scaled = self.dot_bits + FACTOR_BITS + (self.scale_bits + self.minimum if self.scale_bits else 0)
+        factor_bits = (self.scale_bits or self.dot_bits) + FACTOR_BITS
         row = Resources(
-            lut=2 * scaled + 18 + self.accumulator_bits + scaled * self.minimum,
+            lut=2 * scaled + 18 + self.accumulator_bits + scaled * self.minimum + factor_bits,
             ff=(scaled + 15)
             + self.accumulator_bits
-            + scaled * (2 * bool(self.scale_bits) + 3 * self.minimum),
+            + scaled * (2 * bool(self.scale_bits) + 3 * self.minimum)
+            + factor_bits,
         )
         inputs = 8 + self.rows * self.weight_bits + (self.rows - 1)
         pack = K_LANES * (self.rows - 1) * (self.weight_bits + 1)
@@ -121,6 +133,7 @@ class Dot(wiring.Component):
         ports: dict[str, Any] = {
             "codes": In(K_LANES * 8),
             "low": In(K_LANES * p.weight_bits),
+            "step": In(STEP_BITS),
             "shift": In(4),
             "valid": In(1),
             "first": In(1),
@@ -141,10 +154,12 @@ class Dot(wiring.Component):
         valid, first = delayed(m, self.valid, 1), delayed(m, self.first, 1)
         dots = self._dots(m, self._products(m))
         for row, dot in enumerate(dots):
-            scaled: Value = dot
             if p.scale_bits:
                 scale = self.scales.word_select(row, p.scale_bits).as_signed()
-                scaled = registered(m, registered(m, scale * dot))
+                factor = registered(m, times_factor(scale, self.step))
+                scaled = registered(m, registered(m, factor * dot))
+            else:
+                scaled = registered(m, times_factor(dot, self.step))
             if p.minimum:
                 minimum = self.minimums.word_select(row, p.scale_bits).as_signed()
                 scaled = registered(m, scaled + registered(m, registered(m, minimum * self.sum)))
@@ -199,6 +214,14 @@ def registered(m: Module, value: Value, bits: int | None = None) -> Signal:
     register = Signal(shape, reset_less=True, name="register")
     m.d.sync += register.eq(value)
     return register
+
+
+def times_factor(value: Value, step: Value) -> Value:
+    """A signed value times 5 + step in one adder: 4 + 1, 4 + 2, 8 - 1 or 8 times it."""
+    two, three = step == 1, step == 3
+    large = Mux(step[1], value << 3, value << 2)
+    small = Mux(three, 0, Mux(two, value << 1, value))
+    return Mux(step == 2, large - small, large + small)[: len(value) + FACTOR_BITS].as_signed()
 
 
 def delayed(m: Module, value: Value, cycles: int) -> Value:

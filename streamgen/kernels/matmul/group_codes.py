@@ -1,33 +1,45 @@
 """The arithmetic of the quantiser: groups of 32 reals in, `lanes` at a time, groups of 8-bit codes out.
 
-    e = floor(log2(max |x|)) - 6        code = x * 2^-e to nearest even, at most +-127       sum of the codes
+    max |x| = 2^b * (1 + s / 4 + ...)        f = 5 + s      code = x / (f * 2^(b - 9))      sum of the codes
 
-A real is f24: sign, biased exponent, 15 bits of fraction. With b the greatest biased exponent of the group,
-its significand of 16 bits is shifted right by 9 + b - exponent: by 9 always, then by 0 to 7 places; what is
-further down is less than a half. So b stands for e = b - 133, and b = 0 says that all are zero.
+A real is f24: sign, biased exponent, 15 bits of fraction. Of the largest one of a group the exponent and two
+bits of fraction count, b and s; so codes reach 102 at least and stay below 128. Division is multiplication by
+a ratio of 15 bits that does not exceed 1 / f:
 
-Tokens wait in a small memory until b is known: tree of maxima over the lanes (two levels a stage), maximum
-over the tokens of the group. Then distance, shift, rounding and sign, tree of sums (two levels a stage).
-Nothing here can stall: whoever sends a token has room for the group that it belongs to.
+    |code| = significand * floor(2^17 / f) * 2^-(23 + b - exponent) to nearest even
+
+The significand has 16 bits, the product 31. A shift of 23 + 9 leaves less than a half. b is sent as it is,
+biased, and 0 says that all are zero.
+
+Tokens wait in a small memory until b and s are known: tree of maxima over the lanes (two levels a stage),
+maximum over the tokens of the group. Then distance, product, shift, rounding and sign, tree of sums (two
+levels a stage). Nothing here can stall: whoever sends a token has room for the group that it belongs to.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value, unsigned
+import numpy as np
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from numpy import ndarray
 
 from streamgen.arith.pipeline import Pipeline
 from streamgen.cost import Resources
-from streamgen.numbers.formats import MX_GROUP
+from streamgen.kernels.row_parts import ring_style
+from streamgen.numbers.formats import MX_GROUP, MX_LEAST_FACTOR, MX_MAX_FACTOR
 
-__all__ = ["REAL", "SUM_BITS", "GroupCodes", "GroupCodesParams"]
+__all__ = ["REAL", "STEP_BITS", "SUM_BITS", "GroupCodes", "GroupCodesParams", "group_codes"]
 
 FRACTION = 15
+STEP_BITS = 2
 SUM_BITS = 13  # 32 * 127 and its negative
+RATIOS = [(1 << 17) // f for f in range(MX_LEAST_FACTOR, MX_MAX_FACTOR + 1)]
+PRODUCT_BITS, BELOW = 31, 14  # the lowest bits of a product say no more than whether there are any
+FAR, PLACES = 8, 4  # a significand so many places below the greatest one still counts, and bits for them
 REAL = data.StructLayout({"fraction": FRACTION, "exponent": 8, "sign": 1})
 
 
@@ -51,12 +63,12 @@ class GroupCodesParams:
     @property
     def latency(self) -> int:
         """Cycles from the last token of a group to its codes."""
-        return self.tokens + 4 + self.tree_stages * (2 if self.sums else 1)
+        return self.tokens + 5 + self.tree_stages * (2 if self.sums else 1)
 
     @property
     def resources(self) -> Resources:
         gathered = 8 * MX_GROUP - 8 * self.lanes if self.tokens > 1 else 0
-        total = Resources(lut=40 + 69.5 * self.lanes, ff=58 + 47 * self.lanes + gathered)
+        total = Resources(lut=44 + 95 * self.lanes, ff=58 + 85.5 * self.lanes + gathered, dsp=self.lanes)
         if not self.sums:
             return total
         adders = Resources(lut=5 + 8.5 * self.lanes, ff=13 + 3.3 * self.lanes)
@@ -81,6 +93,7 @@ class GroupCodes(wiring.Component):
                 "o_valid": Out(1),
                 "o_codes": Out(8 * MX_GROUP),
                 "o_greatest": Out(8),
+                "o_step": Out(STEP_BITS),
                 "o_sum": Out(SUM_BITS if params.sums else 0),
                 "o_last": Out(1),
             }
@@ -91,7 +104,9 @@ class GroupCodes(wiring.Component):
         lanes, tokens = self._params.lanes, self._params.tokens
         held = tokens + self._params.tree_stages + 1  # tokens in the memory at most
         depth = 1 << (held - 1).bit_length()
-        m.submodules.waiting = waiting = Memory(shape=unsigned(lanes * REAL.size), depth=depth, init=[])
+        m.submodules.waiting = waiting = Memory(
+            shape=unsigned(lanes * REAL.size), depth=depth, init=[], attrs=ring_style(depth)
+        )
         write, read = waiting.write_port(), waiting.read_port(domain="comb")
         m.d.comb += [write.en.eq(self.valid), write.data.eq(self.elements)]
         start, greatest, last = self._greatest(m)
@@ -104,20 +119,29 @@ class GroupCodes(wiring.Component):
 
         pipe = Pipeline(m, Const(1))
         token = data.View(data.ArrayLayout(REAL, lanes), read.data)
-        distance = [(greatest - token[lane].exponent)[:8] for lane in range(lanes)]
+        step, exponent = greatest[:STEP_BITS], greatest[STEP_BITS:]
+        distance = [(exponent - token[lane].exponent)[:8] for lane in range(lanes)]
         s = pipe.stage(
-            zero=Cat(d[3:].any() | (token[lane].exponent == 0) for lane, d in enumerate(distance)),
-            places=Cat(d[:3] for d in distance),
+            zero=Cat((d > FAR) | (token[lane].exponent == 0) for lane, d in enumerate(distance)),
+            places=Cat(d[:PLACES] for d in distance),
             fraction=Cat(token[lane].fraction for lane in range(lanes)),
+            ratio=Array(RATIOS)[step],
             sign=Cat(token[lane].sign for lane in range(lanes)),
             greatest=greatest,
             last=last,
         )
+        products = [
+            (Cat(s.fraction.word_select(lane, FRACTION), Const(1, 1)) * s.ratio)[:PRODUCT_BITS]
+            for lane in range(lanes)
+        ]
+        same = {"zero": s.zero, "places": s.places, "sign": s.sign, "greatest": s.greatest, "last": s.last}
+        s = pipe.stage(product=Cat(products), **same)
         magnitudes, ups = [], []
         for lane in range(lanes):
-            fraction, places = s.fraction.word_select(lane, FRACTION), s.places.word_select(lane, 3)
-            shifted = (Cat(Const(0, 7), fraction, Const(1, 1)) >> places)[: FRACTION + 8]
-            kept, half, rest = shifted[FRACTION + 1 :], shifted[FRACTION], shifted[:FRACTION]
+            product, places = s.product.word_select(lane, PRODUCT_BITS), s.places.word_select(lane, PLACES)
+            shifted = (Cat(Const(0, FAR), product[BELOW:]) >> places)[: FAR + 16]  # no code is above 127
+            kept, half = shifted[FAR + 9 :], shifted[FAR + 8]
+            rest = Cat(shifted[: FAR + 8], product[:BELOW])
             magnitudes.append(Mux(s.zero[lane], 0, kept))
             ups.append(half & (rest.any() | kept[0]) & ~kept.all() & ~s.zero[lane])
         s = pipe.stage(magnitude=Cat(magnitudes), up=Cat(ups), sign=s.sign, greatest=s.greatest, last=s.last)
@@ -139,11 +163,11 @@ class GroupCodes(wiring.Component):
         moving = Signal(pipe.depth)
         m.d.sync += moving.eq(Cat(active, moving)[: pipe.depth])
         self._collect(m, moving[-1], s.codes, total)
-        m.d.comb += [self.o_greatest.eq(s.greatest), self.o_last.eq(s.last)]
+        m.d.comb += [Cat(self.o_step, self.o_greatest).eq(s.greatest), self.o_last.eq(s.last)]
         return m
 
     def _greatest(self, m: Module) -> tuple[Value, Value, Value]:
-        """(start, greatest, last): a pulse for a complete group; its greatest exponent, held from then on."""
+        """(start, greatest, last): a pulse for a complete group; its greatest `_size`, held from then on."""
         lanes, tokens = self._params.lanes, self._params.tokens
         pipe = Pipeline(m, Const(1))
         index = Signal(range(tokens))
@@ -153,7 +177,7 @@ class GroupCodes(wiring.Component):
             first=index == 0,
             end=index == tokens - 1,
             last=self.last,
-            **{f"max{lane}": self.elements[lane].exponent for lane in range(lanes)},
+            **{f"max{lane}": _size(self.elements[lane]) for lane in range(lanes)},
         )
         partial = [getattr(s, f"max{lane}") for lane in range(lanes)]
         for _ in range(self._params.tree_stages):
@@ -163,7 +187,8 @@ class GroupCodes(wiring.Component):
             partial = [getattr(s, name) for name in names]
         moving = Signal(pipe.depth)
         m.d.sync += moving.eq(Cat(self.valid, moving)[: pipe.depth])
-        start, so_far, greatest, last = Signal(), Signal(8), Signal(8), Signal()
+        start, last = Signal(), Signal()
+        so_far, greatest = Signal(8 + STEP_BITS), Signal(8 + STEP_BITS)
         value = Mux(s.first, partial[0], _maximum(so_far, partial[0]))
         m.d.sync += start.eq(moving[-1] & s.end)
         with m.If(moving[-1]):
@@ -195,11 +220,25 @@ class GroupCodes(wiring.Component):
             ]
 
 
+def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+    """The codes, float64, of groups of finite f24 values, float64 [..., 32]; exponents b, not biased, and
+    steps of the greatest, int32 [...]. Those of groups of zeros mean nothing."""
+    mantissas, exponents = np.frexp(np.abs(groups).max(axis=-1))  # mantissas lie in 1/2 ... 1
+    b, step = exponents - 1, np.maximum(mantissas * 8, 4).astype(np.int32) - 4
+    factors = np.ldexp(np.array(RATIOS, np.float64)[step], -8 - b)
+    return np.clip(np.rint(groups * factors[..., None]), -127, 127), b, step
+
+
 def _halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
     """One level of a tree; a single value stays."""
     if len(values) == 1:
         return values
     return [join(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+
+
+def _size(element: Any) -> Value:
+    """Of a real: its exponent over the bits that a step counts."""
+    return Cat(element.fraction[FRACTION - STEP_BITS :], element.exponent)
 
 
 def _maximum(a: Value, b: Value) -> Value:

@@ -2,11 +2,12 @@
 
     dot[t,n,g]  = sum of code[t,k] * weight[n,k]           k in group g of 32
     sum[t,g]    = sum of code[t,k]
-    term[t,n,g] = (scale[n,h] * dot + minimum[n,h] * sum) * 2^(15 - d[t,g])      h: the weights' group of g
+    term[t,n,g] = (scale[n,h] * dot + minimum[n,h] * sum) * f[t,g] * 2^(15 - d[t,g])
     y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15)
 
-A shift d of 16 marks a group of zeros, whose term is 0. Without group scales `scale` is 1 and there is no
-minimum. A matmul of C columns gives column c the output rows n with n % C == c; a column knows only its own.
+h is the weights' group of g. A shift d of 16 marks a group of zeros, whose term is 0. Without group scales
+`scale` is 1 and there is no minimum. A matmul of C columns gives column c the output rows n with n % C == c;
+a column knows only its own.
 
 Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 32):
 
@@ -16,16 +17,16 @@ Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 
     o_y (1, 1)            n-tile, t-tile, t-lane, n-lane
 
 A column built for both weight formats has i_w as wide as 4-bit weights need, and takes 8-bit ones as tokens
-(n_lanes, 16), two a k step. Ungrouped weights use no i_s.
+(n_lanes, 16), two a k step. 8-bit weights are never grouped; weights that are not use no i_s.
 
 Time. A tile takes max(cycles of its k steps, t_lanes * n_lanes) cycles, the second being the pace of o_y.
 Lanes (`dot`) and accumulators never wait; `issue` takes operands when their results will have room.
 
-Width of an accumulator. With weights |w| <= 8 or 128, |scale| and |minimum| <= 2^(scale_bits-1) and codes
-|c| <= 127, a term is at most 32 * 127 * (|w| + 1) * 2^(scale_bits-1) * 2^15 (32 * 127 * |w| * 2^15
-without group scales) and a sum at most K / 32 times that, in any order and at any time. `accumulator_bits` is
-48 where that bound is below 2^47, else 64, and a ValueError where 64 is too little. So 48 bits are
-enough for 8-bit scales up to K = 29344 (W4) or 2048 (W8); 64 bits for 16-bit scales up to K = 7 million (W4).
+Width of an accumulator. With codes |c| <= 127, f <= 8, 8-bit weights |w| <= 128, 4-bit ones |w| <= 8 and
+their |scale| and |minimum| <= 2^(scale_bits-1), a term is at most 32 * 127 * 8 * 2^15 times 128 or
+(8 + 1) * 2^(scale_bits-1), and a sum at most K / 32 times that, in any order and at any time.
+`accumulator_bits` holds that bound; a ValueError says where more than 64 are needed. 48 bits are enough for
+8-bit scales up to K = 3,667.
 """
 
 from collections.abc import Mapping
@@ -89,6 +90,10 @@ class ColumnParams:
             raise ValueError(f"group of a column must be 32, 64 or 128, not {self.group}")
         if self.scale_bits != 0 and not 8 <= self.scale_bits <= 16:
             raise ValueError(f"scale_bits of a column must be 0 or 8 to 16, not {self.scale_bits}")
+        if self.scale_bits and "w4" not in self.formats:
+            raise ValueError(
+                f"scale_bits of a column is {self.scale_bits}; 8-bit weights have no group scales"
+            )
         if self.minimum and not self.scale_bits:
             raise ValueError("minimum of a column needs group scales; scale_bits is 0")
         k_unit = self.group if self.scale_bits else K_LANES
@@ -106,14 +111,13 @@ class ColumnParams:
     @property
     def largest_sum(self) -> int:
         """Bound of an accumulator's magnitude; see the module's docstring."""
-        weight = 1 << self.weight_bits - 1
-        if self.scale_bits:
-            weight = weight + self.minimum << self.scale_bits - 1
-        return self.max_k * 127 * weight << 15
+        grouped = 8 + self.minimum << max(self.scale_bits - 1, 0)
+        weight = max(grouped, 1 << self.weight_bits - 1)
+        return self.max_k * 127 * formats.MX_MAX_FACTOR * weight << 15
 
     @property
     def accumulator_bits(self) -> int:
-        return 48 if self.largest_sum < 1 << 47 else 64
+        return self.largest_sum.bit_length() + 1
 
     @property
     def tile_results(self) -> int:
@@ -286,8 +290,8 @@ class ColumnParams:
         """t tiles, n tiles, k steps; ValueError when the column cannot run these bounds."""
         if bounds["format"] not in self.formats:
             raise ValueError(f"format is {bounds['format']!r}; the column has {', '.join(self.formats)}")
-        if bounds["grouped"] and not self.scale_bits:
-            raise ValueError("grouped is True; the column is built without group scales")
+        if bounds["grouped"] and not (self.scale_bits and bounds["format"] == "w4"):
+            raise ValueError("grouped is True; the column or the format is without group scales")
         k_unit = self.group if bounds["grouped"] else K_LANES
         tiles = []
         for name, unit, most in (
@@ -312,7 +316,10 @@ def accumulate(x: ndarray, weights: ndarray, scales: ndarray | None) -> ndarray:
     (T, K), (N, _) = x.shape, weights.shape
     groups = K // K_LANES
     codes = x["code"].reshape(T, groups, K_LANES)
-    shifts = x["shift"].reshape(T, groups, K_LANES)[:, :, 0].astype(np.int64)
+    shifts, steps = (
+        x[name].reshape(T, groups, K_LANES)[:, :, 0].astype(np.int64) for name in ("shift", "step")
+    )
+    factors = formats.MX_LEAST_FACTOR + steps << np.maximum(15 - shifts, 0)
     if (codes == -128).any():
         raise ValueError("a code of the activations is -128; -127 to 127 are allowed")
     if (shifts > formats.MX_MAX_SHIFT).any():
@@ -329,7 +336,7 @@ def accumulate(x: ndarray, weights: ndarray, scales: ndarray | None) -> ndarray:
             dots *= group[:, 0]
             if group.shape[1] == 2:
                 dots += codes[:, g].sum(1, dtype=np.int64)[:, None] * group[:, 1]
-        total += dots << np.maximum(15 - shifts[:, g], 0)[:, None]
+        total += dots * factors[:, g, None]
     return total
 
 
@@ -381,6 +388,7 @@ class Column(wiring.Component):
                 m.d.comb += [dot.valid.eq(valid), dot.first.eq(first)]
                 # port of the lane, vector of operands, place in it
                 taken = [("codes", "codes", t), ("low", "low", n // 2), ("shift", "shifts", t)]
+                taken += [("step", "steps", t)]
                 taken += [("high", "high", n // 2)] * (rows == 2)
                 taken += [("sum", "sums", t)] * p.minimum
                 for target, source, place in taken:

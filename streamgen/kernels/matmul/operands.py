@@ -1,7 +1,8 @@
 """The operands of a matmul column: tokens of x, w and s become what its lanes take, in step.
 
     codes[t], low[pair], high[pair]         with the tokens (cycle 0 of a lane)
-    scales[n], minimums[n], sums[t]         lane.scale_delay after that
+    scales[n], steps[t]                     lane.factor_delay after that
+    minimums[n], f[t] * sums[t]             lane.scale_delay after that
     shifts[t] = 15 - d[t]                   lane.shift_delay after that
 
 A lane takes weights in pairs of rows (see `dot`). 4-bit weights in a column for both widths are extended
@@ -18,7 +19,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.cost import Resources
-from streamgen.kernels.matmul.dot import K_LANES, SUM_BITS, DotParams, delayed
+from streamgen.kernels.matmul.dot import (
+    FACTOR_BITS,
+    K_LANES,
+    STEP_BITS,
+    SUM_BITS,
+    DotParams,
+    delayed,
+    registered,
+    times_factor,
+)
 from streamgen.numbers import formats
 
 __all__ = ["ROW_BITS", "WEIGHT_BITS", "Operands", "OperandsParams"]
@@ -53,7 +63,8 @@ class OperandsParams:
     @property
     def resources(self) -> Resources:
         scales = self.n_lanes * self.scale_bits
-        chains = scales + self.t_lanes * (4 + SUM_BITS * self.lane.minimum)  # a LUT each
+        sums = SUM_BITS * self.lane.minimum
+        chains = scales + self.t_lanes * (4 + STEP_BITS + 2 * sums)  # a LUT each
         mixed = K_LANES * self.n_lanes * 4 if self.two_widths else 0
         return Resources(lut=chains + 4 * self.t_lanes + 4 + 2 * mixed, ff=scales + mixed + 4)
 
@@ -73,6 +84,7 @@ class Operands(wiring.Component):
             "half": In(1),
             "wide": In(1),
             "codes": Out(p.t_lanes * K_LANES * 8),
+            "steps": Out(p.t_lanes * STEP_BITS),
             "shifts": Out(p.t_lanes * 4),
             "low": Out(-(-p.n_lanes // 2) * K_LANES * lane.weight_bits),
             "high": Out(p.n_lanes // 2 * K_LANES * lane.weight_bits),
@@ -90,9 +102,11 @@ class Operands(wiring.Component):
         p, lane = self._params, self._params.lane
         tokens = [self.x.word_select(t, ROW_BITS) for t in range(p.t_lanes)]
         shifts = Cat(~token[8 * K_LANES :][:4] for token in tokens)
+        steps = [token[8 * K_LANES + 5 :][:STEP_BITS] for token in tokens]
         rows = self._weights(m)
         m.d.comb += [
             self.codes.eq(Cat(token[: 8 * K_LANES] for token in tokens)),
+            self.steps.eq(delayed(m, Cat(steps), lane.factor_delay)),
             self.shifts.eq(delayed(m, shifts, lane.shift_delay)),
             self.low.eq(Cat(rows[::2])),
             self.high.eq(Cat(rows[1::2])),
@@ -102,16 +116,17 @@ class Operands(wiring.Component):
                 Mux(self.grouped, self.s.word_select(n, p.scale_bits), 1)[: p.scale_bits]
                 for n in range(p.n_lanes)
             ]
-            m.d.comb += self.scales.eq(self._scaled(m, [scale[: lane.scale_bits] for scale in scales]))
+            low = Cat(scale[: lane.scale_bits] for scale in scales)
+            m.d.comb += self.scales.eq(delayed(m, low, lane.factor_delay))
         if lane.minimum:
-            m.d.comb += self.minimums.eq(self._scaled(m, [scale[lane.scale_bits :] for scale in scales]))
-            m.d.comb += self.sums.eq(
-                self._scaled(m, [token[8 * K_LANES + 8 :][:SUM_BITS] for token in tokens])
-            )
+            high = Cat(scale[lane.scale_bits :] for scale in scales)
+            totals = (token[8 * K_LANES + 8 :][: SUM_BITS - FACTOR_BITS].as_signed() for token in tokens)
+            products = (registered(m, times_factor(t, step)) for t, step in zip(totals, steps, strict=True))
+            m.d.comb += [
+                self.minimums.eq(delayed(m, high, lane.scale_delay)),
+                self.sums.eq(delayed(m, Cat(products), lane.scale_delay - 1)),
+            ]
         return m
-
-    def _scaled(self, m: Module, parts: list[Value]) -> Value:
-        return delayed(m, Cat(parts), self._params.lane.scale_delay)
 
     def _weights(self, m: Module) -> list[Value]:
         """The 32 weights of each row, as they come in."""

@@ -1,8 +1,10 @@
 """The mxi8 quantiser: rows of f24 become groups of 32 eight-bit codes and one exponent a row.
 
-    e = floor(log2(max |x|)) - 6 for each group of 32 along K          E = the greatest e of the row
-    code = x * 2^-e, rounded to nearest even, clamped to +-127          d = min(E - e, 16)
-    x ~ code * 2^(E - d); groups with d > 15 are sent as zeros with d = 16
+    m = max |x| = 2^b * (1 + s / 4 + ...) for each group of 32 along K  f = 5 + s, e = b - 9
+    code = x / (f * 2^e) to nearest even, clamped to +-127 (`group_codes`)  E = the greatest e of the row
+    x ~ code * f * 2^(E - d), d = min(E - e, 16); groups with d > 15 are sent as zeros with d = 16
+
+So the largest code of a group is 102 to 127, whatever its numbers are.
 
 Groups of zeros take no part in E; a row of zeros has E = 0. A row with NaN or an infinity has
 E = E_NOT_FINITE and groups of zeros (d = 16), from which a matmul makes NaN. Elements from `valid_k` on are
@@ -30,13 +32,14 @@ from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.kernels.matmul.group_codes import SUM_BITS, GroupCodesParams
+from streamgen.kernels.matmul.group_codes import STEP_BITS, SUM_BITS, GroupCodesParams, group_codes
+from streamgen.kernels.row_parts import ring_style
 from streamgen.numbers.formats import E_NOT_FINITE, MX, MX_GROUP, MX_MAX_SHIFT
 from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Quantise", "QuantiseParams"]
 
-E_BIAS = 133  # of a biased exponent of f24: 127, and 6 for codes of 64 to 127
+E_BIAS = 136  # of a biased exponent of f24: 127, and 9 for codes that 5 to 8 divide
 NOT_FINITE = 255  # the biased exponent of NaN and the infinities
 ROWS_BITS = 16
 ROWS_WAITING = 16  # complete rows in the ring; a row of one group spends 12 cycles there
@@ -149,7 +152,7 @@ class QuantiseParams:
 
     def _resources(self) -> Resources:
         """Fitted to synthesis: the codes, the control, the masks of the lanes, the ring."""
-        group_bits = 8 * MX_GROUP + 8 + (SUM_BITS if self.sums else 0)
+        group_bits = 8 * MX_GROUP + 8 + STEP_BITS + (SUM_BITS if self.sums else 0)
         control = Resources(lut=470 + 25 * self.lanes, ff=23 + 11 * self.max_k.bit_length() + group_bits)
         logic = self.codes.resources + control
         if self.ring_depth <= 64:  # LUT memory, eight LUTs for 14 bits of 32 words or 7 of 64
@@ -169,16 +172,17 @@ def golden(x: ndarray, valid_k: int) -> tuple[ndarray, ndarray]:
     values[~finite] = 0
     values[np.abs(values) < 2.0**-126] = 0
     groups = values.reshape(len(values), -1, MX_GROUP)
-    greatest = np.abs(groups).max(axis=2)
-    e = np.frexp(greatest)[1] - 7  # frexp's mantissa lies in 1/2 ... 1
-    E = np.where(greatest > 0, e, np.iinfo(np.int32).min).max(axis=1)
-    E[~greatest.any(axis=1)] = 0
-    shift = np.where(greatest > 0, np.minimum(E[:, None] - e, MX_MAX_SHIFT), MX_MAX_SHIFT)
-    codes = np.clip(np.rint(np.ldexp(groups, -e[:, :, None])), -127, 127)
-    codes[shift == MX_MAX_SHIFT] = 0
+    codes, b, step = group_codes(groups)
+    some = np.any(groups, axis=2)
+    e = b - 9
+    E = np.where(some, e, np.iinfo(np.int32).min).max(axis=1)
+    E[~np.any(some, axis=1)] = 0
+    shift = np.where(some, np.minimum(E[:, None] - e, MX_MAX_SHIFT), MX_MAX_SHIFT)
+    lost = shift == MX_MAX_SHIFT
+    codes[lost] = 0
     result = np.zeros(groups.shape, MX)
     result["code"] = codes
-    result["shift"] = shift[:, :, None]
+    result["shift"], result["step"] = shift[:, :, None], np.where(lost, 0, step)[:, :, None]
     E[~finite] = E_NOT_FINITE
     return result.reshape(values.shape), E.astype(np.int16)
 
@@ -207,10 +211,16 @@ class Quantise(wiring.Component):
         m = Module()
         params = self.params
         m.submodules.codes = codes = params.codes.build()
-        group = data.StructLayout({"codes": 8 * MX_GROUP, "sum": len(codes.o_sum), "greatest": 8})
+        group = data.StructLayout(
+            {"codes": 8 * MX_GROUP, "sum": len(codes.o_sum), "step": STEP_BITS, "greatest": 8}
+        )
         row = data.StructLayout({"greatest": 8, "end": range(params.max_k // MX_GROUP)})
-        m.submodules.groups = groups = Memory(shape=group, depth=params.ring_depth, init=[])
-        m.submodules.rows = rows = Memory(shape=row, depth=ROWS_WAITING, init=[])
+        m.submodules.groups = groups = Memory(
+            shape=group, depth=params.ring_depth, init=[], attrs=ring_style(params.ring_depth)
+        )
+        m.submodules.rows = rows = Memory(
+            shape=row, depth=ROWS_WAITING, init=[], attrs=ring_style(ROWS_WAITING)
+        )
         # Both memories are rings. A pointer has one bit more than an address: full is not empty.
         g_granted, g_stored, g_drained = (
             Signal(range(2 * groups.depth), name=f"groups_{name}")
@@ -241,6 +251,7 @@ class Quantise(wiring.Component):
             group_in.addr.eq(g_stored),
             group_in.data.codes.eq(codes.o_codes),
             group_in.data.sum.eq(codes.o_sum),
+            group_in.data.step.eq(codes.o_step),
             group_in.data.greatest.eq(codes.o_greatest),
             row_in.en.eq(codes.o_valid & codes.o_last),
             row_in.addr.eq(r_stored),
@@ -352,7 +363,8 @@ class Quantise(wiring.Component):
         """The group as it is sent: its shift beside it, zeros where it lies too far down."""
         distance = (row_greatest - group.greatest)[:8]
         kept = (group.greatest != 0) & ~distance[4:].any() & (row_greatest != NOT_FINITE)
-        fields = [Mux(kept, group.codes, 0), Mux(kept, distance[:4], MX_MAX_SHIFT), Const(0, 3)]
+        fields = [Mux(kept, group.codes, 0), Mux(kept, distance[:4], MX_MAX_SHIFT)]
+        fields += [Mux(kept, group.step, 0), Const(0, 1)]
         if self.params.sums:
             fields.append(Mux(kept, Cat(group.sum, group.sum[-1].replicate(16 - len(group.sum))), 0))
         return Cat(fields)

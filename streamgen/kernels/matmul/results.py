@@ -101,7 +101,7 @@ class Results(wiring.Component):
         with m.If(self.load):
             m.d.sync += [serial.eq(self.accumulators), left.eq(p.tile_results)]
         with m.Elif(left != 0):
-            m.d.sync += [serial.eq(serial >> p.accumulator_bits), left.eq(left - 1)]
+            m.d.sync += [serial.eq(serial[p.accumulator_bits :]), left.eq(left - 1)]
 
         valid = Signal(p.scaler.latency)  # of the stages of the scaler, which move together
         m.d.comb += [

@@ -19,6 +19,7 @@ from streamgen.arith import F24, AddParams
 from streamgen.cost import Resources
 from streamgen.kernels.norm.row_ring import memory_resources, power_of_two
 from streamgen.kernels.norm.row_sum import follow
+from streamgen.kernels.row_parts import ring_style
 from streamgen.rtl import Shared
 
 __all__ = ["HeldRow", "HeldRowParams"]
@@ -99,7 +100,9 @@ class HeldRow(Component):
             Signal(range(2 * p.depth), name=f"tokens_{name}") for name in ("granted", "stored", "base", "at")
         )
         # Take tokens in: the ends of rows wait in a queue.
-        m.submodules.ends = ends = Memory(shape=unsigned(p.end_bits), depth=p.starts, init=[])
+        m.submodules.ends = ends = Memory(
+            shape=unsigned(p.end_bits), depth=p.starts, init=[], attrs=ring_style(p.starts)
+        )
         asked, begun = (Signal(range(2 * p.starts), name=f"rows_{name}") for name in ("asked", "begun"))
         end_in, end_out = ends.write_port(), ends.read_port(domain="comb")
         loading, left, taken, room = Signal(), Signal(p.end_bits), Signal(), Signal(init=1)
@@ -141,7 +144,9 @@ class HeldRow(Component):
                 ]
             token = results
             arrives = follow(m, arrives, p.adder.latency)
-        m.submodules.tokens = tokens = Memory(shape=unsigned(p.lanes * F24.bits), depth=p.depth, init=[])
+        m.submodules.tokens = tokens = Memory(
+            shape=unsigned(p.lanes * F24.bits), depth=p.depth, init=[], attrs=ring_style(p.depth)
+        )
         token_in, token_out = tokens.write_port(), tokens.read_port()
         m.d.comb += [token_in.en.eq(arrives), token_in.addr.eq(stored), token_in.data.eq(token)]
         m.d.sync += stored.eq(stored + arrives)

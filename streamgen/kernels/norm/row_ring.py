@@ -18,6 +18,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 from streamgen.cost import Resources
+from streamgen.kernels.row_parts import ring_style
 
 __all__ = ["RowRing", "RowRingParams", "memory_resources", "power_of_two"]
 
@@ -115,9 +116,9 @@ class RowRing(Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.tokens = tokens = Memory(shape=unsigned(p.bits), depth=p.depth, init=[])
-        m.submodules.heads = heads = Memory(shape=unsigned(p.head_bits + p.end_bits), depth=p.rows, init=[])
-        m.submodules.tails = tails = Memory(shape=unsigned(p.tail_bits), depth=p.rows, init=[])
+        m.submodules.tokens = tokens = _memory(p.bits, p.depth)
+        m.submodules.heads = heads = _memory(p.head_bits + p.end_bits, p.rows)
+        m.submodules.tails = tails = _memory(p.tail_bits, p.rows)
         # A pointer has one bit more than an address: full is not empty.
         granted, written, read = (
             Signal(range(2 * p.depth), name=f"tokens_{name}") for name in ("granted", "written", "read")
@@ -178,3 +179,7 @@ class RowRing(Component):
 def _used(granted: Signal, released: Signal) -> Value:
     """Places of a ring between two pointers."""
     return (granted - released)[: len(granted)]
+
+
+def _memory(bits: int, depth: int) -> Memory:
+    return Memory(shape=unsigned(bits), depth=depth, init=[], attrs=ring_style(depth))

@@ -198,7 +198,9 @@ class MaskedRows(wiring.Component):
             init=[],
             attrs=ring_style(params.ring_depth),
         )
-        m.submodules.rows = rows = Memory(shape=row, depth=ROWS_WAITING, init=[])
+        m.submodules.rows = rows = Memory(
+            shape=row, depth=ROWS_WAITING, init=[], attrs=ring_style(ROWS_WAITING)
+        )
         # Both memories are rings. A pointer has one bit more than an address: full is not empty.
         granted, written, drained = (
             Signal(range(2 * ring.depth), name=f"tokens_{name}") for name in ("granted", "written", "drained")

@@ -150,8 +150,9 @@ class Softmax(wiring.Component):
         params = self._params
         drained, sent = Signal(range(params.ring_depth)), Signal()
         end_shape, factor_shape = max(1, ceil_log2(params.rows.max_tokens)), F24.bits
-        m.submodules.ends = ends = Memory(shape=end_shape, depth=ROWS_UNDER_WAY, init=[])
-        m.submodules.factors = factors = Memory(shape=factor_shape, depth=ROWS_UNDER_WAY, init=[])
+        of_rows = {"depth": ROWS_UNDER_WAY, "attrs": ring_style(ROWS_UNDER_WAY)}
+        m.submodules.ends = ends = Memory(shape=end_shape, init=[], **of_rows)
+        m.submodules.factors = factors = Memory(shape=factor_shape, init=[], **of_rows)
         end_in, factor_in = ends.write_port(), factors.write_port()
         end_out, factor_out = ends.read_port(domain="comb"), factors.read_port(domain="comb")
 

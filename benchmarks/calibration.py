@@ -1,0 +1,105 @@
+"""What calibration saves of the quality that 4 bits cost weights without a grid of their own.
+
+    python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR] [FILE]
+
+The model is the checkpoint's, turned: a random rotation of the residual stream, with the norms' weights moved
+into the matmuls behind them, changes nothing in exact arithmetic, but leaves no weight on the grid that it
+came on. Texts of calibration are those behind the ones that are measured, of the prose of `quality.py`.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import quality
+from streamgen.calibration import calibrated
+from streamgen.frontend import default_checkpoint, load_decoder
+from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.numbers.quantisation import Numbers
+from streamgen.operations import Embedding, Linear, Norm
+from streamgen.progress import terminal_progress
+from streamgen.text.tokenizer_files import load_tokenizer
+from streamgen.text.windows import windows_of
+
+READERS = ("q", "k", "v", "gate", "up")
+WRITERS = ("o", "down")
+
+
+def turned(model: LogicalGraph, seed: int = 0) -> LogicalGraph:
+    """A model of Llama's form that computes the same in other coordinates, its weights floats."""
+    hidden = model.features("embedding")
+    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(hidden, hidden)))
+
+    def of_layer(layer: LogicalGraph) -> LogicalGraph:
+        norms = {"q": "attention_norm", "k": "attention_norm", "v": "attention_norm"}
+        norms |= {"gate": "feed_forward_norm", "up": "feed_forward_norm"}
+
+        def change(name: str, operation: Operation) -> Operator:
+            op = operation.op
+            if isinstance(op, Norm):
+                return replace(op, weight=np.ones_like(op.weight))
+            if isinstance(op, Linear) and name in READERS:
+                return Linear(_float(op.floats * layer.op(norms[name]).weight @ rotation), op.bias)
+            if isinstance(op, Linear) and name in WRITERS:
+                return Linear(_float(rotation.T @ op.floats), op.bias)
+            return op
+
+        return layer.map(change)
+
+    def change(operation: Operation) -> Operator:
+        op = operation.op
+        if isinstance(op, Repeat):
+            return Repeat(tuple(of_layer(layer) for layer in op.layers))
+        if isinstance(op, Embedding):
+            return Embedding(_float(op.floats(np.arange(op.extents[0])) @ rotation))
+        if isinstance(op, Norm):
+            return replace(op, weight=np.ones_like(op.weight))
+        if isinstance(op, Linear):
+            return Linear(_float(op.floats * model.op("norm").weight @ rotation), op.bias)
+        return op
+
+    return replace(model, operations=tuple(replace(o, op=change(o)) for o in model.operations))
+
+
+def _float(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array, np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path, nargs="?", help="a GGUF file; SmolLM2 by default")
+    parser.add_argument("--calibration", type=int, default=8192, help="tokens")
+    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--window", type=int, default=512)
+    parser.add_argument("--work", type=Path, help="where matmuls that are done are kept")
+    options = parser.parse_args()
+    path = options.checkpoint or default_checkpoint()
+    console, numbers = Console(), Numbers(by_layer={"logits": "w8"})
+    ids = np.array(load_tokenizer(path).encode(quality.prose()))
+    windows = windows_of(ids, options.tokens, options.window)
+    behind = windows_of(ids[options.tokens :], options.calibration, options.window)
+    model = turned(load_decoder(path, options.window))
+    small = calibrated(
+        model, [{"ids": window} for window in behind], numbers, options.work, terminal_progress()
+    )
+    table = Table("weights", "perplexity", "change", "agreement", title=f"{path.name}, turned")
+    for name, graph, own in (
+        ("w8", model, Numbers(weights="w8")),
+        ("w4, rounded", model, numbers),
+        ("w4, calibrated", small, numbers),
+    ):
+        found = quality.measure(model, graph.quantised(own), windows, console)
+        if name == "w8":
+            table.add_row("float32", f"{found.reference_perplexity:.3f}", "", "")
+        table.add_row(
+            name, f"{found.golden_perplexity:.3f}", f"{found.change:+.2%}", f"{found.agreement:.1%}"
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

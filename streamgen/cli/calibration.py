@@ -1,0 +1,52 @@
+"""Calibration on the command line: a float checkpoint, rounded for a text, and compiled."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamgen.cli.options import config_of
+from streamgen.compiler import compile
+from streamgen.errors import CheckpointError
+from streamgen.language_model import LanguageModel
+from streamgen.progress import After, Progress
+
+__all__ = ["calibrated_of"]
+
+WINDOW = 512  # tokens; less where the context is shorter
+
+
+def calibrated_of(
+    checkpoint: str | Path, options: Mapping[str, Any], progress: Progress, after: After | None
+) -> LanguageModel:
+    """The language model of a checkpoint, its float weights rounded for a text."""
+    import numpy as np
+
+    from streamgen.calibration import calibrated, within_bits
+    from streamgen.frontend import load_decoder
+    from streamgen.text.tokenizer_files import load_tokenizer
+    from streamgen.text.windows import windows_of
+
+    config = config_of(options)
+    file: Path = options["calibrate"]
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file} is not UTF-8: {error}") from error
+    progress("reading the checkpoint")
+    graph, tokenizer = load_decoder(checkpoint, config.context), load_tokenizer(checkpoint)
+    begin = tokenizer.encode("")
+    ids = np.array(tokenizer.encode(text)[len(begin) :])
+    tokens = min(options["calibrate_tokens"] or 16 * WINDOW, len(ids))
+    if tokens < 2:
+        raise click.UsageError(f"{file} has {tokens} tokens; calibration needs 2 at least, better thousands")
+    window = min(WINDOW, graph.context, tokens + len(begin))
+    texts = [{"ids": some} for some in windows_of(ids, tokens, window, begin)]
+    numbers = config.numbers(True)
+    if options["bits"] is not None:
+        numbers = within_bits(graph, texts, numbers, options["bits"], progress)
+    small = calibrated(graph, texts, numbers, options["calibrate_folder"], progress)
+    found = compile(small, None, config, progress, tokenizer=tokenizer, after=after)
+    assert isinstance(found, LanguageModel)
+    return found

@@ -1,0 +1,68 @@
+"""streamgen package | emulate."""
+
+from pathlib import Path
+
+import click
+
+from streamgen.cli.group import progress_line, streamgen
+
+__all__: list[str] = []
+
+
+@streamgen.command(short_help="A written folder to a kernel for the card, in a new folder.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
+)
+@click.option("--files-only", is_flag=True, help="Run neither vivado nor v++, even where they are on PATH.")
+def package(folder: Path, output: Path, files_only: bool) -> None:
+    """Write what a card and the vendor's tools need of FOLDER, which `compile` or `generate` wrote: Verilog,
+    kernel.xml, Vivado's script, the linker's configuration, weights, a Makefile, a host program.
+
+    With vivado and v++ on PATH they are run, which takes hours. Without, it says what to run.
+
+    \b
+    examples:
+      streamgen package mlp -o mlp-card
+      streamgen package mlp -o mlp-card --files-only
+    """
+    from streamgen import package as packages
+
+    tools = None if files_only else packages.find_tools(packages.board_of_folder(folder))
+    place = packages.package(folder, output)
+    click.echo(f"written to {place}")
+    if tools is not None:
+        with progress_line() as progress:
+            binaries = packages.build(place, tools, progress)
+        for binary in binaries:
+            click.echo(f"built {binary}")
+        return
+    click.echo("To build it, where vivado and v++ are on PATH, run `make` there, or")
+    for part, sequence in packages.steps_of(place):
+        click.echo("\n".join([f"in {place / part}:", *(f"  {step.command}" for step in sequence)]))
+
+
+@streamgen.command(
+    short_help="A package's host program on an emulated card.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def emulate(context: click.Context, package: Path, script: Path, arguments: tuple[str, ...]) -> None:
+    """Run SCRIPT, a host program in Python, with its ARGUMENTS, on the real XRT; the card is the simulator of
+    PACKAGE, which `package` wrote. It finds the binary in PACKAGE/emulation. The exit code is the program's.
+
+    \b
+    examples:
+      streamgen emulate mlp-card mlp-card/host.py -i x.npy -o y.npy
+    """
+    from streamgen.emulation import emulate as run_emulated
+
+    if not script.is_file():
+        raise FileNotFoundError(f"{script} is no file; a host program in Python is needed")
+    with progress_line() as progress:
+        progress("building the simulator")
+        code = run_emulated(package, [str(script), *arguments], progress=progress)
+    context.exit(code)

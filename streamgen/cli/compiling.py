@@ -1,0 +1,114 @@
+"""streamgen estimate | compile | report."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
+from streamgen.cli.options import calibration_options, config_options
+from streamgen.progress import PASSES
+
+__all__: list[str] = []
+
+
+@streamgen.command(short_help="Speed, bounds, resources of a model on a board, without compiling it.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--on", "boards", multiple=True, metavar="BOARD", help="A board to compare. May be repeated.")
+@click.option(
+    "--at", "clocks", multiple=True, type=float, metavar="MHZ", help="A clock to compare. May be repeated."
+)
+@click.option(
+    "--position", "positions", multiple=True, type=int, metavar="N",
+    help="Where a step of a language model is estimated. May be repeated.  [default: first, middle, last]",
+)  # fmt: skip
+@click.option(
+    "--prompt-tokens", "prompts", multiple=True, type=int, metavar="N",
+    help="Tokens of a prompt whose time to the first token is estimated. May be repeated.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
+@config_options
+def estimate(
+    sources: tuple[str, ...],
+    boards: tuple[str, ...],
+    clocks: tuple[float, ...],
+    positions: tuple[int, ...],
+    prompts: tuple[int, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Estimate what each SOURCE would do: tokens a second, time to the first token, what bounds each phase,
+    resources, memory. No Verilog is made and no weights are needed: a config.json of transformers is enough.
+
+    SOURCE is a config.json or a folder with one, a GGUF file, 'default', or module:factory. Several sources,
+    boards or clocks become a table of one line each.
+
+    \b
+    examples:
+      streamgen estimate default --channels 8
+      streamgen estimate gpt2/config.json llama/config.json --at 250 --at 300
+    """
+    from streamgen.cli.estimation import estimates  # the compiler takes a second to load
+    from streamgen.observe.estimate import comparison
+
+    with progress_line() as progress:
+        found = estimates(sources, boards, clocks, options, positions, prompts, progress)
+    if as_json:
+        click.echo(f"[{','.join(one.to_json() for one in found)}]")
+    else:
+        click.echo(found[0] if len(found) == 1 else comparison(found))
+
+
+@streamgen.command(short_help="SOURCE to Verilog, packed weights and manifest in a new folder.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
+)
+@click.option(
+    "--print-after", "shown", multiple=True, type=click.Choice([*PASSES, "all"]), metavar="PASS",
+    help=f"Print what a pass has made: {', '.join(PASSES)}, or all. May be repeated.",
+)  # fmt: skip
+@calibration_options
+@source_options
+def compile(
+    source: str | None, gguf: str | None, layer: int, output: Path, shown: tuple[str, ...], **options: Any
+) -> None:
+    """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a new folder.
+
+    \b
+    examples:
+      streamgen compile examples/mlp.py:mlp -o mlp --max-tokens 8 --multipliers 64
+      streamgen compile --gguf default --layer 0 -o block --multipliers 768 --channels 4
+      streamgen compile examples/mlp.py:mlp -o mlp --print-after explore --print-after size
+      streamgen compile CHECKPOINT -o model --calibrate prose.txt --bits 5
+    """
+
+    def show(name: str, made: Any) -> None:
+        if name in shown or "all" in shown:
+            click.echo(f"== {name}\n{made}")
+
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")
+    with progress_line() as progress:
+        accelerator = accelerator_from(source, gguf, layer, options, progress, show if shown else None)
+        progress("writing")
+        folder = accelerator.write(output)
+    click.echo(f"written to {folder}")
+
+
+@streamgen.command(short_help="Print choices, FIFOs, converters, resources, schedule.")
+@click.option("--full", is_flag=True, help="A line for each kernel and FIFO, also for those that are alike.")
+@click.option("--json", "as_json", is_flag=True, help="Print all values as JSON.")
+@source_options
+def report(
+    source: str | None, gguf: str | None, layer: int, full: bool, as_json: bool, **options: Any
+) -> None:
+    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
+
+    \b
+    examples:
+      streamgen report mlp
+      streamgen report examples/mlp.py:mlp --channels 4    without writing anything
+    """
+    with progress_line() as progress:
+        found = accelerator_from(source, gguf, layer, options, progress).report()
+    click.echo(found.to_json() if as_json else found.text(full=full))

@@ -1,0 +1,261 @@
+"""What a model would do on a board, before any Verilog: cycles, what bounds them, resources, memory.
+
+    estimate: import -> quantise -> policy, schedule, bind, steer, forks, converters, place, FIFO depths
+              -> outline: descriptors, buffers -> predicted passes
+
+These are the passes of `compile` up to the emission, so resources are those of `compile`; cycles are those of
+`predict`. Weights without values stay views of one number (`frontend.shapes`).
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from streamgen.config import CompileConfig
+from streamgen.contract import memory_ports, moves, multipliers
+from streamgen.cost import Resources
+from streamgen.emit import Outline, outline, place_program, promised, require_fit
+from streamgen.errors import GraphError
+from streamgen.explore import phase_cycles, predict
+from streamgen.explore.bound import phases
+from streamgen.extras import needed
+from streamgen.fifo.clocks import clocks_of
+from streamgen.golden_text import is_language_model
+from streamgen.graph import Graph
+from streamgen.graph.logical import LogicalGraph
+from streamgen.grouping import Part, parts_of
+from streamgen.manifest import MemoryTiming
+from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate, PhaseEstimate
+from streamgen.observe.report import ResourceReport
+from streamgen.observe.summary import intermediate_memory
+from streamgen.policy import choices, finished
+from streamgen.progress import Progress, terminal_progress
+from streamgen.runtime.generation import BEST
+
+__all__ = ["estimate"]
+
+WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
+
+
+def estimate(
+    model: Any,
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    positions: Sequence[int] | None = None,
+    prompts: Sequence[int] | None = None,
+) -> Estimate:
+    """What `compile` would make of a model, without Verilog and without weights.
+
+    model: what `compile` takes; also a config.json of transformers or a folder with nothing else, and modules
+    on torch's meta device. positions: of a language model, where a step of one token is estimated; by default
+    the first, the middle and the last of the context. prompts: tokens of prompts whose time to the first
+    token is estimated; by default one pass, and half of the context.
+
+    Errors: those of `compile`; CheckpointError for a config.json that is of no known language model,
+    ValueError for positions or prompts outside the context.
+    """
+    config = config or CompileConfig()
+    tell, seconds = progress or terminal_progress(), dict[str, float]()
+    with _timed("import", seconds):
+        tell("reading the model")
+        graph = _imported(model, example_inputs, config)
+    text = is_language_model(graph)
+    if text:
+        context = min(config.context, graph.context)
+        config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+        graph = replace(graph, context=context)
+    elif graph.context:
+        raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+    steps, firsts = _asked(positions, prompts, config, text)
+    with _timed("quantise", seconds):
+        graph = graph.quantised(config.numbers(text))
+    with _timed("explore", seconds):
+        tell("choosing groups, lanes and columns")
+        parts = parts_of(graph, config)
+    built = [_Built(part, tell, seconds) for part in parts]
+    tell("predicting passes")
+    with _timed("predict", seconds):
+        passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
+        first = {tokens: _first(built[0], tokens, config.max_tokens) for tokens in firsts}
+    tell("")
+    return Estimate(
+        name=graph.name,
+        board=config.card.name,
+        clock_mhz=config.clock_mhz,
+        groups=tuple(one.estimate() for one in built),
+        memory=intermediate_memory([one.program.graph for one in built]),
+        passes=passes,
+        first_tokens=first,
+        seconds=seconds,
+    )
+
+
+def _imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalGraph:
+    if isinstance(model, LogicalGraph):
+        return model
+    with needed("estimating a model"):
+        from streamgen.frontend import shapes_of  # torch takes seconds to load
+
+        return shapes_of(model, example_inputs, config.max_tokens, config.context)
+
+
+def _asked(
+    positions: Sequence[int] | None, prompts: Sequence[int] | None, config: CompileConfig, text: bool
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Positions and prompts, checked; ValueError."""
+    if not text:
+        if positions or prompts:
+            raise ValueError("positions and prompts are for language models; this model is none")
+        return (), ()
+    last = config.context - 1
+    if positions is None:
+        positions = tuple(dict.fromkeys((0, config.context // 2, last)))
+    if prompts is None:
+        prompts = tuple(dict.fromkeys((config.max_tokens, max(1, config.context // 2))))
+    for what, values, least, most in (
+        ("positions", positions, 0, last),
+        ("prompts", prompts, 1, config.context),
+    ):
+        for value in values:
+            if not least <= value <= most:
+                raise ValueError(f"{what} has {value}; {least} to {most} are allowed")
+    return tuple(positions), tuple(prompts)
+
+
+class _Built:
+    """A group up to its outline."""
+
+    def __init__(self, part: Part, tell: Progress, seconds: dict[str, float]) -> None:
+        self.config, binding = part.config, part.derivation
+        self._part = part
+        with _timed("schedule, bind, steer", seconds):
+            tell(f"{self.config.name}: phases, kernels")
+            self.choices = choices(binding, part.model)
+            _ = binding.largest
+            self.names = tuple(binding.phases)
+        tell(f"{self.config.name}: converters, FIFO depths")
+        with _timed("converters, place, size", seconds):
+            place = partial(place_program, config=self.config)
+            self.program, _ = finished(binding, part.model, self.config, place)
+        with _timed("resources", seconds):
+            self.outline: Outline = outline(self.program, self.config)
+            self.placement = require_fit(
+                self.config.name, self.outline.top, self.config.card, self.program.slrs
+            )
+            self.resources: dict[str, Resources] = promised(self.outline.top)
+        rate = self.config.card.hbm.beats_per_cycle(self.config.clock_mhz)
+        latency = self.config.card.hbm.latency
+        self.memory = MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=latency)
+        self._rate = rate
+
+    def cycles(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
+        """Of a pass, as `Accelerator.predict` has them."""
+        return predict(*self._run(tokens, position, variant))
+
+    def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
+        """A pass, phase by phase."""
+        graph, *rest = self._run(tokens, position, variant)
+        found = phase_cycles(graph, *rest)
+        return PassEstimate(
+            group=self.config.name,
+            tokens=tokens,
+            position=position,
+            phases=tuple(
+                PhaseEstimate(
+                    name=name,
+                    walks=walks,
+                    cycles=cycles,
+                    memory_cycles=walks * stage.memory_cycles(self._rate),
+                    product_cycles=walks * stage.compute_cycles,
+                    limit=_limit(
+                        graph, phase, cycles / walks, stage.memory_cycles(self._rate), stage.compute_cycles
+                    ),
+                )
+                for phase, (name, (stage, walks), cycles) in enumerate(
+                    zip(self.names, phases(graph), found, strict=True)
+                )
+            ),
+        )
+
+    def estimate(self) -> GroupEstimate:
+        """What is known without a run."""
+        board = self.config.card
+        channels: dict[int, dict[str, int]] = {}
+        for buffer in self.outline.buffers:
+            by_role = channels.setdefault(buffer.channel, {})
+            by_role[buffer.role] = by_role.get(buffer.role, 0) + buffer.bytes
+        return GroupEstimate(
+            name=self.config.name,
+            multipliers=sum(multipliers(node.params) for node in self.program.graph.nodes),
+            choices=self.choices,
+            resources=ResourceReport(
+                parts=self.resources,
+                board=board.name,
+                available=board.resources,
+                slrs={slr.name: (self.placement.used[slr.name], slr.resources) for slr in board.slrs},
+                fill=board.fill,
+                crossings=self.placement.crossings,
+            ),
+            channels=dict(sorted(channels.items())),
+            channel_bytes=board.hbm.channel_bytes,
+        )
+
+    def _run(self, tokens: int, position: int, variant: str | None) -> tuple[Graph, Any, MemoryTiming, int]:
+        encoding = self.outline.top.encoding
+        table = encoding.table if variant is None else encoding.variants[variant]
+        tiles = -(-tokens // self.program.token_lanes)
+        return (
+            self.program.at(tiles, position, variant),
+            table,
+            self.memory,
+            self.outline.top.control_channel,
+        )
+
+
+def _limit(graph: Graph, phase: int, cycles: float, memory: float, products: float) -> str:
+    """What the cycles of a walk of a phase are spent on: memory, products, the operation that works longest,
+    or latency where none of these takes half of them."""
+    takes: dict[str, float] = {"memory": memory, "products": products}
+    for node in graph.nodes:
+        bounds = node.bounds[phase]
+        params = node.params
+        if bounds is None or multipliers(params) or memory_ports(params) or moves(params):
+            continue
+        parts = [part.cycles for part in clocks_of(params, bounds).parts if len(part.cycles)]
+        takes[node.name] = max((float(cycles[-1]) + 1 for cycles in parts), default=0.0)
+    name = max(takes, key=lambda one: takes[one])
+    return name if takes[name] >= WAITS * cycles else "latency"
+
+
+def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tuple[PassEstimate, ...]:
+    """A token at each position, and the largest pass at the first."""
+    variant = BEST if BEST in built.program.variants else None
+    found = [built.timed(1, position, variant) for position in positions]
+    if config.max_tokens > 1:
+        found.append(built.timed(config.max_tokens, 0, variant))
+    return tuple(found)
+
+
+def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
+    """The least and the largest pass of every group."""
+    return tuple(one.timed(tokens) for one in built for tokens in dict.fromkeys((1, most)))
+
+
+def _first(built: _Built, tokens: int, most: int) -> int:
+    """Cycles until the first token behind a prompt: those of all its passes."""
+    variant = BEST if BEST in built.program.variants else None
+    starts = range(0, tokens, most)
+    return sum(built.cycles(min(most, tokens - start), start, variant) for start in starts)
+
+
+@contextmanager
+def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Adds the processor time of what is done in it."""
+    start = time.process_time()
+    yield
+    seconds[stage] = seconds.get(stage, 0.0) + time.process_time() - start

@@ -1,0 +1,109 @@
+"""Decoders of GGUF files of all architectures that transformers reads.
+
+Its classes say what the metadata mean and its own reader undoes what the converters of llama.cpp do to
+tensors. Each matmul then says how its tensor is held in the file: `weight_grid`, the grid of a 4-bit tensor,
+and `weight_format`, "w8" where another quantisation asks for it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
+
+from streamgen.errors import CheckpointError
+from streamgen.extras import needed
+from streamgen.frontend.decoder import import_decoder, traced_context
+from streamgen.frontend.gguf_file import architecture_of, field_of, read_tensor
+from streamgen.frontend.pretrained import attention_of, quiet, require_tensors
+from streamgen.graph.logical import LogicalGraph
+
+__all__ = ["load_gguf_pretrained"]
+
+# Fields that transformers takes no notice of, and the attributes of its config that must say the same.
+ALSO = {
+    "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "attention.value_length": "head_dim",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "rope.dimension_count": "head_dim",
+}
+TIED = "token_embd"  # what the head reads where it has no tensor of its own
+
+
+def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = None) -> LogicalGraph:
+    """The decoder of a file, for texts of up to `context` positions.
+
+    CheckpointError names all tensors that are missing, misshapen or without a place, fields whose meaning is
+    not known, and architectures that transformers does not know.
+    """
+    architecture = architecture_of(path, reader)
+    with needed(f"a GGUF file of architecture {architecture}"):
+        import accelerate  # type: ignore[import-untyped]  # noqa: F401
+        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+    if architecture not in GGUF_CONFIG_MAPPING:
+        known = ", ".join(sorted(GGUF_CONFIG_MAPPING.keys() - {"general", "tokenizer"}))
+        raise CheckpointError(f"{path}: the architecture is {architecture!r}; {known} can be read")
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+            _require_known(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
+            config._attn_implementation = attention_of(config)
+            model, info = AutoModelForCausalLM.from_pretrained(
+                path.parent,
+                config=config,
+                gguf_file=path.name,
+                dtype=torch.float32,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except CheckpointError:
+        raise
+    except Exception as error:  # transformers documents no set of exceptions
+        raise CheckpointError(f"{path}: transformers cannot read it: {error}") from error
+    require_tensors(path, info)
+    model.eval()
+    _mark(path, reader, architecture, model)
+    name = field_of(path, reader, "general.name")
+    name = name if isinstance(name, str) else path.stem
+    return import_decoder(model, context=traced_context(model, context), name=name)
+
+
+def _require_known(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> None:
+    """CheckpointError for fields of the model that change what it means and are not read."""
+    prefix = f"{architecture}."
+    for key in reader.fields:
+        name = key.removeprefix(prefix)
+        if not key.startswith(prefix) or read.get(name) is not None:
+            continue
+        value = field_of(path, reader, key)
+        meant = getattr(config, ALSO[name], None) if name in ALSO else None
+        if meant != value:
+            said = f"; {meant} is" if name in ALSO and meant is not None else ""
+            raise CheckpointError(f"{path}: {key} is {value!r}, which is not supported{said}")
+
+
+def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Module) -> None:
+    """Say of each matmul how its tensor is held."""
+    kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
+    names = get_tensor_name_map(kinds[architecture], model.config.num_hidden_layers)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    for module_path, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or isinstance(module, torch.nn.Embedding):
+            continue
+        name = names.get_name(module_path)
+        tensor = tensors.get(f"{name}.weight") or tensors.get(f"{TIED}.weight" if name == "output" else "")
+        if tensor is None:
+            continue
+        found = read_tensor(path, tensor)
+        given = weight.detach().numpy()
+        whole = np.array_equal(found.array, given) or np.array_equal(found.array, given.T)  # of GPT-2
+        if found.grid and whole:
+            module.weight_grid = found.grid
+        elif found.grid or found.asked:  # a grid that the library's reader turned needs more bits
+            module.weight_format = "w8"

@@ -1,0 +1,88 @@
+"""Decoders of all families that transformers knows: its model, with the weights of a folder, is imported.
+
+Its classes say what a config.json means, so that nothing of a family stands here. Weights are read from
+safetensors only, and code that a folder brings along is never run.
+"""
+
+import io
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streamgen.errors import CheckpointError
+from streamgen.extras import needed
+from streamgen.frontend.decoder import import_decoder, traced_context
+from streamgen.graph.logical import LogicalGraph
+
+__all__ = ["attention_of", "load_pretrained", "quiet", "require_tensors"]
+
+SHOWN = 8  # problems that a message lists
+KINDS = {
+    "missing_keys": "tensor {} is missing",
+    "unexpected_keys": "tensor {} has no place in the model",
+    "error_msgs": "{}",
+}
+
+
+def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
+    """The decoder of a folder as `save_pretrained` writes it, for texts of up to `context` positions.
+
+    CheckpointError names all tensors that are missing, misshapen or without a place, code of the folder's own
+    and what transformers does not know; MissingToolError says how to install it.
+    """
+    with needed("a checkpoint of this family"):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            config._attn_implementation = attention_of(config)
+            model, info = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except CheckpointError:
+        raise
+    except Exception as error:  # transformers documents no set of exceptions
+        raise CheckpointError(f"{folder}: transformers cannot read it: {error}") from error
+    require_tensors(folder, info)
+    model.eval()
+    return import_decoder(model, context=traced_context(model, context), name=folder.resolve().name)
+
+
+def attention_of(config: Any) -> str:
+    """The implementation that computes all that the config asks for: torch's own call knows no soft-caps."""
+    return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+
+
+def require_tensors(path: Path, info: Mapping[str, Any]) -> None:
+    """CheckpointError names every tensor that is not as the config says."""
+    problems = [text.format(name) for kind, text in KINDS.items() for name in sorted(info[kind])]
+    for name, found, wanted in sorted(info["mismatched_keys"]):
+        problems.append(f"tensor {name} has shape {list(found)}; {list(wanted)} is needed")
+    if problems:
+        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        raise CheckpointError("\n  ".join([f"{path}:", *problems[:SHOWN], *more]))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the library's own warnings and bars: what is wrong comes as an error."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,45 @@
+"""Rows of a report that are alike, as those of 32 columns, become one line with their spread."""
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+__all__ = ["gathered", "named", "spread"]
+
+FEWEST = 3  # rows that share a line
+Row = TypeVar("Row")
+
+
+def gathered(
+    rows: Sequence[Row], name: Callable[[Row], str], kind: Callable[[Row], Hashable]
+) -> list[list[Row]]:
+    """Rows of one kind whose names differ in one number alone, in the order of the first of each; others stay
+    alone."""
+    found: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        found.setdefault((re.sub(r"\d+", "#", name(row)), kind(row)), []).append(row)
+    return [
+        part
+        for several in found.values()
+        for part in ([several] if _is_line([name(row) for row in several]) else [[row] for row in several])
+    ]
+
+
+def named(names: Sequence[str]) -> str:
+    """One name for all of them: `column0..31`."""
+    first, last = (re.split(r"(\d+)", one) for one in (names[0], names[-1]))
+    pairs = zip(first, last, strict=True)
+    return "".join(a if a == b else f"{a}..{b}" for a, b in pairs)
+
+
+def spread(values: Sequence[int]) -> str:
+    """The least and the greatest, or the only one."""
+    least, most = min(values), max(values)
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _is_line(names: Sequence[str]) -> bool:
+    """Whether there are enough of them, and the same number, wherever it stands, tells them apart."""
+    numbers = [re.findall(r"\d+", one) for one in names]
+    changing = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
+    return len(names) >= FEWEST and bool(changing) and all(column == changing[0] for column in changing)

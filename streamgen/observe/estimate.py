@@ -1,0 +1,197 @@
+"""What a model would do on a board, as values, as text and as JSON."""
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from streamgen.observe.alike import spread
+from streamgen.observe.report import WIDTH, IntermediateMemory, ResourceReport
+
+__all__ = ["Estimate", "GroupEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
+
+ALIKE = 0.02  # channels whose bytes differ by less share a line
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseEstimate:
+    """A phase in all of its walks. memory_cycles, product_cycles: the least that channels and multipliers
+    need. limit: "memory", "products", the operation that works longest, or "latency" where none of these
+    takes half of the cycles."""
+
+    name: str
+    walks: int
+    cycles: int
+    memory_cycles: float
+    product_cycles: float
+    limit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassEstimate:
+    """A pass of `tokens` tokens from `position` on, by one group."""
+
+    group: str
+    tokens: int
+    position: int
+    phases: tuple[PhaseEstimate, ...]
+
+    @property
+    def cycles(self) -> int:
+        """Of all phases."""
+        return sum(phase.cycles for phase in self.phases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupEstimate:
+    """One accelerator. channels: bytes by memory channel and by what they are; channel_bytes: the room of
+    each."""
+
+    name: str
+    multipliers: int
+    choices: tuple[str, ...]
+    resources: ResourceReport
+    channels: Mapping[int, Mapping[str, int]]
+    channel_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What `streamgen.estimate` finds; `str()` prints tables, `to_json()` has all of it.
+
+    passes: of a language model a token at each position asked for, then the largest pass at the first; of
+    others the least and the largest pass of every group. first_tokens: cycles until the first token behind a
+    prompt, by its tokens. seconds: processor time by stage.
+    """
+
+    name: str
+    board: str
+    clock_mhz: float
+    groups: tuple[GroupEstimate, ...]
+    memory: IntermediateMemory
+    passes: tuple[PassEstimate, ...]
+    first_tokens: Mapping[int, int]
+    seconds: Mapping[str, float]
+
+    def tokens_per_second(self, one: PassEstimate) -> float:
+        """Of passes like this one."""
+        return one.tokens * self.clock_mhz * 1e6 / one.cycles
+
+    def milliseconds(self, cycles: int) -> float:
+        """What so many cycles take."""
+        return cycles / self.clock_mhz / 1e3
+
+    def to_json(self) -> str:
+        """All values, with what follows from the clock beside them."""
+        value = dataclasses.asdict(self)
+        for made, one in zip(value["passes"], self.passes, strict=True):
+            made |= {"cycles": one.cycles, "tokens_per_second": self.tokens_per_second(one)}
+        value["first_token_ms"] = {n: self.milliseconds(c) for n, c in self.first_tokens.items()}
+        for made, group in zip(value["groups"], self.groups, strict=True):
+            made["resources"]["total"] = dataclasses.asdict(group.resources.total)
+        value["memory"]["fused"] = self.memory.fused
+        return json.dumps(value, indent=1) + "\n"
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH)
+        for part in self._lines():
+            console.print(part, highlight=False)
+        assert isinstance(console.file, io.StringIO)
+        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+    def _lines(self) -> Iterator[str | Table]:
+        yield f"{self.name} on {self.board} at {self.clock_mhz:g} MHz, estimated"
+        yield self._speed_table()
+        if self.first_tokens:
+            yield self._first_table()
+        for one in dict.fromkeys((self.passes[0], self.passes[-1])):
+            yield f"{one.tokens} token(s) at {one.position}, {one.group}: {one.cycles:,} cycles"
+            yield self._phase_table(one)
+        for group in self.groups:
+            yield f"{group.name}: {group.multipliers:,} multipliers"
+            yield from (f"  {choice}" for choice in group.choices)
+            yield group.resources.table()
+            yield _channel_table(group)
+        yield str(self.memory)
+        yield "processor time: " + ", ".join(f"{stage} {took:.1f} s" for stage, took in self.seconds.items())
+
+    def _speed_table(self) -> Table:
+        table = _table("group", "position", "tokens", "cycles", "µs", "tokens/s")
+        for one in self.passes:
+            took = f"{self.milliseconds(one.cycles) * 1e3:,.1f}"
+            speed = f"{self.tokens_per_second(one):,.1f}"
+            table.add_row(one.group, f"{one.position}", f"{one.tokens}", f"{one.cycles:,}", took, speed)
+        return table
+
+    def _first_table(self) -> Table:
+        table = _table("prompt", "cycles", "ms to first token", "tokens/s")
+        for tokens, cycles in self.first_tokens.items():
+            took = self.milliseconds(cycles)
+            table.add_row(f"{tokens}", f"{cycles:,}", f"{took:,.3f}", f"{tokens / took * 1e3:,.1f}")
+        return table
+
+    def _phase_table(self, one: PassEstimate) -> Table:
+        table = _table("phase", "walks", "cycles", "%", "memory", "products", "bound by")
+        for p in one.phases:
+            share = f"{100 * p.cycles / one.cycles:.1f}"
+            least = f"{p.memory_cycles:,.0f}", f"{p.product_cycles:,.0f}"
+            table.add_row(p.name, f"{p.walks}", f"{p.cycles:,}", share, *least, p.limit)
+        return table
+
+
+def comparison(found: Sequence[Estimate]) -> str:
+    """A line for each estimate: speed at the first and the last position, first token, what is used most."""
+    console = Console(file=io.StringIO(), width=WIDTH)
+    table = _table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
+    for one in found:
+        steps = [p for p in one.passes if p.tokens == 1] or one.passes
+        first = [f"{one.milliseconds(c):,.2f} of {n}" for n, c in one.first_tokens.items()]
+        ends = [(f"{one.tokens_per_second(p):,.1f}", f"{p.position}") for p in (steps[0], steps[-1])]
+        shares = [
+            f"{max(_share(group.resources, name) for group in one.groups):.0f}" for name in ("lut", "dsp")
+        ]
+        table.add_row(
+            one.name, one.board, f"{one.clock_mhz:g}", *ends[0], *ends[1], first[0] if first else "", *shares
+        )
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def _share(resources: ResourceReport, name: str) -> float:
+    """Percent of what the board leaves."""
+    return float(100 * getattr(resources.total, name) / getattr(resources.available, name))
+
+
+def _channel_table(group: GroupEstimate) -> Table:
+    """Bytes by channel; channels that are alike, one after the other, share a line."""
+    roles = list(dict.fromkeys(role for by_role in group.channels.values() for role in by_role))
+    table = _table("channel", *roles, "all", f"% of {group.channel_bytes:,}")
+    runs: list[list[int]] = []
+    for channel, by_role in group.channels.items():
+        if runs and _alike(group.channels[runs[-1][0]], by_role):
+            runs[-1].append(channel)
+        else:
+            runs.append([channel])
+    for run in runs:
+        several = [group.channels[channel] for channel in run]
+        name = f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}"
+        cells = [spread([by_role.get(role, 0) for by_role in several]) for role in roles]
+        sums = [sum(by_role.values()) for by_role in several]
+        table.add_row(name, *cells, spread(sums), f"{100 * max(sums) / group.channel_bytes:.1f}")
+    return table
+
+
+def _alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= ALIKE * max(a[k], b[k]) for k in a)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first)
+    for title in others:
+        table.add_column(title, justify="left" if title == "bound by" else "right")
+    return table

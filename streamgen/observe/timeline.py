@@ -1,0 +1,99 @@
+"""A profile as a timeline: Chrome's trace format, which Perfetto and chrome://tracing show.
+
+A process for each design, in it a track for the phases, one for each kernel and one for each memory channel.
+Passes follow one another, and so do the walks of phases. A microsecond there is a cycle. What a profile
+counts in a walk has no place within it: a kernel's busy cycles stand at its beginning, its stalled ones
+behind them, and the bytes of a channel are shared evenly among the walks of a phase.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from streamgen.observe.profile import PassProfile, Profile
+
+__all__ = ["events", "require_place", "write_trace"]
+
+Event = dict[str, Any]
+
+
+def require_place(path: str | Path) -> Path:
+    """The path of a trace. FileNotFoundError when its folder is not there, IsADirectoryError for a folder."""
+    place = Path(path)
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder; a trace is a file")
+    if not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{place}: there is no folder {place.parent}")
+    return place
+
+
+def write_trace(profile: Profile, path: Path) -> None:
+    """Write the timeline of a profile; OSError when it cannot be."""
+    other = {"name": profile.name, "clock_mhz": profile.clock_mhz, "time": "1 us is 1 cycle"}
+    path.write_text(json.dumps({"traceEvents": [*events(profile)], "otherData": other}))
+
+
+def events(profile: Profile) -> Iterator[Event]:
+    """The names of the tracks, then what is on them."""
+    designs = list(dict.fromkeys(one.design for one in profile.passes))
+    for process, design in enumerate(designs):
+        one = next(found for found in profile.passes if found.design == design)
+        yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": design}}
+        for track, name in enumerate(_tracks(one)):
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": name}}
+            yield {
+                "ph": "M",
+                "name": "thread_sort_index",
+                "pid": process,
+                "tid": track,
+                "args": {"sort_index": track},
+            }
+    start = 0
+    for number, one in enumerate(profile.passes):
+        for event in _pass(one, number, start):
+            yield event | {"pid": designs.index(one.design)}
+        start += one.cycles
+
+
+def _tracks(one: PassProfile) -> list[str]:
+    channels = [f"channel {channel}" for channel in sorted(one.moved)]
+    return ["phases", *(kernel.name for kernel in one.kernels), *channels]
+
+
+def _pass(one: PassProfile, number: int, start: int) -> Iterator[Event]:
+    first_channel = 1 + len(one.kernels)
+    bytes_of = _bytes(one)
+    seen = dict.fromkeys(range(len(one.phases)), 0)
+    for step in one.steps:
+        phase = one.phases[step.phase]
+        what = {"pass": number, "phase": phase.name, "walk": seen[step.phase]}
+        seen[step.phase] += 1
+        yield _slice(
+            0, phase.name, start, step.cycles, what | {"position": one.position, "tokens": one.tokens}
+        )
+        for track, (busy, stalled) in enumerate(zip(step.busy, step.stalled, strict=True), 1):
+            if busy:
+                yield _slice(track, "busy", start, busy, what)
+            if stalled:
+                yield _slice(track, "stalled", start + busy, stalled, what)
+        for track, moved in enumerate(bytes_of, first_channel):
+            read, written = (moved[way][step.phase] // phase.walks for way in ("read", "write"))
+            if read or written:
+                yield _slice(track, "moves", start, step.cycles, what | {"read": read, "written": written})
+        start += step.cycles
+
+
+def _bytes(one: PassProfile) -> list[dict[str, list[int]]]:
+    """Bytes of each channel, by way and phase; those of the control belong to none."""
+    found = {
+        channel: {way: [0] * len(one.phases) for way in ("read", "write")} for channel in sorted(one.moved)
+    }
+    for stream in one.streams:
+        for phase, count in enumerate(stream.phases):
+            found[stream.channel][stream.way][phase] += count
+    return list(found.values())
+
+
+def _slice(track: int, name: str, start: int, cycles: int, values: dict[str, Any]) -> Event:
+    return {"ph": "X", "name": name, "tid": track, "ts": start, "dur": cycles, "args": values}

@@ -1,0 +1,116 @@
+"""Rows of a table in memory, found by numbers that come as a stream: ids or positions.
+
+A table of f24 lies there as it is. One of w8 is codes of eight bits with a scale for each row, and a row is
+code * scale, rounded once to f24 (`kernels.attention.dequantise`).
+"""
+
+from abc import ABC
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from streamgen.errors import GraphError
+from streamgen.graph.logical import Operator
+from streamgen.kernels.attention.dequantise import DequantiseParams
+from streamgen.memory import RowsLoadParams
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise_w8
+from streamgen.operations.site import Site, Stream
+
+__all__ = ["TableRows"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows(Operator, ABC):
+    """table: float32 [rows, features], or codes of eight bits with a scale for each row."""
+
+    table: np.ndarray | QuantisedWeight
+
+    def __post_init__(self) -> None:
+        if len(self.extents) != 2 or 0 in self.extents:
+            raise GraphError(
+                f"the table of {type(self).__name__} has shape {list(self.extents)}; [rows, features] is "
+                "needed"
+            )
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Rows and features."""
+        table = self.table
+        return table.codes.shape if isinstance(table, QuantisedWeight) else table.shape
+
+    def quantised(self, numbers: Numbers, path: str) -> Self:
+        if isinstance(self.table, QuantisedWeight) or numbers.table_format(path, self.table.size) == "f24":
+            return self
+        return replace(self, table=quantise_w8(self.table))
+
+    def floats(self, rows: np.ndarray) -> np.ndarray:
+        """Rows as numbers; of a quantised table those that its integers stand for, float64."""
+        table = self.table
+        if isinstance(table, QuantisedWeight):
+            return table.codes[rows] * table.row_scale[rows].astype(np.float64)[:, None]
+        return table[rows]
+
+    def found(self, site: Site, numbers: Stream) -> tuple[Stream, ...]:
+        """Rows come from a table in memory, with a row of NaN for unknown numbers behind all others."""
+        if not isinstance(self.table, QuantisedWeight):
+            return (self._loaded(site, site.name, "f24", site.extent, numbers),)
+        codes = self._loaded(site, f"{site.name}_codes", "i8", site.extent, numbers)
+        scale = self._loaded(site, f"{site.name}_scale", "f24", 1, numbers)
+        return (self._scaled(site, codes, scale),)
+
+    def _loaded(self, site: Site, name: str, dtype: str, extent: int, numbers: Stream) -> Stream:
+        """A row of so many elements for each number."""
+        params = RowsLoadParams(
+            shape=(extent,),
+            tile=(min(site.lanes, extent),),
+            vocabulary=self.extents[0],
+            max_ids=site.tokens,
+            dtype=dtype,
+            rate=site.rate,
+        )
+        table = site.table("table", params.table, self._stored(dtype, params.stored[0]))
+        bounds = {"ids": site.tokens, "offset": 0}
+        return site.kernel(name, params, bounds, behind=[table], i=numbers)["o"]
+
+    def _scaled(self, site: Site, codes: Stream, scale: Stream) -> Stream:
+        params = DequantiseParams(
+            lanes=site.lanes,
+            scale_dtype="f24",
+            max_d=site.extent,
+            max_tokens=site.tokens * site.extent // site.lanes,
+        )
+        bounds = {"t": site.tokens, "features": site.extent, "d": site.extent}
+        return site.kernel(site.name, params, bounds, i_x=codes, i_scale=scale)["o"]
+
+    def _stored(self, dtype: str, extent: int) -> np.ndarray:
+        """What lies in memory, made once: rows of so many elements, and one that stands for no number."""
+        key = dtype, extent
+        if key not in self._tables:
+            self._tables[key] = self._with_unknown(dtype, extent)
+        return self._tables[key]
+
+    def _with_unknown(self, dtype: str, extent: int) -> np.ndarray:
+        rows = self.extents[0]
+        stored = np.zeros((rows + 1, extent), np.int8 if dtype == "i8" else np.float32)
+        if dtype == "f24":
+            stored[-1] = np.nan
+        if not isinstance(self.table, QuantisedWeight):
+            stored[:-1, : self.extents[1]] = round_f24(self.table)
+        elif dtype == "i8":
+            stored[:-1, : self.extents[1]] = self.table.codes
+        else:
+            stored[:-1, 0] = self.table.row_scale
+        return stored
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, int], np.ndarray]:
+        return {}
+
+    @property
+    def sizes(self) -> str:
+        """For messages."""
+        rows, features = self.extents
+        return f"{rows} x {features}" + (", w8" if isinstance(self.table, QuantisedWeight) else "")

@@ -1,0 +1,1 @@
+"""Host programs, shipped in packages as they are: scripts that need streamgen, XRT and their folder."""

@@ -1,0 +1,54 @@
+"""Runs the accelerator in this folder on a board: arrays from files, arrays to files.
+
+    python host.py -i x.npy -o y.npy
+
+Arrays are [..., features]: leading dimensions are tokens, as many as you like. A program of your own does
+what `main` does: open, `run`, close. `make` has built what is loaded onto the board.
+"""
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+import numpy as np
+
+from streamgen.errors import StreamgenError
+from streamgen.runtime.chain import ChainExecution
+from streamgen.runtime.xrt import on_board
+
+HERE = Path(__file__).resolve().parent
+
+
+@click.command()
+@click.option(
+    "-i", "--input", "inputs", multiple=True, type=click.Path(path_type=Path), help="Once an input."
+)
+@click.option(
+    "-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), help="Once an output."
+)
+@click.option("--board", default=0, show_default=True, help="Index of the board, as XRT counts them.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds for each run of the hardware.")
+def main(inputs: tuple[Path, ...], outputs: tuple[Path, ...], board: int, timeout: float) -> None:
+    """Run the accelerator in this folder on a board."""
+    try:
+        with closing(ChainExecution(HERE, on_board(board), in_turn=True)) as accelerator:
+            for option, files, wanted in (
+                ("--input", inputs, accelerator.inputs),
+                ("--output", outputs, accelerator.outputs),
+            ):
+                if len(files) != len(wanted):
+                    names = ", ".join(f"{info.name} {list(info.shape or ())}" for info in wanted)
+                    raise click.UsageError(f"{option} is needed once for each of: {names}")
+            arrays = [np.load(file, allow_pickle=False) for file in inputs]
+            results = accelerator.run(*arrays, timeout=timeout)
+            for file, result in zip(outputs, results, strict=True):
+                np.save(file, result)
+            for group in accelerator.groups:
+                cycles, clock = sum(status.cycles for status in group.statuses), group.manifest.clock_mhz
+                click.echo(f"{group.manifest.top}: {cycles} cycles, {cycles / clock:.1f} us at {clock:g} MHz")
+    except (StreamgenError, ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

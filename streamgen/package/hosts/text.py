@@ -1,0 +1,72 @@
+"""Runs the language model in this folder on a board: what continues a text.
+
+    python host.py --prompt "The sea" --max-new-tokens 32
+
+A program of your own does what `main` does: open, `session`, `generate`. `make` has built what is loaded onto
+the board.
+"""
+
+from pathlib import Path
+
+import click
+
+from streamgen.errors import StreamgenError
+from streamgen.runtime.execution import Execution
+from streamgen.runtime.generation import TextDevice
+from streamgen.runtime.xrt import on_board
+from streamgen.text.sampling import Sampler
+from streamgen.text.stored import read_text
+
+HERE = Path(__file__).resolve().parent
+
+
+@click.command()
+@click.option("--prompt", help="Text that is to be continued.")
+@click.option("--chat", is_flag=True, help="The prompt is a message, to be answered as the model was taught.")
+@click.option("--ids", help="Ids in the place of a text, with spaces between; ids come back.")
+@click.option("--max-new-tokens", default=32, show_default=True, help="Tokens to write at most.")
+@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
+@click.option("--seed", type=int, help="Of the choice among tokens.")
+@click.option("--board", default=0, show_default=True, help="Index of the board, as XRT counts them.")
+def main(
+    prompt: str | None,
+    chat: bool,
+    ids: str | None,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int | None,
+    board: int,
+) -> None:
+    """Continue a text with the language model in this folder, on a board."""
+    if (prompt is None) == (ids is None):
+        raise click.UsageError("give either --prompt or --ids")
+    try:
+        text, config = read_text(HERE)
+        tokenizer = None if prompt is None else text.tokenizer
+        if prompt is not None and tokenizer is None:
+            raise click.UsageError(f"{text.missing}: give --ids")
+        sampler = Sampler(temperature=temperature, seed=seed) if temperature else None
+        message = {"role": "user", "content": prompt or ""}
+        if tokenizer is None:
+            given = [int(word) for word in (ids or "").split()]
+        else:
+            given = tokenizer.chat([message]) if chat else tokenizer.encode(message["content"])
+        stop = frozenset() if tokenizer is None else tokenizer.ends
+        with Execution(HERE, on_board(board)) as execution:
+            device = TextDevice(execution, text.vocabulary, config["context"])
+            found = device.session().generate(given, max_new_tokens, sampler=sampler, stop=stop)
+            stream = None if tokenizer is None else tokenizer.stream()
+            for one in found:
+                if stream is None:
+                    click.echo(f"{one} ", nl=False)
+                elif one not in stop:
+                    click.echo(stream.push(one), nl=False)
+            click.echo("" if stream is None else stream.finish())
+            cycles, clock = sum(one.cycles for one in device.passes), execution.manifest.clock_mhz
+            click.echo(f"{cycles} cycles, {cycles / clock / 1000:.1f} ms at {clock:g} MHz", err=True)
+    except (StreamgenError, ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""kernel.xml: the ports and arguments of a kernel, as XRT and the linker see them.
+
+The format is that of AMD's UG1393, "RTL Kernel XML File": arguments in the order of their ids, a scalar at
+the port of the registers, a pointer at the master through which its buffer is reached. With such a file the
+control protocol is said in it, not to `package_xo`.
+"""
+
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from streamgen.manifest import Argument, Manifest
+
+__all__ = ["CONTROL", "PROTOCOL", "REGISTER_BYTES", "kernel_xml", "masters", "vlnv"]
+
+CONTROL = "s_axi_control"
+PROTOCOL = "ap_ctrl_chain"
+REGISTER_BYTES = 0x1000
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>'
+_SCALAR, _GLOBAL_MEMORY = "0", "1"
+
+
+def vlnv(manifest: Manifest) -> str:
+    """Vendor, library, name and version of the packaged block."""
+    return f"streamgen:kernel:{manifest.top}:1.0"
+
+
+def masters(manifest: Manifest) -> dict[str, str]:
+    """The AXI master of each pointer argument, by the argument's name."""
+    ports = {port.channel: port.name for port in manifest.ports}
+    return {buffer.name: ports[buffer.channel] for buffer in manifest.buffers}
+
+
+def kernel_xml(manifest: Manifest) -> str:
+    """Text of the file; the same manifest gives the same bytes."""
+    root = Element("root", versionMajor="1", versionMinor="6")
+    kernel = SubElement(
+        root,
+        "kernel",
+        {
+            "name": manifest.top,
+            "language": "ip_c",
+            "vlnv": vlnv(manifest),
+            "attributes": "",
+            "preferredWorkGroupSizeMultiple": "0",
+            "workGroupSize": "1",
+            "interrupt": "true",
+            "hwControlProtocol": PROTOCOL,
+        },
+    )
+    ports = SubElement(kernel, "ports")
+    _port(ports, CONTROL, "slave", f"{REGISTER_BYTES:#x}", 32)
+    for port in manifest.ports:
+        _port(ports, port.name, "master", "0xFFFFFFFFFFFFFFFF", 512)
+    arguments, through = SubElement(kernel, "args"), masters(manifest)
+    for number, argument in enumerate(manifest.arguments):
+        _argument(arguments, number, argument, through.get(argument.name, CONTROL))
+    indent(root)
+    return f"{_HEAD}\n{tostring(root, encoding='unicode')}\n"
+
+
+def _port(ports: Element, name: str, mode: str, size: str, bits: int) -> None:
+    given = {"name": name, "mode": mode, "range": size, "dataWidth": str(bits)}
+    SubElement(ports, "port", {**given, "portType": "addressable", "base": "0x0"})
+
+
+def _argument(arguments: Element, number: int, argument: Argument, port: str) -> None:
+    pointer = argument.kind == "pointer"
+    size = "0x8" if pointer else "0x4"
+    SubElement(
+        arguments,
+        "arg",
+        {
+            "name": argument.name,
+            "addressQualifier": _GLOBAL_MEMORY if pointer else _SCALAR,
+            "id": str(number),
+            "port": port,
+            "size": size,
+            "offset": f"{argument.offset:#05x}",
+            "type": "void*" if pointer else "uint",
+            "hostOffset": "0x0",
+            "hostSize": size,
+        },
+    )

@@ -1,0 +1,148 @@
+"""The vendor's tools: finding them, their release, running them, and what a failure of theirs means."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamgen.boards import Board
+from streamgen.errors import ToolError
+from streamgen.package.steps import Step
+from streamgen.progress import Progress
+
+__all__ = ["VIVADO", "VPP", "Tools", "find_tools", "run_step"]
+
+VIVADO, VPP = "vivado", "v++"
+_RELEASE = re.compile(r"\bv(\d{4}\.\d)\b")
+_ERROR = re.compile(r"^(ERROR\b|CRITICAL WARNING: \[(?:Timing|Route))", re.IGNORECASE)
+_MOST = 12  # lines of a log that an error shows
+_WIDTH = 100  # of a line of progress
+_HINTS = (
+    (
+        r"licen[sc]e",
+        "Vivado has no licence for the part: see `vivado -mode tcl`, then `report_environment`",
+    ),
+    (
+        r"platform",
+        "is the platform installed? v++ looks in /opt/xilinx/platforms and in PLATFORM_REPO_PATHS",
+    ),
+    (r"part\b.*(not found|invalid|unknown)|no parts matched", "Vivado lacks the device files of the board"),
+    (r"timing", "compile again with a lower clock_mhz, or with fewer multipliers"),
+)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Where vivado and v++ are, by name; both are of one release."""
+
+    paths: dict[str, str]
+    release: str
+
+
+def find_tools(board: Board) -> Tools | None:
+    """Those on PATH; None when one of them is not there.
+
+    ToolError when they do not say their release, are of two releases, or older than what knows the platform.
+    """
+    paths = {name: path for name in (VIVADO, VPP) if (path := shutil.which(name)) is not None}
+    if len(paths) < 2:
+        return None
+    releases = {name: _release(path) for name, path in paths.items()}
+    told = ", ".join(f"{paths[name]} is {release}" for name, release in releases.items())
+    if len(set(releases.values())) > 1:
+        raise ToolError(f"vivado and v++ must be of one release; {told}. Source one settings64.sh only")
+    release = releases[VIVADO]
+    if release < board.tools:
+        raise ToolError(
+            f"the platform {board.platform} needs vivado and v++ {board.tools} or later; {told}. "
+            "--files-only writes the package for another machine"
+        )
+    return Tools(paths, release)
+
+
+def run_step(step: Step, tools: Tools, folder: Path, progress: Progress) -> Path:
+    """Run one of the commands in the folder of a package; returns what it makes. progress: told what it
+    prints.
+
+    ToolError when it fails: with the errors among what it printed, what may help, and where the log is. An
+    interruption ends the tool and all that it has started.
+    """
+    log, product = folder / step.log, folder / step.product
+    log.parent.mkdir(exist_ok=True)
+    command = [tools.paths[step.tool], *step.arguments]
+    progress(f"{step.tool}: {step.doing}")
+    with log.open("w") as file, _running(command, folder) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            if text := line.strip():
+                progress(f"{step.tool}: {text}"[:_WIDTH])
+    if process.returncode:
+        raise ToolError(_explained(step, f"ended with exit code {process.returncode}", log))
+    if not product.is_file():
+        raise ToolError(_explained(step, f"ended without an error, and without {product.name}", log))
+    return product
+
+
+@contextmanager
+def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own, which ends with this block whatever happens."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        with process:
+            yield process
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        raise
+
+
+def _explained(step: Step, how: str, log: Path) -> str:
+    printed = [line.rstrip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in printed if _ERROR.match(line)]
+    shown = list(dict.fromkeys(errors))[:_MOST] or printed[-_MOST:]
+    text = "\n".join(errors)
+    hints = [hint for pattern, hint in _HINTS if re.search(pattern, text, re.IGNORECASE)]
+    kind = "its errors:" if errors else "it printed last:" if printed else "it printed nothing."
+    lines = [f"{step.tool} {how} while {step.doing}; {kind}", *(f"  {line}" for line in shown)]
+    lines += [f"What may help: {hint}" for hint in hints]
+    return "\n".join([*lines, f"The whole log: {log}"])
+
+
+def _release(path: str) -> str:
+    option = "-version" if Path(path).name == VIVADO else "--version"
+    try:
+        done = subprocess.run(
+            [path, option],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{path} {option} does not say its release: {error}") from error
+    if done.returncode or (found := _RELEASE.search(done.stdout)) is None:
+        printed = done.stdout.strip().splitlines()
+        raise ToolError(
+            f"{path} {option} does not say its release; it printed: "
+            f"{printed[-1].strip() if printed else 'nothing'}"
+        )
+    return found[1]

@@ -1,0 +1,179 @@
+"""Binaries for a card, xclbins: their sections, and whether one holds the design of a manifest.
+
+The layout is that of `struct axlf` in XRT's public header xclbin.h: a fixed head, a table of sections, the
+sections. A host looks into the file before a card does, because XRT tells of the wrong file when a run hangs.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from xml.etree.ElementTree import Element, ParseError, fromstring
+
+from streamgen.errors import DeviceError
+from streamgen.manifest import Manifest
+
+__all__ = [
+    "HARDWARE_EMULATION",
+    "Section",
+    "bank_table",
+    "connection_table",
+    "design_note",
+    "packed_xclbin",
+    "read_sections",
+    "require_design",
+]
+
+HARDWARE_EMULATION = 4
+_MAGIC = b"xclbin2\0"
+_HEAD = struct.Struct("<8si28s256sQ")  # magic, length of the signature, reserved, key block, unique id
+_HEADER = struct.Struct("<QQQHBBHHQQ64s16s16sI4x")
+_SECTION = struct.Struct("<I16s4xQQ")
+_BANK = struct.Struct("<BB6xQQ16s")
+_CONNECTION = struct.Struct("<iii")
+_DRAM = 2
+
+
+class Section(IntEnum):
+    """Kinds of sections that are written or read here, as xclbin.h numbers them."""
+
+    BITSTREAM = 0
+    EMBEDDED_METADATA = 2
+    MEM_TOPOLOGY = 6
+    CONNECTIVITY = 7
+    IP_LAYOUT = 8
+    BUILD_METADATA = 14
+    USER_METADATA = 16
+    GROUP_TOPOLOGY = 26
+    GROUP_CONNECTIVITY = 27
+
+
+def packed_xclbin(sections: Mapping[Section, bytes], platform: str, mode: int) -> bytes:
+    """The bytes of a file with these sections; its uuid follows from them."""
+    offset = _HEAD.size + _HEADER.size + _SECTION.size * len(sections)
+    table, bodies = b"", b""
+    for kind, content in sections.items():
+        padding = bytes(-(offset + len(bodies)) % 8)
+        bodies += padding
+        table += _SECTION.pack(kind, kind.name.encode()[:15], offset + len(bodies), len(content))
+        bodies += content
+    uuid = hashlib.sha256(bodies).digest()[:16]
+    length, name = offset + len(bodies), platform.encode()[:63]
+    header = _HEADER.pack(length, 0, 0, 0, 2, 13, mode, 0, 0, 0, name, uuid, b"", len(sections))
+    head = _HEAD.pack(_MAGIC, -1, b"\xff" * 28, b"", int.from_bytes(uuid[:8], "little"))
+    return head + header + table + bodies
+
+
+def read_sections(path: str | Path) -> dict[int, bytes]:
+    """The sections of a file but the bitstream, by kind. DeviceError for a file that is no whole xclbin."""
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(_HEAD.size + _HEADER.size)
+            if len(head) < _HEAD.size + _HEADER.size or not head.startswith(_MAGIC):
+                raise DeviceError(f"{file} is no xclbin: it does not begin as one")
+            count, size = _HEADER.unpack_from(head, _HEAD.size)[-1], file.stat().st_size
+            table = stream.read(_SECTION.size * count)
+            if len(table) != _SECTION.size * count:
+                raise DeviceError(f"{file} is truncated: its table of {count} sections is not all there")
+            found = {}
+            for kind, _, offset, length in _SECTION.iter_unpack(table):
+                if offset + length > size:
+                    raise DeviceError(f"{file} is truncated: {size} bytes; section {kind} ends after them")
+                if kind != Section.BITSTREAM:
+                    stream.seek(offset)
+                    found[kind] = stream.read(length)
+            return found
+    except OSError as error:
+        raise DeviceError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def bank_table(banks: Sequence[tuple[str, int, int]], used: set[int]) -> bytes:
+    """`struct mem_topology`: name, first address and bytes of each bank. used: those that have a port."""
+    rows = [
+        _BANK.pack(_DRAM, index in used, size >> 10, address, name.encode())
+        for index, (name, address, size) in enumerate(banks)
+    ]
+    return struct.pack("<i4x", len(rows)) + b"".join(rows)
+
+
+def connection_table(banks: Mapping[int, int]) -> bytes:
+    """`struct connectivity` of the only kernel: the bank of each argument that is a pointer."""
+    rows = [_CONNECTION.pack(argument, 0, bank) for argument, bank in banks.items()]
+    return struct.pack("<i", len(rows)) + b"".join(rows)
+
+
+def design_note(manifest: Manifest) -> bytes:
+    """Says in the section of users' metadata which design it is."""
+    return json.dumps({"streamgen": {"design_hash": manifest.design_hash}}).encode()
+
+
+def require_design(path: str | Path, manifest: Manifest) -> None:
+    """DeviceError unless a file holds the kernel of a manifest: by name, arguments, banks, and by the hash of
+    the design where the file has one; else a run's status block tells."""
+    sections = read_sections(path)
+    note = _hash(sections.get(Section.USER_METADATA, b""))
+    if note not in (None, manifest.design_hash):
+        raise DeviceError(
+            f"{path} holds design {note}, the manifest describes {manifest.design_hash}: build it again"
+        )
+    kernel = _kernel(path, sections, manifest.top)
+    found = [(arg.get("name"), int(arg.get("offset", "-1"), 0)) for arg in kernel.iter("arg")]
+    wanted = [(argument.name, argument.offset) for argument in manifest.arguments]
+    for index in range(max(len(found), len(wanted))):
+        here, there = (rows[index] if index < len(rows) else None for rows in (found, wanted))
+        if here != there:
+            raise DeviceError(
+                f"{path} is of another design: argument {index} of kernel {manifest.top!r} is "
+                f"{_told(here)}, in the manifest {_told(there)}"
+            )
+    _require_banks(path, sections, manifest)
+
+
+def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Manifest) -> None:
+    topology, raw = sections.get(Section.MEM_TOPOLOGY, b""), sections.get(Section.CONNECTIVITY, b"")
+    names = [row[-1].rstrip(b"\0").decode(errors="replace") for row in _rows(_BANK, topology, 8)]
+    banks: dict[int, set[str]] = {}
+    for argument, _, bank in _rows(_CONNECTION, raw, 4):
+        banks.setdefault(argument, set()).add(names[bank] if 0 <= bank < len(names) else f"bank {bank}")
+    channels = {buffer.name: f"HBM[{buffer.channel}]" for buffer in manifest.buffers}
+    for index, argument in enumerate(manifest.arguments):
+        if argument.kind == "pointer" and channels[argument.name] not in banks.get(index, set()):
+            connected = ", ".join(sorted(banks.get(index, set()))) or "no bank"
+            raise DeviceError(
+                f"{path}: argument {argument.name!r} must be connected to {channels[argument.name]}; it is "
+                f"connected to {connected}. Link it with the link.cfg of its package"
+            )
+
+
+def _kernel(path: str | Path, sections: Mapping[int, bytes], name: str) -> Element:
+    try:
+        root = fromstring(sections.get(Section.EMBEDDED_METADATA, b"").rstrip(b"\0"))
+    except ParseError as error:
+        raise DeviceError(f"{path} does not describe its kernels: {error}") from error
+    kernels = {kernel.get("name", ""): kernel for kernel in root.iter("kernel")}
+    if name not in kernels:
+        raise DeviceError(f"{path} holds the kernels {', '.join(kernels) or 'none'}; {name!r} is wanted")
+    return kernels[name]
+
+
+def _rows(row: struct.Struct, table: bytes, head: int) -> list[tuple]:
+    count = int.from_bytes(table[:4], "little")
+    return [
+        row.unpack_from(table, head + k * row.size)
+        for k in range(count)
+        if head + (k + 1) * row.size <= len(table)
+    ]
+
+
+def _hash(note: bytes) -> str | None:
+    try:
+        return json.loads(note.rstrip(b"\0"))["streamgen"]["design_hash"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _told(argument: tuple[str | None, int] | None) -> str:
+    return "missing" if argument is None else f"{argument[0]!r} at {argument[1]:#x}"

@@ -1,0 +1,187 @@
+"""What is used of `pyxrt`, over the C interface of XRT's own library, for machines that lack the module.
+
+Names, arguments and errors (RuntimeError) are those of pyxrt; handles are given back with their objects. The
+functions are those of XRT's headers xrt_device.h, xrt_bo.h and xrt_kernel.h.
+"""
+
+import ctypes
+import os
+from enum import Enum, IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LIBRARY", "bo", "device", "ert_cmd_state", "kernel", "require", "run", "xclBOSyncDirection"]
+
+LIBRARY = "libxrt_coreutil.so.2"
+_NO_HANDLE = (None, -1, ctypes.c_void_p(-1).value)
+
+
+class ert_cmd_state(IntEnum):  # noqa: N801  (pyxrt's name)
+    """States of a run."""
+
+    ERT_CMD_STATE_NEW = 1
+    ERT_CMD_STATE_QUEUED = 2
+    ERT_CMD_STATE_RUNNING = 3
+    ERT_CMD_STATE_COMPLETED = 4
+    ERT_CMD_STATE_ERROR = 5
+    ERT_CMD_STATE_ABORT = 6
+    ERT_CMD_STATE_SUBMITTED = 7
+    ERT_CMD_STATE_TIMEOUT = 8
+    ERT_CMD_STATE_NORESPONSE = 9
+    ERT_CMD_STATE_SKERROR = 10
+    ERT_CMD_STATE_SKCRASHED = 11
+
+
+class xclBOSyncDirection(Enum):  # noqa: N801
+    """Which way a buffer is copied."""
+
+    XCL_BO_SYNC_BO_TO_DEVICE = 0
+    XCL_BO_SYNC_BO_FROM_DEVICE = 1
+
+
+class device:  # noqa: N801
+    """The card with an index."""
+
+    def __init__(self, index: int) -> None:
+        self.handle = _handle("xrtDeviceOpen", index)
+
+    def load_xclbin(self, path: str) -> bytes:
+        """Load a file; returns its uuid."""
+        _done("xrtDeviceLoadXclbinFile", self.handle, os.fsencode(path))
+        uuid = ctypes.create_string_buffer(16)
+        _done("xrtDeviceGetXclbinUUID", self.handle, uuid)
+        return uuid.raw
+
+    def __del__(self) -> None:
+        _close("xrtDeviceClose", self)
+
+
+class kernel:  # noqa: N801
+    """The kernel of a name on a card."""
+
+    def __init__(self, card: device, uuid: bytes, name: str) -> None:
+        self.card = card
+        self.handle = _handle("xrtPLKernelOpen", card.handle, uuid, name.encode())
+
+    def group_id(self, index: int) -> int:
+        """The memory group of an argument."""
+        found = int(_call("xrtKernelArgGroupId", self.handle, index))
+        if found < 0:
+            raise RuntimeError(f"argument {index} has no memory")
+        return found
+
+    def __del__(self) -> None:
+        _close("xrtKernelClose", self)
+
+
+class run:  # noqa: N801
+    """A run of a kernel, which can be started again."""
+
+    def __init__(self, of: kernel) -> None:
+        self.kernel = of
+        self.handle = _handle("xrtRunOpen", of.handle)
+
+    def set_arg(self, index: int, value: Any) -> None:
+        """A buffer or an integer of 32 bits."""
+        given = ctypes.c_void_p(value.handle) if isinstance(value, bo) else ctypes.c_uint(value)
+        _done("xrtRunSetArg", self.handle, index, given)
+
+    def start(self) -> None:
+        """Start it."""
+        _done("xrtRunStart", self.handle)
+
+    def wait(self, milliseconds: int) -> ert_cmd_state:
+        """Its state after so long at most."""
+        return ert_cmd_state(_call("xrtRunWaitFor", self.handle, milliseconds))
+
+    def __del__(self) -> None:
+        _close("xrtRunClose", self)
+
+
+class bo:  # noqa: N801
+    """A buffer in a memory group, and its copy on the host."""
+
+    normal = 0
+
+    def __init__(self, card: device, size: int, flags: int, group: int) -> None:
+        self.card = card
+        self.handle = _handle("xrtBOAlloc", card.handle, size, flags, group)
+
+    def write(self, data: bytes, seek: int) -> None:
+        """Into the copy on the host."""
+        _done("xrtBOWrite", self.handle, data, len(data), seek)
+
+    def read(self, size: int, skip: int) -> np.ndarray:
+        """int8 [size], from the copy on the host."""
+        found = np.empty(size, np.int8)
+        _done("xrtBORead", self.handle, found.ctypes.data_as(ctypes.c_void_p), size, skip)
+        return found
+
+    def sync(self, direction: xclBOSyncDirection, size: int, offset: int) -> None:
+        """Copy a part of it."""
+        _done("xrtBOSync", self.handle, direction.value, size, offset)
+
+    def __del__(self) -> None:
+        _close("xrtBOFree", self)
+
+
+def require() -> None:
+    """OSError unless XRT's library can be loaded."""
+    _library()
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(LIBRARY, use_errno=True)
+    handle, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+    for name, result, arguments in (
+        ("xrtDeviceOpen", handle, [ctypes.c_uint]),
+        ("xrtDeviceLoadXclbinFile", ctypes.c_int, [handle, text]),
+        ("xrtDeviceGetXclbinUUID", ctypes.c_int, [handle, text]),
+        ("xrtDeviceClose", ctypes.c_int, [handle]),
+        ("xrtPLKernelOpen", handle, [handle, text, text]),
+        ("xrtKernelArgGroupId", ctypes.c_int, [handle, ctypes.c_int]),
+        ("xrtKernelClose", ctypes.c_int, [handle]),
+        ("xrtRunOpen", handle, [handle]),
+        ("xrtRunSetArg", ctypes.c_int, [handle, ctypes.c_int]),  # and what comes after, as it is given
+        ("xrtRunStart", ctypes.c_int, [handle]),
+        ("xrtRunWaitFor", ctypes.c_int, [handle, ctypes.c_uint]),
+        ("xrtRunClose", ctypes.c_int, [handle]),
+        ("xrtBOAlloc", handle, [handle, size, ctypes.c_uint64, ctypes.c_uint32]),
+        ("xrtBOWrite", ctypes.c_int, [handle, text, size, size]),
+        ("xrtBORead", ctypes.c_int, [handle, handle, size, size]),
+        ("xrtBOSync", ctypes.c_int, [handle, ctypes.c_int, size, size]),
+        ("xrtBOFree", ctypes.c_int, [handle]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    ctypes.set_errno(0)
+    return getattr(_library(), name)(*arguments)
+
+
+def _handle(name: str, *arguments: Any) -> int:
+    found = _call(name, *arguments)
+    if found in _NO_HANDLE:
+        raise RuntimeError(_complaint(name))
+    return int(found)
+
+
+def _done(name: str, *arguments: Any) -> None:
+    if _call(name, *arguments):
+        raise RuntimeError(_complaint(name))
+
+
+def _close(name: str, owner: Any) -> None:
+    if (handle := owner.__dict__.pop("handle", None)) is not None:
+        _call(name, handle)
+
+
+def _complaint(name: str) -> str:
+    code = ctypes.get_errno()
+    return f"{name}: {os.strerror(code)}" if code else f"{name} failed"

@@ -1,0 +1,101 @@
+"""Chats as texts, by the Jinja template that a checkpoint brings.
+
+A template is a program of others, so it runs in Jinja's immutable sandbox: it sees the messages, as plain
+JSON, and the texts of tokens, changes nothing and reaches nothing else. What templates expect is what
+transformers gives them: blocks that take their line, loops with `break`, `raise_exception`, `strftime_now`,
+`tojson`, and the mark {% generation %} around answers, which changes nothing here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+__all__ = ["rendered"]
+
+
+def rendered(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
+    """The text of a chat up to where an answer begins.
+
+    messages: each with "role" and "content". names: of tokens, the texts that a template may ask for.
+    ValueError for messages of another form, for what the template refuses, and for one that does not work.
+    """
+    import jinja2  # 0.1 s, which only chats need
+
+    copies = _checked(messages)
+    try:
+        return (
+            _environment()
+            .from_string(template)
+            .render(
+                {**names, "messages": copies, "add_generation_prompt": True, "tools": None, "documents": None}
+            )
+        )
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"line {error.lineno} of the chat template: {error.message}") from error
+    except Exception as error:  # a template may do anything wrong that an expression can
+        raise ValueError(f"the chat template: {error}") from error
+
+
+def _checked(messages: Sequence[Mapping[str, str]]) -> Any:
+    """A copy of messages in plain JSON, which is all that a template may see."""
+    if isinstance(messages, (str, Mapping)) or not messages:
+        raise ValueError('a chat is a list of at least one message: [{"role": "user", "content": "..."}]')
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise ValueError(
+                f'messages[{index}] is a {type(message).__name__}; "role" and "content" are needed'
+            )
+        for field in ("role", "content"):
+            if not isinstance(message.get(field), str):
+                raise ValueError(f'messages[{index}]["{field}"] is {message.get(field)!r}; a text is needed')
+    try:
+        return json.loads(json.dumps([dict(message) for message in messages]))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"a message holds what is no JSON: {error}") from error
+
+
+def _environment() -> Any:
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+    from jinja2.utils import Namespace
+
+    class Generation(Extension):
+        """{% generation %} ... {% endgeneration %} is what it holds."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    class Plain(Namespace):
+        """What a template keeps over a loop; names with _ would be Python's own."""
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if name.startswith("_"):
+                raise SecurityError(f"a name of a namespace is {name}; it must not begin with _")
+            super().__setitem__(name, value)
+
+    def namespace(*given: Any, **values: Any) -> Plain:
+        found = Plain()
+        for name, value in dict(*given, **values).items():
+            found[name] = value
+        return found
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, **choices: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, **choices)
+
+    found = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    found.filters["tojson"] = tojson
+    found.globals["namespace"] = namespace
+    found.globals["raise_exception"] = raise_exception
+    found.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return found

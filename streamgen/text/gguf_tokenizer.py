@@ -1,0 +1,189 @@
+"""The tokenizer that the metadata of a GGUF file describes.
+
+`tokenizer.ggml.model` names one of two kinds, and each is built of parts of the library `tokenizers`:
+
+    gpt2    byte-level BPE (Radford et al., Language models are unsupervised multitask learners, 2019). The
+            file has merges by rank, and in `tokenizer.ggml.pre` the name of a rule that cuts a text into
+            words (`text.words`)
+    llama   the BPE of SentencePiece (Kudo and Richardson, SentencePiece, 2018). A space is U+2581, one is put
+            before a text unless the file says otherwise, characters without a token are bytes. The file has
+            scores: of all neighbours whose union is a token, those of the greatest score are joined first,
+            which is a merge of each pair that makes a token, ranked by its score
+
+The types of tokens say what is found in a text before it is cut: control tokens (<|im_end|>) and user-defined
+ones (runs of newlines), the longest first. What a file leaves out is as llama.cpp has it: a text of kind
+llama begins with its start token, and so does one of Llama 3; a token with a known name ends an answer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+
+from streamgen.text.library import described, surround, told
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.text.words import WORDS
+
+__all__ = ["gguf_tokenizer"]
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of tokens, as GGUF numbers them
+SPACE = "\u2581"
+NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+ENDS_OF_TURNS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")  # of files that do not say
+KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3's control tokens
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields tokenizer.ggml.*, checked where they are asked for."""
+
+    metadata: Mapping[str, Any]
+    ids: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        tokens = self.needed("tokens", str)
+        object.__setattr__(self, "ids", {token: index for index, token in enumerate(tokens)})
+        if not tokens or len(self.ids) != len(tokens):
+            raise ValueError("two ids have the same token" if tokens else "there are no tokens")
+
+    def needed(self, name: str, kind: type | None = None, of_each: bool = False) -> Any:
+        """kind: of a list's values. of_each: the list has one for each token."""
+        value = self.metadata.get(f"tokenizer.ggml.{name}")
+        if value is None:
+            raise ValueError(f"there is no field tokenizer.ggml.{name}, hence no tokenizer")
+        if kind and not (isinstance(value, list) and all(isinstance(one, kind) for one in value)):
+            raise ValueError(f"the field tokenizer.ggml.{name} is no list of {kind.__name__}")
+        if of_each and len(value) != len(self.ids):
+            raise ValueError(f"there are {len(self.ids)} tokens and {len(value)} of tokenizer.ggml.{name}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.metadata.get(f"tokenizer.ggml.{name}", default))
+
+    def token(self, name: str) -> str | None:
+        """The token of tokenizer.ggml.{name}_token_id."""
+        index = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if index is None:
+            return None
+        if not isinstance(index, int) or not 0 <= index < len(self.ids):
+            raise ValueError(f"the {name} token is {index!r}; ids are 0 to {len(self.ids) - 1}")
+        return self.needed("tokens")[index]
+
+    def added(self, name: str, default: bool) -> str | None:
+        """The token that is put to every text, if tokenizer.ggml.add_{name}_token says so."""
+        if not self.flag(f"add_{name}_token", default):
+            return None
+        if (token := self.token(name)) is None:
+            raise ValueError(
+                f"every text takes the {name} token, but there is no field tokenizer.ggml.{name}_token_id"
+            )
+        return token
+
+
+def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
+    """metadata: values by name. ValueError for one that is missing or wrong, for another kind of tokenizer
+    and for an unknown pre-tokenizer."""
+    kind = metadata.get("tokenizer.ggml.model")
+    builders: dict[Any, Callable[[_Fields], tuple[Library, bool]]] = {
+        "gpt2": _byte_level,
+        "llama": _sentence_piece,
+    }
+    if kind is not None and kind not in builders:
+        raise ValueError(f"the tokenizer is of the kind {kind!r}; known are {', '.join(builders)}")
+    fields = _Fields(metadata)
+    library, starts = builders[fields.needed("model")](fields)
+    types = fields.needed("token_type", int, of_each=True)
+    _add_tokens(library, fields, types)
+    surround(library, fields.added("bos", starts), fields.added("eos", False))
+    names = {f"{short}_token": fields.token(name) for short, name in NAMES.items()}
+    template = metadata.get("tokenizer.chat_template")
+    return Tokenizer(
+        library,
+        ends=_ends(fields, types),
+        template=template if isinstance(template, str) else None,
+        names={name: token for name, token in names.items() if token is not None},
+    )
+
+
+def _byte_level(fields: _Fields) -> tuple[Library, bool]:
+    """The library, without added tokens, and whether a text begins with the start token by default."""
+    name = fields.needed("pre")
+    if name not in WORDS:
+        raise ValueError(f"the pre-tokenizer is {name!r}; known are {', '.join(WORDS)}")
+    words = WORDS[name]
+    to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": words.gpt2}
+    library = described(
+        normalizer=words.normalizer,
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [*words.steps, to_bytes]},
+        decoder=to_bytes,
+    )
+    merges = []
+    for merge in fields.needed("merges", str):
+        first, _, second = merge.partition(" ")
+        if not {first, second, first + second} <= fields.ids.keys():
+            raise ValueError(f"the merge {merge!r} is not one of two tokens to a third")
+        merges.append((first, second))
+    library.model = _model(fields, merges, ignore_merges=words.tokens_first)
+    return library, words.starts
+
+
+def _sentence_piece(fields: _Fields) -> tuple[Library, bool]:
+    """The same, of the other kind."""
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    steps: list[Any] = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}]
+    steps += [{"type": "ByteFallback"}, {"type": "Fuse"}]
+    normalizer: dict[str, Any] = spaces
+    if fields.flag("add_space_prefix", True):
+        normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, spaces]}
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    library = described(normalizer=normalizer, decoder={"type": "Sequence", "decoders": steps})
+    library.model = _model(fields, _merges(fields), fuse_unk=True, byte_fallback=True)
+    return library, True
+
+
+def _merges(fields: _Fields) -> list[tuple[str, str]]:
+    """Pairs of tokens that make a token, the greatest score first; of one token, the longest first part."""
+    scores = fields.needed("scores", float, of_each=True)
+    types = fields.needed("token_type", int, of_each=True)
+    normal = [token for token, index in fields.ids.items() if types[index] == NORMAL]
+    known = frozenset(normal)
+    normal.sort(key=lambda token: -scores[fields.ids[token]])
+    return [
+        (token[:cut], token[cut:])
+        for token in normal
+        for cut in range(len(token) - 1, 0, -1)
+        if token[:cut] in known and token[cut:] in known
+    ]
+
+
+def _model(fields: _Fields, merges: list[tuple[str, str]], **choices: bool) -> BPE:
+    with told("the merges are not as the library needs them"):
+        return BPE(vocab=dict(fields.ids), merges=merges, unk_token=fields.token("unknown"), **choices)
+
+
+def _add_tokens(library: Library, fields: _Fields, types: list[int]) -> None:
+    """Tokens that are found before a text is cut.
+
+    Phi-3's control tokens but some take the spaces behind them; of that a file says nothing.
+    """
+    phi3 = fields.metadata.get("general.architecture") == "phi3" and fields.needed("model") == "llama"
+    special, others = [], []
+    for (token, _), kind in zip(fields.ids.items(), types, strict=True):
+        if token and kind in (UNKNOWN, CONTROL):
+            takes = phi3 and token not in KEEPS_SPACES
+            special.append(AddedToken(token, special=True, normalized=False, rstrip=takes))
+        elif token and kind == USER_DEFINED:
+            others.append(AddedToken(token, special=False, normalized=False))
+    library.add_special_tokens(special)
+    library.add_tokens(others)
+
+
+def _ends(fields: _Fields, types: list[int]) -> set[int]:
+    """Ids that end a text: the end token, and those that end a turn of a chat or a call of a tool."""
+    ends = {token for name in ("eos", "eot", "eom") if (token := fields.token(name)) is not None}
+    if fields.token("eot") is None:
+        ends |= {t for t in ENDS_OF_TURNS if t in fields.ids and types[fields.ids[t]] == CONTROL}
+    return {fields.ids[token] for token in ends}

@@ -1,0 +1,64 @@
+"""What a written language model says of its texts: configuration, vocabulary, tokenizer.
+
+Configuration and vocabulary are in model.json, a tokenizer in the files in which transformers keeps it, so
+that others can read it. All of it is data: nothing in it runs but templates of chats, in a sandbox.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamgen.files import parsed, read_file
+from streamgen.text.tokenizer import GENERATION, SETTINGS, TOKENIZER, Tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
+
+__all__ = ["MODEL", "Text", "read_text", "text_files", "write_text"]
+
+MODEL = "model.json"
+NO_TOKENIZER = "this model came without a tokenizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """What a language model knows of texts. vocabulary: ids are below it. tokenizer: None when there is none,
+    for the reason `missing`; ValueError for one of a larger vocabulary."""
+
+    vocabulary: int
+    tokenizer: Tokenizer | None
+    missing: str = NO_TOKENIZER
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None:
+            object.__setattr__(self, "tokenizer", self.tokenizer.of_model(self.vocabulary))
+
+
+def write_text(text: Text, config: Mapping[str, Any], folder: Path) -> None:
+    """Write it into an existing folder. config: the fields of the configuration."""
+    missing = text.missing if text.tokenizer is None else None
+    notes = {"config": config, "vocabulary": text.vocabulary, "missing": missing}
+    (folder / MODEL).write_text(json.dumps(notes) + "\n")
+    if text.tokenizer is not None:
+        text.tokenizer.write(folder)
+
+
+def read_text(folder: Path) -> tuple[Text, dict[str, Any]]:
+    """What `write_text` wrote, and the fields of the configuration. ValueError when they cannot be read or
+    are those of another tokenizer, CheckpointError when that cannot be read."""
+    try:
+        notes = parsed(read_file(folder, MODEL))
+        missing, config = notes["missing"], dict(notes["config"])
+        tokenizer = load_tokenizer(folder) if missing is None else None
+        return Text(
+            vocabulary=notes["vocabulary"], tokenizer=tokenizer, missing=missing or NO_TOKENIZER
+        ), config
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / MODEL} cannot be read: {error}") from error
+
+
+def text_files(folder: Path) -> list[str]:
+    """Names of the files in a folder that `write_text` wrote; none if it holds no language model."""
+    if not (folder / MODEL).is_file():
+        return []
+    return [name for name in (MODEL, TOKENIZER, SETTINGS, GENERATION) if (folder / name).is_file()]

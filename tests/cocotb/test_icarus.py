@@ -1,0 +1,100 @@
+"""The written Verilog in Icarus, in both languages: a simulator of four values, independent of Verilator.
+
+Results are golden's bit for bit, and no pin of the accelerator is X or Z after reset (`sim.cocotb_top`).
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accelerators import same, tiny, values
+from decoders import compiled_model, random_decoder
+
+from sim.cocotb_device import LANGUAGES, IcarusDevice, Language, require_icarus
+from streamgen.config import CompileConfig
+from streamgen.errors import DeviceError, MissingToolError
+from streamgen.language_model import LanguageModel
+from streamgen.manifest import Manifest
+from streamgen.runtime.execution import Execution
+from streamgen.runtime.generation import TextDevice
+from streamgen.testing.lint import lint
+
+pytestmark = pytest.mark.slow
+
+
+def opened(folder: Path, language: Language) -> Execution:
+    """What is written in the folder, run by Icarus."""
+
+    def device(place: Path, manifest: Manifest) -> IcarusDevice:
+        return IcarusDevice(place, manifest, language)
+
+    return Execution(folder, device)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_module(language: Language, tmp_path: Path) -> None:
+    """Two runs: the second finds in the registers what the first has left."""
+    with (
+        opened(tiny().write(tmp_path / "written"), language) as execution,
+        Execution(tmp_path / "written") as device,
+    ):
+        for seed in range(2):
+            x = values(1, 40, seed=seed)
+            (result,) = execution.run(x)
+            assert same(result, tiny().golden(x))
+            device.run(x)
+        assert execution.statuses == device.statuses
+
+
+def test_the_shortest_reset_in_mid_run(tmp_path: Path) -> None:
+    """Of registers, beats on their way, masters, table and status: nothing of the runs before is left."""
+    with opened(tiny().write(tmp_path / "written"), "SystemVerilog-2012") as execution:
+        assert isinstance(execution.device, IcarusDevice)
+        execution.device.interruptions = [1, 2, 3, 40, 150, 300]
+        x = values(1, 40)
+        assert same(execution.run(x)[0], tiny().golden(x))
+        assert len(execution.statuses) == 1 and execution.statuses[0].error == 0
+
+
+@pytest.fixture(scope="module")
+def decoder() -> LanguageModel:
+    """One layer, one token a pass."""
+    sizes = {"hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "rotated": 16, "wide": 32}
+    model = random_decoder(layers=1, vocabulary=64, context=16, **sizes)
+    config = CompileConfig(name="little", max_tokens=1, context=16, channels=2, n_lanes=2, lanes=2)
+    return compiled_model(model, config)
+
+
+# The second pass reads from memory what the first has stored.
+@pytest.mark.parametrize(("language", "ids"), [("Verilog-2005", [5]), ("SystemVerilog-2012", [5, 41])])
+def test_decoder(decoder: LanguageModel, language: Language, ids: list[int], tmp_path: Path) -> None:
+    with opened(decoder.write(tmp_path / "written"), language) as execution:
+        text = TextDevice(execution, decoder.vocabulary, decoder.config.context)
+        logits = text.session().last_logits(ids)
+        assert logits.shape == (64,) and np.isfinite(logits).all()
+        assert same(logits, decoder.golden(ids))
+        assert len(text.passes) == len(ids)
+
+
+@pytest.mark.campaign  # as every variant of its blocks does
+def test_decoder_passes_lint(decoder: LanguageModel) -> None:
+    lint(decoder.groups[0].design.verilog, "little")
+
+
+@pytest.mark.parametrize("pin", ["interrupt", "m_axi_gmem0_arprot"])
+def test_an_x_fails_the_run(pin: str, tmp_path: Path) -> None:
+    folder = tiny().write(tmp_path / "written")
+    design = folder / "design.v"
+    text = design.read_text()
+    start = text.index("\nmodule tiny(")
+    place = text.index("endmodule", start)
+    design.write_text(f"{text[:place]}  initial #0.2 force {pin} = 'bx;\n{text[place:]}")
+    with opened(folder, "SystemVerilog-2012") as execution, pytest.raises(DeviceError, match=f"{pin} is X"):
+        execution.run(values(1, 40))
+
+
+def test_without_icarus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(MissingToolError, match=r"Icarus Verilog: apt-get install iverilog$"):
+        require_icarus()

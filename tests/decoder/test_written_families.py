@@ -1,0 +1,28 @@
+"""Families of language models on their emitted Verilog: golden's bits for prompts, steps and texts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streamgen
+from streamgen.language_model import LanguageModel
+from tests.campaigns import sampled
+from tests.decoders import TINY
+from tests.frontend.families import FAMILIES, VOCABULARY, family
+
+# schedule/test_derive.py has the same bits without hardware, in a few seconds
+pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", sampled(FAMILIES, ("GPT2",)))
+def test_on_verilog(name: str) -> None:
+    config = replace(TINY, name=name.lower(), context=32)
+    accelerator = streamgen.compile(family(name), config=config)
+    assert isinstance(accelerator, LanguageModel)
+    ids = np.random.default_rng(2).integers(0, VOCABULARY, 14)
+    np.testing.assert_array_equal(accelerator.logits(ids), accelerator.golden.logits(ids))
+    prompt = [int(i) for i in ids[:6]]
+    assert list(accelerator.generate(prompt, 5)) == list(accelerator.golden.generate(prompt, 5))
+    accelerator.close()

@@ -1,0 +1,96 @@
+"""Packages on the real XRT, whose card is their simulator: equal to golden, errors are told."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accelerators import RESIDUAL, Residual, compiled, tiny, values
+
+from streamgen import cli
+from streamgen.emulation import Xrt, emulate, emulated
+from streamgen.errors import DeviceError, MissingToolError
+from streamgen.runtime import MemoryModel, on_board
+from tests.decoders import tiny_accelerator
+
+MODULE_HOST, TEXT_HOST = (Path(__file__).with_name(f"{kind}_host.py") for kind in ("module", "text"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_module(tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two banks, more tokens than a pass takes; a user's own program through the public calls.
+
+    It ends by killing the device process.
+    """
+    accelerator = compiled(Residual, RESIDUAL, 40)
+    folder, package = accelerator.write(tmp_path / "written"), tmp_path / "card"
+    accelerator.package(package)
+    x = values(4, 40)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "golden.npy", accelerator.golden(x))
+    xclbin = package / "emulation" / "residual.xclbin"
+    with pytest.raises(DeviceError, match=r"^the emulated card was lost in a run: "):
+        emulate(package, [str(MODULE_HOST), str(folder), str(xclbin)], xrt)
+    assert "all is right" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_decoder(tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two layers, several passes: weights and KV cache stay on the card."""
+    model = tiny_accelerator()
+    folder, package = model.write(tmp_path / "written"), tmp_path / "card"
+    model.package(package)
+    prompt = [3, 14, 15, 9, 2]
+    xclbin = package / "emulation" / "tiny.xclbin"
+    options = [str(folder), str(xclbin), "3", *map(str, prompt)]
+    assert emulate(package, [str(TEXT_HOST), *options], xrt) == 0, capfd.readouterr()
+    lines = capfd.readouterr().out.splitlines()
+    told = dict(line.split(": ", 1) for line in lines if line.startswith(("ids: ", "goes on: ")))
+    ids = [*map(int, model.golden.generate(prompt, 3))]
+    assert told["ids"] == " ".join(map(str, ids))
+    (last,) = map(int, model.golden.generate([*prompt, *ids[:-1], 5], 1))
+    assert told["goes on"] == str(last)
+
+
+def test_what_is_no_package(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no written accelerator"):
+        emulated(tmp_path)
+    folder = tiny().write(tmp_path / "tiny")
+    with pytest.raises(ValueError, match=r"is no package: no kernel\.xml; `streamgen package` writes one"):
+        emulate(folder, ["host.py"], Xrt(tmp_path))
+    assert not (folder / "emulation").exists()
+    assert cli.main(["emulate", str(folder), str(tmp_path / "none.py")]) == 2
+
+
+def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What only a simulator can do is refused; so is a file that is not there."""
+    x = values(1, 40)
+    with pytest.raises(ValueError, match="probes, waves and profiles are of the simulator"):
+        tiny().run(x, device=on_board(), probe=True)
+    with pytest.raises(ValueError, match="a card has memory of its own"):
+        tiny().run(x, device=on_board(), memory=MemoryModel(delays=1))
+    with pytest.raises(ValueError, match="the index of a board is -1; 0 is the first"):
+        on_board(-1)
+    folder = tiny().write(tmp_path / "tiny")
+    assert cli.main(["simulate", str(folder), "--xclbin", str(tmp_path / "none.xclbin")]) == 1
+    assert "none.xclbin cannot be read: No such file or directory" in capsys.readouterr().err
+
+
+def test_without_xrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgen.emulation.environment._places", lambda: iter([tmp_path]))
+    with pytest.raises(MissingToolError, match="XRT's hardware emulation is not installed"):
+        emulate(tmp_path, ["host.py"])
+
+
+def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What XRT stumbles over is set."""
+    monkeypatch.delenv("USER", raising=False)
+    found = Xrt(tmp_path, tmp_path).environment(tmp_path, "card")
+    assert found["USER"] and found["XCL_EMULATION_MODE"] == "hw_emu"
+    assert found["PATH"].startswith(f"{tmp_path}:") and found["LD_LIBRARY_PATH"].startswith(str(tmp_path))
+    lines = Path(found["XRT_INI_PATH"]).read_text().splitlines()
+    assert max(map(len, lines)) > int(lines[1].removeprefix("packet_size="))
+    (board,) = json.loads((tmp_path / "emconfig.json").read_text())["Platform"]["Boards"]
+    assert board["Devices"][0]["Name"] == "card"

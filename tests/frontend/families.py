@@ -1,0 +1,95 @@
+"""Small models of transformers with random weights, a family each: all 1-D parameters random, odd sizes."""
+
+import warnings
+from typing import Any
+
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+__all__ = ["CONTEXT", "FAMILIES", "VOCABULARY", "family", "stepper_of"]
+
+VOCABULARY, CONTEXT, WINDOW = 71, 48, 5
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "max_position_embeddings": CONTEXT,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = SIZES | {"num_key_value_heads": 1}
+WIDE_HEADS = GROUPED | {"head_dim": 24}
+GEMMA = WIDE_HEADS | {"sliding_window": WINDOW, "query_pre_attn_scalar": 20}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "GPT2": {
+        **{"vocab_size": VOCABULARY, "n_embd": 48, "n_inner": 72, "n_layer": 2, "n_head": 3},
+        **{"n_positions": CONTEXT, "bos_token_id": 1, "eos_token_id": 2},
+    },
+    "Llama": WIDE_HEADS
+    | {
+        "attention_bias": True,
+        "mlp_bias": True,
+        "rope_parameters": {
+            **{"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0},
+            **{"high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+        },
+    },
+    "Mistral": WIDE_HEADS | {"sliding_window": WINDOW},
+    "Qwen2": GROUPED,
+    "Qwen3": WIDE_HEADS,
+    "Gemma2": GEMMA | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0},
+    "Gemma3": GEMMA | {"num_hidden_layers": 6},
+    "OPT": {
+        **{name: SIZES[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers")},
+        **{"num_attention_heads": 3, "max_position_embeddings": CONTEXT, "ffn_dim": 72},
+        **{"word_embed_proj_dim": 48, "pad_token_id": 1},
+    },
+    "Phi3": GROUPED | {"sliding_window": None},
+    "SmolLM3": GROUPED | {"num_hidden_layers": 4},
+    "Phi": GROUPED | {"partial_rotary_factor": 0.5},
+    "Olmo2": GROUPED,
+    "GPTNeoX": SIZES,
+    "Granite": GROUPED
+    | {
+        **{"embedding_multiplier": 3.0, "residual_multiplier": 0.5},
+        **{"attention_multiplier": 0.3, "logits_scaling": 2.0},
+    },
+    "Starcoder2": GROUPED | {"sliding_window": None},
+    "Cohere": GROUPED,
+}
+CLASSES = {"GPT2": "GPT2LMHeadModel"}
+
+
+def family(name: str, **changes: Any) -> Any:
+    """A model in eval mode; the same each time."""
+    config = "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config"
+    kind = getattr(transformers, CLASSES.get(name, f"{name}ForCausalLM"))
+    made = getattr(transformers, config)(**FAMILIES[name] | changes)
+    made._attn_implementation = "eager" if name == "Gemma2" else "sdpa"  # the latter knows no soft-caps
+    generator = torch.Generator().manual_seed(1)
+    model = kind(made).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            random = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim > 1:
+                parameter.copy_(random / parameter.shape[-1] ** 0.5)
+            else:
+                parameter.add_(random / 2)
+    return model
+
+
+def stepper_of(model: Any) -> Any:
+    """The model in float64, pass by pass: ids to the logits behind each of them."""
+    cache, model = transformers.DynamicCache(), model.double()
+
+    def step(ids: Any) -> Any:
+        with torch.no_grad():
+            return model(torch.as_tensor(ids)[None], past_key_values=cache, use_cache=True).logits[0].numpy()
+
+    return step

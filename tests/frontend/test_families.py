@@ -1,0 +1,126 @@
+"""Model families of transformers: imported by structure, equal to eager; every feature matters."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamgen.frontend import import_decoder
+from streamgen.graph.logical import LogicalGraph, Operation, Operator
+from streamgen.operations import Attention, Binary, Linear, Norm, PositionRows, Rotary, Scalar, Unary
+from tests.decoders import stepper
+from tests.frontend.families import CONTEXT, FAMILIES, VOCABULARY, family, stepper_of
+
+PROMPT, STEPS = 13, 8
+CHIEF = ("GPT2", "Qwen3", "Gemma2")  # which have, together, every feature
+NAMES = [name if name in CHIEF else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+BODY = {"Gemma3": 6, "SmolLM3": 4, "Gemma2": 2}  # layers that differ
+IDS = np.random.default_rng(1).integers(0, VOCABULARY, PROMPT + STEPS)
+
+
+@cache
+def graph_of(name: str) -> LogicalGraph:
+    """The family's graph; weights are its model's."""
+    return import_decoder(family(name))
+
+
+def _logits(graph: LogicalGraph) -> np.ndarray:
+    """Behind every token of a prompt and the steps after it, in float64."""
+    step = stepper(graph)
+    return np.concatenate([step(IDS[:PROMPT]), *(step(IDS[i : i + 1]) for i in range(PROMPT, len(IDS)))])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_eager(name: str) -> None:
+    model = family(name)
+    graph = import_decoder(model)
+    layers = graph.by_name["layers"].op
+    assert (graph.context, layers.period) == (CONTEXT, BODY.get(name, 1))
+    eager = stepper_of(model)
+    expected = np.concatenate(
+        [eager(IDS[:PROMPT]), *(eager(IDS[i : i + 1]) for i in range(PROMPT, len(IDS)))]
+    )
+    assert np.abs(_logits(graph) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def _without(op: Operator) -> Iterator[tuple[str, Operator]]:
+    """A feature of an operation, and the operation without it."""
+    if isinstance(op, Attention):
+        if op.window is not None:
+            yield "window", replace(op, window=None)
+        if op.soft_cap is not None:
+            yield "soft-cap of scores", replace(op, soft_cap=None)
+        yield "scale of scores", replace(op, scale=op.head_dim**-0.5 * 1.25)
+    elif isinstance(op, Norm):
+        heads = " of heads" if op.heads > 1 else ""
+        yield f"weight of a norm{heads}", replace(op, weight=np.ones_like(op.weight))
+        if op.bias is not None:
+            yield "bias of a norm", replace(op, bias=None)
+        if op.kind == "layer":
+            yield "mean of a norm", replace(op, kind="rms")
+    elif isinstance(op, Linear) and op.bias is not None:
+        yield "bias", Linear(op.weight)
+    elif isinstance(op, Rotary):
+        yield "rotation", replace(op, frequencies=tuple(0.0 for _ in op.frequencies))
+        yield "pairs of a rotation", replace(op, interleaved=not op.interleaved)
+        if op.rotated < op.head_dim:
+            more = np.geomspace(1, 0.01, op.head_dim // 2)
+            yield "part of a head that rotates", replace(op, frequencies=tuple(more))
+    elif isinstance(op, Scalar):
+        kind = "final soft-cap" if op.function == "soft_cap" else "scale"
+        yield kind, Scalar("scale", 1.0)
+    elif isinstance(op, PositionRows):
+        yield "learned positions", PositionRows(np.zeros_like(op.table))
+    elif isinstance(op, Unary) or (isinstance(op, Binary) and op.gate):
+        other = "silu" if "relu" in str(op) or "gelu" in str(op) else "relu"
+        yield "function", Unary(other) if isinstance(op, Unary) else Binary(f"{other}_mul")
+
+
+EXPECTED = {
+    "GPT2": {"bias", "bias of a norm", "mean of a norm", "learned positions", "function"},
+    "Qwen3": {"weight of a norm of heads", "rotation", "pairs of a rotation"},
+    "Gemma2": {"window", "soft-cap of scores", "final soft-cap", "scale", "scale of scores"},
+    "Phi": {"part of a head that rotates"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_feature_moves_the_logits(name: str) -> None:
+    graph = graph_of(name)
+    features = {feature for _, operation in graph.walk() for feature, _ in _without(operation.op)}
+    assert features >= EXPECTED.get(name, set())
+    logits = _logits(graph)
+    for feature in features:
+
+        def change(path: str, operation: Operation, feature: str = feature) -> Operator:
+            return dict(_without(operation.op)).get(feature, operation.op)
+
+        moved = np.abs(_logits(graph.map(change)) - logits).max()
+        assert moved > 1e-3 * np.abs(logits).max(), feature
+
+
+def test_names_and_constants_of_gemma() -> None:
+    """Norms have 1 + w, the residual starts scaled, attention of the layers is local and global in turn."""
+    model = family("Gemma2")
+    graph = import_decoder(model)
+    first, second = graph.by_name["layers"].op.layers
+    names = [operation.name for operation in first.operations]
+    assert {"post_attention_norm", "post_feed_forward_norm", "gate", "up", "gated", "down"} <= set(names)
+    attention: Any = first.op("attention")
+    assert (attention.window, second.op("attention").window, attention.soft_cap) == (5, None, 1.5)
+    assert attention.scale == pytest.approx(20**-0.5)
+    weight = model.model.layers[0].input_layernorm.weight.detach().numpy()
+    np.testing.assert_allclose(first.op("attention_norm").weight, 1 + weight, rtol=1e-6)
+    assert str(graph.op("scale")) == f"scale[{48**0.5:g}]"
+    assert str(graph.op("logits")) == "soft_cap[2]"
+    assert graph.op("head").weight is graph.op("embedding").table
+
+
+def test_a_fused_projection_is_cut() -> None:
+    graph = graph_of("GPT2")
+    assert [graph.op(f"layers[0].{part}").extents for part in "qkv"] == [(48, 48)] * 3
+    assert graph.op("position_rows").table.shape == (CONTEXT, 48)
+    assert not any(operation.name.startswith("rotate") for _, operation in graph.walk())

@@ -1,0 +1,69 @@
+"""What tests of packages read out of them."""
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+from streamgen.emulation.binary import emulation_xclbin
+from streamgen.manifest import Manifest
+from streamgen.rtl import run_yosys
+
+__all__ = ["banks_of", "instances_of", "kernel_of", "linked", "manifest_of", "pins_of"]
+
+
+def manifest_of(folder: Path) -> Manifest:
+    """The manifest of a package."""
+    return Manifest.from_json((folder / "manifest.json").read_text())
+
+
+def linked(manifest: Manifest) -> bytes:
+    """A binary of the design, without anything that runs."""
+    return emulation_xclbin(manifest, b"")
+
+
+def pins_of(folder: Path) -> dict[str, int]:
+    """Bits of the pins of the top, as Yosys reads them, when it finds nothing wrong: no loop, no wire without
+    a driver or with two."""
+    return _read(folder)[0]
+
+
+def instances_of(folder: Path) -> frozenset[str]:
+    """Instances in the top, as Yosys reads them."""
+    return _read(folder)[1]
+
+
+def kernel_of(folder: Path) -> ElementTree.Element:
+    """The kernel of kernel.xml."""
+    kernel = ElementTree.parse(folder / "kernel.xml").getroot().find("kernel")
+    assert kernel is not None
+    return kernel
+
+
+def banks_of(folder: Path) -> dict[str, str]:
+    """The memory bank of each port, as the configuration of the linker connects them."""
+    lines = (folder / "link.cfg").read_text().splitlines()
+    unit = f"{manifest_of(folder).top}_1."
+    ports = [line.removeprefix("sp=").split(":") for line in lines if line.startswith("sp=")]
+    assert all(port.startswith(unit) for port, _ in ports)
+    return {port.removeprefix(unit): bank for port, bank in ports}
+
+
+def _read(folder: Path) -> tuple[dict[str, int], frozenset[str]]:
+    manifest = manifest_of(folder)
+    return _read_texts(manifest.top, tuple((folder / name).read_text() for name in manifest.verilog_files))
+
+
+@cache
+def _read_texts(top: str, texts: tuple[str, ...]) -> tuple[dict[str, int], frozenset[str]]:
+    with tempfile.TemporaryDirectory() as place:
+        files = [Path(place, f"{k}.sv") for k in range(len(texts))]
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text)
+        read = "read_verilog -sv " + " ".join(map(str, files))
+        check = (f"hierarchy -check -top {top}", "proc", "check -assert", f"select {top}")
+        found = run_yosys("", read, *check, writer="write_json -selected")
+    module = json.loads(found)["modules"][top]
+    pins = {name: len(pin["bits"]) for name, pin in module["ports"].items()}
+    return pins, frozenset(name for name, cell in module["cells"].items() if not cell["type"].startswith("$"))
