@@ -17,6 +17,7 @@ from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
+from streamgen.written import MANIFEST, sealed
 
 LAYERS, CONTEXT, MOST, HEADS, WIDTH = 3, 13, 4, 2, 40
 LAYOUT = KvLayout(dtype="i8", width=WIDTH, heads=HEADS, layers=LAYERS, positions=CONTEXT, channels=2)
@@ -76,8 +77,10 @@ def program() -> Program:
 def folder(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cached")
     config = CompileConfig(name="cached", max_tokens=MOST)
-    for name, content in emit(program, config, max_tokens=MOST).files().items():
+    design = emit(program, config, max_tokens=MOST)
+    for name, content in design.files().items():
         (place / name).write_bytes(content)
+    (place / MANIFEST).write_text(sealed(design.manifest, place).to_json())
     return place
 
 

@@ -39,7 +39,7 @@ def test_none(tmp_path: Path) -> None:
 
 
 def test_damage(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model.json cannot be read: .*No such file"):
+    with pytest.raises(ValueError, match=r"model.json cannot be read: .*model.json is missing"):
         read_text(tmp_path)
     write_text(Text(vocabulary=300, tokenizer=WORDS), CONFIG, tmp_path)
     for change in ({"config": 3}, {"vocabulary": 3}, {"vocabulary": "300"}):
