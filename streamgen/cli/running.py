@@ -8,7 +8,13 @@ import click
 import numpy as np
 
 from streamgen.cli.arrays import read_inputs, write_outputs
-from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
+from streamgen.cli.group import (
+    accelerator_from,
+    changed_files_option,
+    progress_line,
+    source_options,
+    streamgen,
+)
 from streamgen.cli.options import card_of, card_options, config_options
 from streamgen.errors import StreamgenError
 
@@ -165,6 +171,7 @@ def simulate(
     help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
 )  # fmt: skip
 @click.option("--golden", is_flag=True, help="Compare every token with the golden model's.")
+@changed_files_option
 @card_options
 @config_options
 def generate(

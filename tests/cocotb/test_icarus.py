@@ -23,13 +23,13 @@ from streamgen.testing.lint import lint
 pytestmark = pytest.mark.slow
 
 
-def opened(folder: Path, language: Language) -> Execution:
+def opened(folder: Path, language: Language, *, changed_files: bool = False) -> Execution:
     """What is written in the folder, run by Icarus."""
 
     def device(place: Path, manifest: Manifest) -> IcarusDevice:
         return IcarusDevice(place, manifest, language)
 
-    return Execution(folder, device)
+    return Execution(folder, device, changed_files=changed_files)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -90,7 +90,8 @@ def test_an_x_fails_the_run(pin: str, tmp_path: Path) -> None:
     start = text.index("\nmodule tiny(")
     place = text.index("endmodule", start)
     design.write_text(f"{text[:place]}  initial #0.2 force {pin} = 'bx;\n{text[place:]}")
-    with opened(folder, "SystemVerilog-2012") as execution, pytest.raises(DeviceError, match=f"{pin} is X"):
+    execution = opened(folder, "SystemVerilog-2012", changed_files=True)
+    with execution, pytest.raises(DeviceError, match=f"{pin} is X"):
         execution.run(values(1, 40))
 
 

@@ -319,7 +319,7 @@ def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -
     manifest["counters"][-1]["depth"] = 7
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError) as raised:
-        opened_model(folder).report()
+        opened_model(folder, changed_files=True).report()
     assert str(raised.value) == (
         f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
     )
@@ -471,7 +471,7 @@ def test_a_tokenizer_that_is_missing_leaves_ids(model: LanguageModel, written: P
     notes = json.loads((folder / "model.json").read_text())
     notes |= {"missing": "the tokenizer is of the kind 'bert'"}
     (folder / "model.json").write_text(json.dumps(notes))
-    found = opened_model(folder)
+    found = opened_model(folder, changed_files=True)
     with pytest.raises(ValueError, match=r"^the tokenizer is of the kind 'bert': give ids, or a tokenizer"):
         found.generate("a", 1)
     with pytest.raises(ValueError, match=r"give ids, or a tokenizer to compile$"):
@@ -508,7 +508,7 @@ def test_probes_and_waves(model: LanguageModel, expected: np.ndarray, tmp_path: 
     weights = bytearray((folder / "weights_0.bin").read_bytes())
     weights[len(weights) // 2] ^= 64
     (folder / "weights_0.bin").write_bytes(weights)
-    spoilt = opened_model(folder)
+    spoilt = opened_model(folder, changed_files=True)
     with pytest.raises(ProbeError, match="load_"):
         spoilt.run(IDS[:3], probe=True)
     spoilt.close()
