@@ -19,6 +19,7 @@ class Stream:
     close a cycle of nodes. latency: cycles through the FIFO, where it is not that of a queue of its depth.
     sends, takes: `produced` and `consumed` on a clock that leaves out waits, with tokens as near one another
     as the node can move them, where other streams tell what the node waits for when nothing else stalls.
+    inside: between parts of one kernel; what a part sends in the same cycle to other nodes goes first.
     """
 
     source: str | None
@@ -30,6 +31,7 @@ class Stream:
     latency: int | None = None
     sends: np.ndarray | None = None
     takes: np.ndarray | None = None
+    inside: bool = False
 
     def __post_init__(self) -> None:
         if self.bits < 1:
@@ -97,4 +99,5 @@ class Part:
             *(self.name, target.name, 1, self.cycles[sent] + after, target.cycles[taken], depth, latency),
             sends=self.clock[sent] + after,
             takes=target.clock[taken],
+            inside=True,
         )

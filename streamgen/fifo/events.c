@@ -1,8 +1,9 @@
 /* Relaxation of the equations in events.py. Plain C, called with arrays that numpy owns.
  *
  * A group is a cycle of a node's clock in which something is due; groups of a node are neighbours. Events
- * of a group are inputs first; event = 2 * stream + (is output), token = index over all streams. `times`
- * holds the production of every token, then the consumption, then the lateness of every group.
+ * of a group are inputs first, then outputs to other nodes, then those inside a kernel; event = 2 * stream
+ * + (is output), token = index over all streams. `times` holds the production of every token, then the
+ * consumption, then the lateness of every group.
  */
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct run {
     const number *event;
     const number *event_token;
     const number *stream_token; /* streams + 1: first token of each stream */
+    const number *inside;       /* streams: whether between parts of one kernel */
     const number *source, *target; /* streams: node, or -1 */
     const number *sent_group, *taken_group; /* tokens */
     const number *latency;
@@ -116,6 +118,10 @@ static number cause(const struct run *r, number index, number *delay)
                 if (taken[from] + *delay >= time)
                     return r->tokens + r->taken_group[from];
             }
+            *delay = 0;
+            for (number j = e; j < stop && r->inside[k]; j++)
+                if ((r->event[j] & 1) && !r->inside[r->event[j] >> 1] && sent[r->event_token[j]] >= time)
+                    return r->event_token[j];
         }
     } else {
         time = r->cycle[g] + late[g];
@@ -169,17 +175,21 @@ int run_settle(struct run *r, number limit)
         number g = r->first[node], last = r->last[node], end = r->node_group[node + 1];
         number behind = g > r->node_group[node] ? late[g - 1] : 0;
         for (; g < end; g++) {
-            number begin = r->cycle[g] + behind, e = r->group_event[g], stop = r->group_event[g + 1], done;
+            number begin = r->cycle[g] + behind, e = r->group_event[g], stop = r->group_event[g + 1];
+            number done, gone; /* gone: all that goes to others */
             for (number i = e; i < stop && !(r->event[i] & 1); i++) {
                 number k = r->event[i] >> 1;
                 number ready = sent[r->event_token[i]] + r->latency[k];
                 if (r->source[k] >= 0 && ready > begin)
                     begin = ready;
             }
-            done = begin;
-            for (number i = stop - 1; i >= e && (r->event[i] & 1); i--) {
+            done = gone = begin;
+            for (number i = e; i < stop; i++) {
                 number k = r->event[i] >> 1;
-                number token = r->event_token[i], before = token - r->depth[k], time = begin;
+                number token = r->event_token[i], before = token - r->depth[k];
+                number time = r->inside[k] ? gone : begin;
+                if (!(r->event[i] & 1))
+                    continue;
                 if (r->depth[k] && r->target[k] >= 0 && before >= r->stream_token[k]) {
                     number room = taken[before] + (r->depth[k] > 1);
                     if (room > time)
@@ -187,6 +197,8 @@ int run_settle(struct run *r, number limit)
                 }
                 if (time > done)
                     done = time;
+                if (time > gone && !r->inside[k])
+                    gone = time;
                 if (time != sent[token]) {
                     if (time > latest_sent[token])
                         goto fail;
@@ -236,7 +248,8 @@ void run_postpone(struct run *r)
         number g = r->last[node], first = r->first[node], begin = r->node_group[node];
         number end = r->node_group[node + 1];
         for (; g >= begin; g--) {
-            number e = r->group_event[g], stop = r->group_event[g + 1], done = r->promise[g], base;
+            number e = r->group_event[g], stop = r->group_event[g + 1], done = r->promise[g];
+            number base, gone; /* gone: when all that goes to others must be */
             if (g + 1 < end && r->base[g + 1] - r->cycle[g + 1] + r->cycle[g] < done)
                 done = r->base[g + 1] - r->cycle[g + 1] + r->cycle[g];
             for (number i = e; i < stop && !(r->event[i] & 1); i++) {
@@ -248,14 +261,17 @@ void run_postpone(struct run *r)
                         done = emptied;
                 }
             }
-            base = done;
+            base = gone = done;
             for (number i = stop - 1; i >= e && (r->event[i] & 1); i--) {
                 number k = r->event[i] >> 1;
-                number token = r->event_token[i], time = done, before = token - r->depth[k];
+                number token = r->event_token[i], time = r->inside[k] ? done : gone;
+                number before = token - r->depth[k];
                 if (r->target[k] >= 0 && r->needed[token] - r->latency[k] < time)
                     time = r->needed[token] - r->latency[k];
                 if (time < base)
                     base = time;
+                if (time < gone && r->inside[k])
+                    gone = time;
                 if (time != latest_sent[token]) {
                     latest_sent[token] = time;
                     if (r->target[k] >= 0 && r->depth[k] && before >= r->stream_token[k])

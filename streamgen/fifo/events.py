@@ -3,11 +3,13 @@
 Every node has one clock, which shows the cycles of its curves, or those of `Stream.clocks` for the same
 events in the same order. It stands while what is due cannot move:
 inputs due in a cycle move together, when all of them have a token and the outputs due have found room; an
-output moves as soon as those inputs have a token and its FIFO has room. With S(g) the real time at which
+output moves as soon as those inputs have a token and its FIFO has room; one to another part of the same
+kernel when all outputs due to other nodes have moved besides. With S(g) the real time at which
 the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's tokens,
 
     base(g) = max(tau(g), S(g-1) + tau(g) - tau(g-1), p(k) + latency of the inputs due)
-    p(k)    = max(base(g), c(k - depth) + 1)         of the outputs due; c(k - 1) + 0 where depth is 1
+    p(k)    = max(base(g), c(k - depth) + 1)         of the outputs due; c(k - 1) + 0 where depth is 1;
+                                                     inside a kernel also p of the outputs due to others
     S(g)    = max(base(g), p of the outputs due)
     c(k)    = S(g)                                   of the inputs due
 
@@ -57,13 +59,14 @@ class SelfTimedRun:
             np.array([-1 if s is None else index.get(end(s), -1) for s in streams], np.int32)
             for end in (lambda s: s.source, lambda s: s.target)
         )
+        inside = np.array([s is not None and s.inside for s in streams], np.int32)
         total = len(sent)
         stream_of = np.repeat(np.arange(len(streams)), np.diff(first))
-        # every token at both ends, in the order: node, cycle, inputs before outputs
+        # every token at both ends, in the order: node, cycle, inputs, outputs to others, outputs inside
         node = np.concatenate([target[stream_of], source[stream_of]])
         cycle = np.concatenate([taken, sent])
         shown = np.concatenate([takes, sends])
-        output = np.repeat([0, 1], total)
+        output = np.concatenate([np.zeros(total, np.int32), 1 + inside[stream_of]])
         token = np.tile(np.arange(total), 2)
         order = np.lexsort((output, cycle, node))
         order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
@@ -74,7 +77,7 @@ class SelfTimedRun:
         group = np.cumsum(begins) - 1
         groups = int(begins.sum())
         sent_group, taken_group = np.full(total, -1, np.int32), np.full(total, -1, np.int32)
-        sent_group[token[output == 1]] = group[output == 1]
+        sent_group[token[output > 0]] = group[output > 0]
         taken_group[token[output == 0]] = group[output == 0]
         self._nodes, self.tokens, self._first = len(nodes), total, first
         self._sources, self._targets = source, target
@@ -88,9 +91,18 @@ class SelfTimedRun:
             np.searchsorted(node[begins], np.arange(len(nodes) + 1)).astype(np.int32),
             shown[begins],
             np.append(np.flatnonzero(begins), len(order)).astype(np.int32),
-            (2 * stream_of[token] + output).astype(np.int32),
+            (2 * stream_of[token] + (output > 0)).astype(np.int32),
             token,
-            *(first, source, target, sent_group, taken_group, np.array(latencies, np.int32), self.depth),
+            *(
+                first,
+                inside,
+                source,
+                target,
+                sent_group,
+                taken_group,
+                np.array(latencies, np.int32),
+                self.depth,
+            ),
             *(self.times, self.latest, self._needed, self._promise, self._base),
             *(np.zeros(len(nodes), np.int32) for _ in range(3)),
             *(np.zeros(len(self.times), np.int32) for _ in range(2)),
@@ -185,7 +197,7 @@ class _Run(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("nodes", "streams", "tokens", "groups")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(23)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(24)),
         *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting", "place", "step")),
     ]
 

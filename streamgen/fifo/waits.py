@@ -83,6 +83,8 @@ def _blocked(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Wait]:
                     waits[name] = Wait(name, str(streams[k].source), str(streams[k]), "empty")
             for k in [] if name in waits else list(outputs):
                 target, depth = streams[k].target, streams[k].depth
+                if streams[k].inside and any(not streams[other].inside for other in outputs):
+                    continue
                 if target is not None and inside[k] == depth:
                     waits[name] = Wait(name, target, str(streams[k]), f"full, depth {depth}")
                     continue

@@ -325,3 +325,20 @@ def test_errors() -> None:
         ValueError, match=r"^curves reach beyond cycle 536870912, the last one that sizing counts$"
     ):
         size(["a", "b"], [[replace(stream, produced=np.array([0, 1, 1 << 30]))]])
+
+
+def test_what_goes_to_another_part_waits_for_what_goes_to_others() -> None:
+    """The first x is taken with a y, which comes behind the fourth move of `k.a`: so long all x wait."""
+    moves, first = np.arange(1, 7), np.array([0])
+    streams = [
+        Stream("k.a", "r", 8, moves, moves + 9),
+        Stream("k.a", "k.b", 1, moves[3:4], first + 5, 8, 1, inside=True),
+        Stream("k.b", "r", 8, first + 6, first + 10),
+    ]
+    nodes = ["k.a", "k.b", "r"]
+    assert size(nodes, [streams], "conservative").depths[0] >= 4
+    for depth, fits in ((4, True), (3, False)):
+        given = [replace(streams[0], depth=depth), *streams[1:]]
+        assert SelfTimedRun(nodes, given, [1, 1, 1]).ends == fits
+    with pytest.raises(GraphError, match=r"wait for one another for ever: .*full, depth 3"):
+        size(nodes, [given], "conservative")
