@@ -59,7 +59,7 @@ static cycles room(const struct run *r, number stream)
         return 0;
     if (l->popped <= l->pushed - depth)
         return NEVER;
-    return l->freed[l->pushed % depth] + (depth > 1);
+    return l->freed[l->pushed % depth] + r->m->back[stream] + (depth > 1 || r->m->back[stream]);
 }
 
 static void take_descriptors(struct run *r, number n)

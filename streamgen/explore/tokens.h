@@ -34,7 +34,7 @@ struct model { /* as tokens.py gives it */
     const number *group_clock, *group_event;      /* groups, groups + 1 */
     const number *event;                          /* 2 * stream + (is output); inputs of a group first */
     const number *source, *target;                /* streams: part, -1 - client, or OUTSIDE */
-    const number *depth, *latency;                /* streams; depth 0: no limit */
+    const number *depth, *latency, *back;         /* streams; depth 0: no limit; back: way of a place that is free */
     const number *client_channel, *client_writes, *client_burst, *client_depth;
     const number *client_asks, *client_beats, *client_done; /* streams, or -1 */
     const number *client_track;                   /* clients x phases: first command, or -1 */

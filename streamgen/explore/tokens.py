@@ -39,12 +39,16 @@ _OUTSIDE = -(1 << 31)
 
 @dataclass(frozen=True)
 class Fifo:
-    """An edge: node and port at its ends, cycles through it, depth (0: no limit)."""
+    """An edge: node and port at its ends, cycles through it, depth (0: no limit).
+
+    back: cycles that a place is on its way back once it is free.
+    """
 
     source: tuple[str, str]
     target: tuple[str, str]
     latency: int
     depth: int
+    back: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +80,7 @@ class _Stream:
     target: int
     depth: int
     latency: int
+    back: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,7 @@ class _Client:
 
 _Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of a part, and their event
 _NONE = np.zeros(0, np.int64)
-_STREAM = ("source", "target", "depth", "latency")
+_STREAM = ("source", "target", "depth", "latency", "back")
 _CLIENT = ("channel", "writes", "burst", "depth", "asks", "beats", "done")
 
 
@@ -186,7 +191,7 @@ class _Layout:
         events = defaultdict(list)
         for fifo in fifos:
             ends = [self._part(executions, port) for port in (fifo.source, fifo.target)]
-            number = self._stream(ends[0], ends[1], fifo.depth, fifo.latency)
+            number = self._stream(ends[0], ends[1], fifo.depth, fifo.latency, fifo.back)
             events[fifo.source].append(2 * number + 1)
             events[fifo.target].append(2 * number)
         self.tracks: dict[tuple[int, int], list[_Moves]] = {}
@@ -228,8 +233,8 @@ class _Layout:
                     counts[event & 1, event >> 1] += steps.count(phase) * len(cycles)
         return np.concatenate([[0], np.cumsum(counts.max(axis=0))])
 
-    def _stream(self, source: int, target: int, depth: int, latency: int) -> int:
-        self.streams.append(_Stream(source, target, depth, latency))
+    def _stream(self, source: int, target: int, depth: int, latency: int, back: int = 0) -> int:
+        self.streams.append(_Stream(source, target, depth, latency, back))
         return len(self.streams) - 1
 
     def _part(self, executions: Mapping[str, Mapping[int, Clocks]], port: tuple[str, str]) -> int:
@@ -351,7 +356,7 @@ class _Model(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("parts", "streams", "nodes", "phases", "steps", "clients")),
         *((name, ctypes.c_int32) for name in ("channels", "items", "walks", "fifos")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(28)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(29)),
         *((name, ctypes.c_int32) for name in ("table", "deepest", "way", "dropped")),
         *((name, ctypes.c_int32) for name in ("rate_beats", "rate_cycles", "rate_latency")),
         *((name, ctypes.c_void_p) for name in ("first_token", "sent", "taken")),

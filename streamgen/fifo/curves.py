@@ -20,6 +20,7 @@ class Stream:
     sends, takes: `produced` and `consumed` on a clock that leaves out waits, with tokens as near one another
     as the node can move them, where other streams tell what the node waits for when nothing else stalls.
     inside: between parts of one kernel; what a part sends in the same cycle to other nodes goes first.
+    way: cycles that a token is on its way to the FIFO, and then its place, once it is free, on the way back.
     """
 
     source: str | None
@@ -32,6 +33,7 @@ class Stream:
     sends: np.ndarray | None = None
     takes: np.ndarray | None = None
     inside: bool = False
+    way: int = 0
 
     def __post_init__(self) -> None:
         if self.bits < 1:

@@ -22,7 +22,7 @@ struct run {
     const number *inside;       /* streams: whether between parts of one kernel */
     const number *source, *target; /* streams: node, or -1 */
     const number *sent_group, *taken_group; /* tokens */
-    const number *latency;
+    const number *latency, *way;
     number *depth;              /* streams; 0: no limit */
     number *times;              /* 2 * tokens + groups */
     number *latest;             /* 2 * tokens: production, consumption */
@@ -37,6 +37,12 @@ struct run {
     number trial;
     number waiting, place, step;
 };
+
+/* Cycles from a token taken to its place free for another one. */
+static number freed(const struct run *r, number k)
+{
+    return r->way[k] + (r->depth[k] > 1 || r->way[k]);
+}
 
 static void touch(struct run *r, number node, number from, number to)
 {
@@ -114,7 +120,7 @@ static number cause(const struct run *r, number index, number *delay)
             if (!(r->event[i] & 1) || r->event_token[i] != index)
                 continue;
             if (r->depth[k] && r->target[k] >= 0 && from >= r->stream_token[k]) {
-                *delay = r->depth[k] > 1;
+                *delay = freed(r, k);
                 if (taken[from] + *delay >= time)
                     return r->tokens + r->taken_group[from];
             }
@@ -191,7 +197,7 @@ int run_settle(struct run *r, number limit)
                 if (!(r->event[i] & 1))
                     continue;
                 if (r->depth[k] && r->target[k] >= 0 && before >= r->stream_token[k]) {
-                    number room = taken[before] + (r->depth[k] > 1);
+                    number room = taken[before] + freed(r, k);
                     if (room > time)
                         time = room;
                 }
@@ -256,7 +262,7 @@ void run_postpone(struct run *r)
                 number k = r->event[i] >> 1;
                 number after = r->event_token[i] + r->depth[k];
                 if (r->depth[k] && r->source[k] >= 0 && after < r->stream_token[k + 1]) {
-                    number emptied = latest_sent[after] - (r->depth[k] > 1);
+                    number emptied = latest_sent[after] - freed(r, k);
                     if (emptied < done)
                         done = emptied;
                 }
@@ -300,11 +306,11 @@ void run_postpone(struct run *r)
 number run_least_depth(const struct run *r, number k)
 {
     const number *sent = r->latest, *taken = r->times + r->tokens;
-    number first = r->stream_token[k], end = r->stream_token[k + 1], gone = first, least = 2, single = 1;
+    number first = r->stream_token[k], end = r->stream_token[k + 1], gone = first, least = 2, single = !r->way[k];
     for (number token = first; token < end; token++) {
         if (token > first && taken[token - 1] > sent[token])
             single = 0;
-        while (gone < end && taken[gone] < sent[token])
+        while (gone < end && taken[gone] + r->way[k] < sent[token])
             gone++;
         if (token + 1 - gone > least)
             least = token + 1 - gone;

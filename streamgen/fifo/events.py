@@ -8,8 +8,8 @@ kernel when all outputs due to other nodes have moved besides. With S(g) the rea
 the g-th cycle of the clock, tau(g), is done, p and c the times of a stream's tokens,
 
     base(g) = max(tau(g), S(g-1) + tau(g) - tau(g-1), p(k) + latency of the inputs due)
-    p(k)    = max(base(g), c(k - depth) + 1)         of the outputs due; c(k - 1) + 0 where depth is 1;
-                                                     inside a kernel also p of the outputs due to others
+    p(k)    = max(base(g), c(k - depth) + 1 + way)   of the outputs due; c(k - 1) + 0 where depth is 1 and way
+                                                     0; inside a kernel also p of the outputs due to others
     S(g)    = max(base(g), p of the outputs due)
     c(k)    = S(g)                                   of the inputs due
 
@@ -60,6 +60,7 @@ class SelfTimedRun:
             for end in (lambda s: s.source, lambda s: s.target)
         )
         inside = np.array([s is not None and s.inside for s in streams], np.int32)
+        way = np.array([0 if s is None else s.way for s in streams], np.int32)
         total = len(sent)
         stream_of = np.repeat(np.arange(len(streams)), np.diff(first))
         # every token at both ends, in the order: node, cycle, inputs, outputs to others, outputs inside
@@ -101,6 +102,7 @@ class SelfTimedRun:
                 sent_group,
                 taken_group,
                 np.array(latencies, np.int32),
+                way,
                 self.depth,
             ),
             *(self.times, self.latest, self._needed, self._promise, self._base),
@@ -120,7 +122,7 @@ class SelfTimedRun:
         longest = int(
             np.concatenate([_EMPTY, *(c[-1:] for ends in curves for c in ends)]).astype(np.int64).sum()
         )
-        longest += total * (2 + max(latencies, default=0))
+        longest += total * (2 + max(latencies, default=0) + int(way.max(initial=0)))
         self.ends = self.settle(min(longest, _NEVER))
 
     @property
@@ -197,7 +199,7 @@ class _Run(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("nodes", "streams", "tokens", "groups")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(24)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(25)),
         *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting", "place", "step")),
     ]
 

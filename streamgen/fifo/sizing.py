@@ -125,7 +125,7 @@ def _common(streams: Sequence[Stream | None]) -> Stream | None:
         return None
     first, *others = found
     for other in others:
-        for name in ("source", "target", "bits", "depth", "latency"):
+        for name in ("source", "target", "bits", "depth", "latency", "way"):
             if getattr(other, name) != getattr(first, name):
                 raise ValueError(
                     f"stream {first}: {name} is {getattr(first, name)} in one run, {getattr(other, name)} "
@@ -138,8 +138,8 @@ def _latency(fifo: Stream | None, depth: int) -> int:
     if fifo is None:
         return 1
     if fifo.latency is not None:
-        return fifo.latency
-    return _queue_latency(fifo.bits, max(1, fifo.depth or depth))
+        return fifo.latency + fifo.way
+    return _queue_latency(fifo.bits, max(1, fifo.depth or depth)) + fifo.way
 
 
 @cache
@@ -211,6 +211,7 @@ class _Sizer:
             run.promise(own[-1] if strategy == "normal" else end)
             run.mark()
         self._bits = [0 if fifo is None else fifo.bits for fifo in fifos]
+        self._ways = [0 if fifo is None else fifo.way for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
         self._floor = [min(at_least, most) for most in self._most]
         self._free = [
@@ -304,7 +305,8 @@ class _Sizer:
             sent, taken = run.split(run.of_tokens(groups))
             for k in self._free:
                 if len(sent[k]):
-                    inside = np.searchsorted(sent[k], taken[k], side="right") - np.arange(len(sent[k]))
+                    free = taken[k] + self._ways[k]
+                    inside = np.searchsorted(sent[k], free, side="right") - np.arange(len(sent[k]))
                     held[k] = max(held[k], int(inside.max()))
         return held
 

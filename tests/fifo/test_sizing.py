@@ -29,13 +29,14 @@ def _cycle_by_cycle(nodes: list[str], streams: list[Stream], depths: tuple[int, 
                 continue
             wants = [k for k, s in enumerate(streams) if s.target == name and clock[name] in s.consumed]
             gives = [k for k, s in enumerate(streams) if s.source == name and clock[name] in s.produced]
-            if any(len(taken[k]) >= len(sent[k]) or sent[k][len(taken[k])] >= now for k in wants):
+            come = [sum(time + streams[k].way < now for time in sent[k]) for k in wants]
+            if any(count <= len(taken[k]) for k, count in zip(wants, come, strict=True)):
                 continue
             due = [k for k in gives if len(sent[k]) == np.searchsorted(streams[k].produced, clock[name])]
             for k in due:
                 held = len(sent[k]) - len(taken[k])
-                if depths[k] > 1:  # room that is made in this cycle comes in the next
-                    held += sum(time == now for time in taken[k][-1:])
+                if depths[k] > 1:  # room that is made in this cycle comes in the next, or on a way of its own
+                    held += sum(time + streams[k].way >= now for time in taken[k])
                 if held < depths[k]:
                     sent[k].append(now)
                     gives.remove(k)
@@ -55,10 +56,15 @@ def _curves(name: str, streams: list[Stream]) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(12))
-def test_a_run_cycle_by_cycle_keeps_the_schedule(seed: int, strategy: Strategy) -> None:
-    nodes, streams = random_streams(np.random.default_rng(seed), 7)
+def test_a_run_cycle_by_cycle_keeps_the_schedule(seed: int, strategy: Strategy, far: bool) -> None:
+    """far: tokens of some streams, and places that are free, are some cycles on their way."""
+    rng = np.random.default_rng(seed)
+    nodes, streams = random_streams(rng, 7)
+    if far:
+        streams = [replace(s, way=int(rng.choice([0, 2, 4]))) for s in streams]
     found = size(nodes, [streams], strategy)
     (schedule,) = found.schedules
     run = _cycle_by_cycle(nodes, streams, found.depths, schedule.finish + 1)
