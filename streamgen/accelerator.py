@@ -30,10 +30,11 @@ from streamgen.observe.timeline import require_place, write_trace
 from streamgen.observe.waves import Waves
 from streamgen.package import package
 from streamgen.progress import Progress
-from streamgen.runtime.arrays import random_inputs
+from streamgen.runtime.arrays import random_inputs, require_count
 from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
 from streamgen.runtime.execution import Compute, OpenDevice
 from streamgen.runtime.memory import MemoryModel
+from streamgen.turns import Turn, in_turn
 from streamgen.written import MANIFEST, sealed
 
 __all__ = ["Accelerator", "Group"]
@@ -96,6 +97,8 @@ class Accelerator:
         folder: Path | None = None,
         changed_files: bool = False,
     ) -> None:
+        self.turn = Turn()
+        """Of threads that use this accelerator: one after the other."""
         self._changed_files = changed_files
         self.groups = tuple(groups)
         self._chain, self._interface, self._folder = chain, interface, folder
@@ -135,6 +138,7 @@ class Accelerator:
         """What the hardware writes, in order; `run` returns it."""
         return self._running().outputs
 
+    @in_turn
     def write(self, folder: str | Path) -> Path:
         """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
         groups have a folder each, and `chain.json` says in which order they run.
@@ -152,6 +156,7 @@ class Accelerator:
         self._folder = target
         return target
 
+    @in_turn
     def package(self, folder: str | Path) -> Path:
         """Write what a card and the vendor's tools need of it into a new folder; returns it. Errors are those
         of `streamgen.package.package`; `streamgen.package.build` runs the tools."""
@@ -209,6 +214,7 @@ class Accelerator:
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
+        require_count("tokens", tokens)
         return random_inputs(self.inputs, tokens, seed)
 
     @property
@@ -222,8 +228,7 @@ class Accelerator:
 
         The memory is the manifest's. ValueError unless `tokens` is at least 1.
         """
-        if tokens < 1:
-            raise ValueError(f"tokens is {tokens}; at least 1 is needed")
+        require_count("tokens", tokens)
         total = 0
         for group, manifest in zip(self.groups, self.manifests, strict=True):
             full, rest = divmod(tokens, manifest.max_tokens)
@@ -232,6 +237,7 @@ class Accelerator:
                     total += passes * group.predict(manifest, -(-count // manifest.tokens_per_tile))
         return total
 
+    @in_turn
     def report(self) -> Report:
         """Groups, resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
         manifests = self.manifests
@@ -260,6 +266,7 @@ class Accelerator:
                         f"has {', '.join(sorted(buffers))}"
                     )
 
+    @in_turn
     def close(self) -> None:
         """Give the device back; the next run opens it again."""
         if self._execution is not None:
@@ -267,19 +274,21 @@ class Accelerator:
         self._execution = None
         self._statuses = [() for _ in self.groups]
 
+    @in_turn
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
         with self._devices(memory, debugging) as execution:
             return self._through(partial(execution.run, timeout=timeout), inputs)
 
+    @in_turn
     def _golden_run(self, *inputs: Any) -> Any:
         computes: list[Compute] = [group.golden for group in self.groups]
         return self._through(partial(self._running().evaluate, computes), inputs)
 
     def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
         """What `compute` makes of the inputs, which takes and gives arrays in order."""
-        given = tuple(map(_array, inputs))
+        given = tuple(_array(value, f"input {index}") for index, value in enumerate(inputs))
         if self._interface is None:
             outputs = compute(*given)
             return outputs[0] if len(outputs) == 1 else outputs
@@ -375,14 +384,21 @@ class Accelerator:
         return self._execution
 
 
-def _array(value: Any) -> Any:
-    """An array of what may be a torch tensor that wants gradients; a nest of them."""
+def _array(value: Any, name: str) -> Any:
+    """An array of what may be a torch tensor that wants gradients; a nest of them. name: for messages.
+    TypeError for what is no array of numbers."""
     if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
-        return type(value)(map(_array, value))
+        return type(value)(_array(part, f"{name}[{index}]") for index, part in enumerate(value))
     if isinstance(value, dict):
-        return {name: _array(part) for name, part in value.items()}
+        return {key: _array(part, f"{name}[{key!r}]") for key, part in value.items()}
     if hasattr(value, "detach"):
         value = value.detach()
         if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
             value = value.float()
-    return np.asarray(value)
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is no array: its rows have several lengths") from error
+    if found.dtype.kind not in "biufc":
+        raise TypeError(f"{name} is {type(value).__name__}; an array of numbers is needed")
+    return found

@@ -5,6 +5,7 @@ compile: frontend -> quantise weights -> policy: groups, factors; and of each gr
 assemble: the same from a graph of kernels on
 """
 
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from streamgen.accelerator import Accelerator, Group
-from streamgen.config import CompileConfig
+from streamgen.config import CompileConfig, checked_config
 from streamgen.emit import Design, emit, place_program
-from streamgen.errors import CheckpointError, GraphError
+from streamgen.errors import AccuracyWarning, CheckpointError, GraphError
 from streamgen.explore.fusion import FusedGroup
 from streamgen.extras import needed
 from streamgen.golden_text import is_language_model, vocabulary_of
@@ -22,17 +23,20 @@ from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.storage import load_program
 from streamgen.grouping import Part, group_graph, parts_of
-from streamgen.language_model import LanguageModel
+from streamgen.language_model import GRAPH, LanguageModel
 from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
+from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
+from streamgen.operations import Linear
 from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, terminal_progress
 from streamgen.runtime.chain import CHAIN_FILE, Chain
 from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
+from streamgen.turns import one_at_a_time
 from streamgen.written import WrittenFolder
 
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ def compile(
 ) -> Accelerator: ...
 
 
+@one_at_a_time
 def compile(
     model: "torch.nn.Module | LogicalGraph | str | Path",
     example_inputs: Any = None,
@@ -87,7 +92,7 @@ def compile(
     line), CheckpointError for a file that cannot be used, GraphError for what does not tile, BudgetError,
     TypeError and ValueError for bad inputs or weights.
     """
-    config = config or CompileConfig()
+    config = checked_config(config)
     tell, show = progress or terminal_progress(), after or (lambda name, made: None)
     graph, interface = _imported(model, example_inputs, config, tell)
     language = is_language_model(graph)
@@ -100,6 +105,7 @@ def compile(
     elif graph.context:
         raise GraphError("a graph that keeps state from pass to pass must be a language model's")
     show("import", graph)
+    _warn_of_rounding(graph, config, language)
     tell("quantising the weights")
     show("quantise", graph := graph.quantised(config.numbers(language)))
     tell("choosing groups, lanes and columns")
@@ -114,11 +120,14 @@ def compile(
     return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
 
 
+@one_at_a_time
 def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
     """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
     depths are added. Of `config` name, board, converter_bits, clock_mhz and sizing matter. GraphError names
     what breaks a law, BudgetError kernels whose own converters are too large."""
-    config = config or CompileConfig(name=graph.name)
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
+    config = checked_config(config, name=graph.name)
     groups = []
     for part, fused in group_graph(graph, config):
         named = replace(config, name=part.name)
@@ -142,9 +151,13 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     """
     if isinstance(trust, str):
         raise TypeError(f"trust is {trust!r}; names of packages are needed, as in ({trust!r},)")
+    if not isinstance(folder, str | Path):
+        raise TypeError(f"folder is {folder!r}; a path is needed")
     place = Path(folder).resolve()
     if (place / MODEL).exists():
         accelerator: Accelerator = LanguageModel.load(place, changed_files=changed_files)
+    elif (place / GRAPH).exists():
+        raise ValueError(f"{place} is the folder of a language model, but for its {MODEL}; write it again")
     else:
         chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
         places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
@@ -174,6 +187,25 @@ def _imported(
             return frontend.load_decoder(model, config.context), None
         tell("exporting the module")
         return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
+
+
+def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:
+    """AccuracyWarning where float weights become 4-bit codes as they are."""
+    numbers, rounded, count = config.numbers(language), 0, 0
+    for path, operation in graph.walk():
+        op = operation.op
+        if isinstance(op, Linear):
+            count += 1
+            floats = op.grid is None and not isinstance(op.weight, QuantisedWeight)
+            rounded += floats and numbers.weight_format(path, op.wanted) == "w4"
+    if rounded:
+        warnings.warn(
+            f"{rounded} of {count} matmuls have float weights, rounded to 4 bits as they are: small language "
+            "models lose 20 to 35 % of perplexity so. CompileConfig.weights='w8' loses hardly any; "
+            "streamgen.calibration, or --calibrate, rounds to 4 bits for texts",
+            AccuracyWarning,
+            stacklevel=4,
+        )
 
 
 def _built(part: Part, tell: Progress, show: After) -> Group:

@@ -14,7 +14,9 @@ import numpy as np
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
 from streamgen.numbers.quantisation import Numbers
 
-__all__ = ["CompileConfig"]
+__all__ = ["CompileConfig", "checked_config"]
+
+MOST_TOKENS = 1 << 24  # of a pass and of a context: what a register holds, with room for addresses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +100,8 @@ class CompileConfig:
         most = board_of(self.board).hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier, no keyword and no pin of a kernel", _is_free(self.name)),
-            ("max_tokens", "at least 1", self.max_tokens >= 1),
-            ("context", "at least 1", self.context >= 1),
+            ("max_tokens", "1 to 2^24", 1 <= self.max_tokens <= MOST_TOKENS),
+            ("context", "1 to 2^24", 1 <= self.context <= MOST_TOKENS),
             ("multipliers", "at least 32", self.multipliers >= 32),
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
@@ -123,7 +125,7 @@ class CompileConfig:
                 self.prefetch_beats is None or self.prefetch_beats >= 64,
             ),
             ("hold_bits", "None or at least 0", self.hold_bits is None or self.hold_bits >= 0),
-            ("clock_mhz", "above 0, up to 1000", 0 < self.clock_mhz <= 1000),
+            ("clock_mhz", "1 to 1000", 1 <= self.clock_mhz <= 1000),
             ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
         ):
             if not holds:
@@ -132,6 +134,8 @@ class CompileConfig:
             raise TypeError(
                 f"CompileConfig.formats is {self.formats!r}; a mapping from layers to formats is needed"
             )
+        if wrong := [layer for layer in self.formats if not isinstance(layer, str)]:
+            raise TypeError(f"CompileConfig.formats names {wrong[0]!r}; a text is needed, a layer's path")
         _check_fixed(self.fixed)
         # copies: what the caller does to its own mappings later changes nothing here
         object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
@@ -159,6 +163,17 @@ class CompileConfig:
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+def checked_config(given: Any, **defaults: Any) -> CompileConfig:
+    """What a user gives as a configuration; `defaults` where it is None. TypeError for anything else."""
+    if given is None:
+        return CompileConfig(**defaults)
+    if not isinstance(given, CompileConfig):
+        raise TypeError(
+            f"config is {type(given).__name__}; a CompileConfig is needed, as in CompileConfig(max_tokens=8)"
+        )
+    return given
 
 
 _PINS = re.compile(r"ap_clk|ap_rst_n|interrupt|[ms]_axi_.*")

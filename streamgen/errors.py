@@ -5,6 +5,7 @@ name the failures that have a cause outside the arguments: a model, a budget, a 
 """
 
 __all__ = [
+    "AccuracyWarning",
     "BudgetError",
     "CheckpointError",
     "DeviceError",
@@ -16,6 +17,10 @@ __all__ = [
     "ToolError",
     "UnsupportedOperationError",
 ]
+
+
+class AccuracyWarning(UserWarning):
+    """What was asked for costs accuracy that the user may not expect; says how much, and what costs less."""
 
 
 class StreamgenError(Exception):

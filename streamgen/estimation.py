@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from streamgen.config import CompileConfig
+from streamgen.config import CompileConfig, checked_config
 from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
@@ -34,12 +34,14 @@ from streamgen.observe.summary import intermediate_memory
 from streamgen.policy import choices, finished
 from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.generation import BEST
+from streamgen.turns import one_at_a_time
 
 __all__ = ["estimate"]
 
 WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
 
 
+@one_at_a_time
 def estimate(
     model: Any,
     example_inputs: Any = None,
@@ -59,7 +61,7 @@ def estimate(
     Errors: those of `compile`; CheckpointError for a config.json that is of no known language model,
     ValueError for positions or prompts outside the context.
     """
-    config = config or CompileConfig()
+    config = checked_config(config)
     tell, seconds = progress or terminal_progress(), dict[str, float]()
     with _timed("import", seconds):
         tell("reading the model")

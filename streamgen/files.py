@@ -16,7 +16,7 @@ import types
 import typing
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +96,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """`value`, as json gives it, as an instance of the annotation `kind`: dataclasses, tuples of one kind,
+    """`value`, as json gives it, as an instance of the annotation `kind`: dataclasses, tuples, named ones,
     mappings, unions with None, literals, plain types. ValueError names the first field that is missing,
     unknown or of another type."""
     arguments, origin = typing.get_args(kind), typing.get_origin(kind)
@@ -105,7 +105,10 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise ValueError(f"{where}: expected a list, not {_shown(value)}")
-        return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return _items(kinds, value, where)
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return kind(*_items(list(typing.get_type_hints(kind).values()), value, where))
     if origin is collections.abc.Mapping:
         if not isinstance(value, dict):
             raise ValueError(f"{where}: expected an object, not {_shown(value)}")
@@ -125,6 +128,14 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if kind is float and not math.isfinite(value):
         raise ValueError(f"{where}: expected a number, not {value}")
     return value
+
+
+def _items(kinds: Sequence[Any], values: Any, where: str) -> tuple[Any, ...]:
+    """A tuple with an item of each kind."""
+    if not isinstance(values, list) or len(values) != len(kinds):
+        raise ValueError(f"{where}: expected a list of {len(kinds)}, not {_shown(values)}")
+    pairs = enumerate(zip(kinds, values, strict=True))
+    return tuple(decode(kind, value, f"{where}[{i}]") for i, (kind, value) in pairs)
 
 
 def _instance(kind: Any, value: Any, where: str) -> Any:

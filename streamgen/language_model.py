@@ -25,15 +25,17 @@ from streamgen.observe.debugging import Debugging
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
 from streamgen.policy import finished, whole
+from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import OpenDevice
 from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.sampling import Sampler
 from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
 from streamgen.text.tokenizer import Tokenizer
+from streamgen.turns import in_turn
 from streamgen.written import WrittenFolder
 
-__all__ = ["LanguageModel"]
+__all__ = ["GRAPH", "LanguageModel"]
 
 GRAPH = "model.npz"
 
@@ -98,6 +100,7 @@ class LanguageModel(Accelerator):
         """The logits behind it."""
         return tuple(info for info in super().outputs if info.name == LOGITS)
 
+    @in_turn
     def device(self, memory: MemoryModel | None = None, device: OpenDevice | None = None) -> TextDevice:
         """The written design on the simulated device, or on a card. memory: another model than the
         manifest's. device: a card, of `streamgen.runtime.on_board`."""
@@ -155,8 +158,7 @@ class LanguageModel(Accelerator):
         variant: None when the last pass writes logits, `BEST` when it writes the greatest one's id, as those
         before it do. ValueError unless the tokens lie inside the context.
         """
-        if tokens < 1:
-            raise ValueError(f"tokens is {tokens}; at least 1 is needed")
+        require_count("tokens", tokens)
         if variant not in (None, BEST):
             raise ValueError(f"variant is {variant!r}; None and {BEST!r} are allowed")
         group, manifest = self.groups[0], self.manifest
@@ -166,6 +168,7 @@ class LanguageModel(Accelerator):
             total += group.predict(manifest, count, position + first, variant if last else BEST)
         return total
 
+    @in_turn
     def report(self) -> Report:
         """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their
         bound, busy and stalled cycles of the kernels, and the most that each FIFO held. `profile` knows the
@@ -175,6 +178,7 @@ class LanguageModel(Accelerator):
             self._statuses = [tuple(one.status for one in self._device.passes)]
         return super().report()
 
+    @in_turn
     def close(self) -> None:
         """Give the device back; the next pass opens it again, and texts begin anew."""
         super().close()
@@ -182,6 +186,7 @@ class LanguageModel(Accelerator):
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """The ids of a text of so many tokens."""
+        require_count("tokens", tokens)
         return [np.random.default_rng(seed).integers(0, self.vocabulary, tokens, np.uint32)]
 
     def _prompted(self, prompt: Any) -> tuple[Any, Tokenizer | None]:
@@ -199,6 +204,7 @@ class LanguageModel(Accelerator):
             raise ValueError("the prompt is empty; at least one token is needed")
         return ids, tokenizer
 
+    @in_turn
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:

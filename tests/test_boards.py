@@ -91,7 +91,7 @@ def test_stored(board):
 def test_restored():
     for board in BOARDS.values():
         assert board_of(json.loads(json.dumps(asdict(board)))) == board
-    with pytest.raises(ValueError, match=r"^this is no board: KeyError\('slrs'\)$"):
+    with pytest.raises(ValueError, match=r"^board: expected the fields .*: missing .*'slrs'"):
         board_of({"name": "u55c"})
 
 

@@ -162,7 +162,7 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:softplus", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
         ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
-        ("report models:tiny --channels 99", 2, "CompileConfig.channels is 99; allowed is 1 to 32"),
+        ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
         ("report models:tiny --channels x", 2, "'x' is not a valid integer"),
         ("report models:tiny --fixed {{", 2, "'{{' is not JSON"),
         ("report models:tiny --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),

@@ -1,15 +1,12 @@
 """Damaged files of written folders: the right result, or one error, soon and in little memory."""
 
 import io
-import json
 import random
 import resource
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,77 +15,11 @@ import streamgen
 from streamgen.errors import StreamgenError
 from tests.accelerators import tiny
 from tests.campaigns import sampled
+from tests.damage import damaged
 
 SECONDS, BYTES = 2.0, 500 << 20
 X = np.linspace(-1, 1, 80, dtype=np.float32).reshape(2, 40)
 FILES = ("manifest.json", "graph.json", "notes.json", "interface.json", "constants.npz")
-VALUES = (
-    0,
-    -1,
-    1,
-    2,
-    7,
-    10**12,
-    -(10**30),
-    1.5,
-    1e308,
-    True,
-    None,
-    "",
-    "x",
-    "a\nb",
-    "../x",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-)
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container with each of its keys."""
-    if isinstance(value, (dict, list)):
-        for key in value if isinstance(value, dict) else range(len(value)):
-            yield value, key
-            yield from _places(value[key])
-
-
-def _changed_json(text: bytes, draw: random.Random) -> bytes:
-    """A value is another one, is missing, or comes twice."""
-    document = json.loads(text)
-    if not (places := list(_places(document))):
-        return json.dumps(draw.choice(VALUES)).encode()
-    container, key = draw.choice(places)
-    match draw.randrange(6):
-        case 0:
-            del container[key]
-        case 1 if isinstance(container, dict):
-            container[f"{key}_"] = container.pop(key)
-        case 2 if isinstance(container, list):
-            container.append(container[key])
-        case 3:
-            _, other = draw.choice(places)
-            container[key] = other
-        case _:
-            container[key] = draw.choice(VALUES)
-    return json.dumps(document).encode()
-
-
-def _changed_bytes(content: bytes, draw: random.Random) -> bytes:
-    """Bits turned, a piece cut out or put in, all that follows lost."""
-    found = bytearray(content)
-    at = draw.randrange(len(found))
-    match draw.randrange(4):
-        case 0:
-            for _ in range(draw.randint(1, 4)):
-                found[draw.randrange(len(found))] ^= 1 << draw.randrange(8)
-        case 1:
-            del found[at : at + draw.randint(1, 64)]
-        case 2:
-            found[at:at] = draw.randbytes(draw.randint(1, 64))
-        case _:
-            del found[at:]
-    return bytes(found)
 
 
 def _nested(depth: int) -> bytes:
@@ -134,8 +65,7 @@ def test_damaged_files(case: int, seed: int, written: Path, tmp_path: Path) -> N
     for number in range(250):
         name = draw.choice(FILES)
         content = (written / name).read_bytes()
-        json_too = name.endswith(".json") and draw.random() < 0.7
-        changed = (_changed_json if json_too else _changed_bytes)(content, draw)
+        changed = damaged(name, content, draw)
         try:
             _tried(folder, name, changed)
         except Exception as error:

@@ -32,6 +32,7 @@ FLOORS: list[list[set[str]]] = [
             "progress",
             "gguf_metadata",
             "written",
+            "turns",
         }
     ],
     [{"rtl"}],

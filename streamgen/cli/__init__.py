@@ -6,33 +6,48 @@ asked for cannot be done (options, inputs, files); 130: interrupted.
 """
 
 import os
+import re
+import signal
 import sys
+import time
 import traceback
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
-import click
+__all__ = ["main", "run", "streamgen"]
 
-from streamgen.cli import cards, compiling, running  # noqa: F401, each adds its commands to the group
-from streamgen.cli.group import streamgen
-from streamgen.errors import StreamgenError
-from streamgen.extras import needed
-
-__all__ = ["main", "streamgen"]
+PATIENCE = 5.0  # seconds after the first Ctrl-C in which others change nothing: files are being removed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with needed("this command"):
+        return _run(given)
+    except KeyboardInterrupt:  # also while modules are imported
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(given: list[str]) -> int:
+    import click
+
+    from streamgen.errors import StreamgenError
+    from streamgen.extras import needed
+
+    try:
+        with needed("this command"), warnings.catch_warnings():
+            from streamgen.cli.commands import streamgen
+
+            warnings.showwarning = _warn
             result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -46,9 +61,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return _options(str(error))
+
+
+def _options(text: str) -> str:
+    """Fields of the configuration as the options of the command line that they are."""
+    return re.sub(r"CompileConfig\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", text)
+
+
+def _warn(message: Any, *where: Any, **more: Any) -> None:
+    print(f"streamgen: warning: {_options(str(message))}", file=sys.stderr)
 
 
 def run() -> None:
     """Entry point of the command `streamgen`."""
+    signal.signal(signal.SIGINT, _Interrupts())
     sys.exit(main())
+
+
+class _Interrupts:
+    """The first Ctrl-C ends what runs, which then removes what is half done; those that follow at once, of a
+    user without patience, do not disturb that. A later one ends the process."""
+
+    first: float | None = None
+
+    def __call__(self, *_: object) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
+            raise KeyboardInterrupt
+        if now - self.first > PATIENCE:
+            os._exit(130)
+
+
+def __getattr__(name: str) -> Any:
+    """The group of commands, imported when it is first asked for."""
+    if name != "streamgen":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from streamgen.cli.commands import streamgen
+
+    return streamgen

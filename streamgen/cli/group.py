@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from streamgen.cli.options import config_options
+from streamgen.cli.options import config_options, require_used
 from streamgen.progress import After, Progress
 
 __all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
@@ -85,6 +85,8 @@ def accelerator_from(
     after: After | None = None,
 ) -> Any:
     from streamgen.cli.sources import accelerator_of  # the compiler takes a second to load
+
+    require_used({"layer": "it is one of --gguf FILE"} if gguf is None else {})
 
     return accelerator_of(source, gguf, layer, options, progress, after)
 

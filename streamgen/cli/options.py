@@ -22,6 +22,7 @@ __all__ = [
     "config_options",
     "require_calibration",
     "require_no_options",
+    "require_used",
 ]
 
 Command = Callable[..., Any]
@@ -95,6 +96,15 @@ def require_calibration(options: Mapping[str, Any]) -> None:
             raise click.UsageError(
                 f"--{name.replace('_', '-')} says how to calibrate; --calibrate FILE is missing"
             )
+
+
+def require_used(useless: Mapping[str, str]) -> None:
+    """click's UsageError for an option that is given though it does nothing. useless: why, by parameter."""
+    context = click.get_current_context()
+    for name, why in useless.items():
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = next(one for one in context.command.params if one.name == name).opts[0]
+            raise click.UsageError(f"{option} would do nothing: {why}")
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:

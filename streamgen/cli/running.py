@@ -15,7 +15,7 @@ from streamgen.cli.group import (
     source_options,
     streamgen,
 )
-from streamgen.cli.options import card_of, card_options, config_options
+from streamgen.cli.options import card_of, card_options, config_options, require_used
 from streamgen.errors import StreamgenError
 
 __all__: list[str] = []
@@ -31,7 +31,9 @@ __all__: list[str] = []
     help="Where an output goes; once for each output, in order.",
 )  # fmt: skip
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of random inputs.  [default: those of a pass]")
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs, and of --delays."
+)
 @click.option(
     "--golden/--no-golden", default=True, show_default=True,
     help="Compare the outputs with the golden model, bit for bit.",
@@ -49,7 +51,13 @@ __all__: list[str] = []
     help="An FST file: a nanosecond there is a cycle.",
 )  # fmt: skip
 @click.option("--waves-run", default=1, show_default=True, help="Which run of the hardware, the first is 1.")
-@click.option("--delays", default=0, show_default=True, help="Random cycles that the memory adds, at most.")
+@click.option(
+    "--delays",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Random cycles that the memory adds, at most.",
+)
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds for each run of the hardware.")
 @click.option("--report", is_flag=True, help="Print the report of the run.")
 @card_options
@@ -90,6 +98,12 @@ def simulate(
 
     if inputs and tokens is not None:
         raise click.UsageError("--tokens is for random inputs; those of --input are given")
+    unused = {} if not inputs or delays else {"seed": "inputs and delays of the memory are given"}
+    if waves is None:
+        unused |= dict.fromkeys(("waves_file", "waves_run"), "--waves FIRST:LAST is missing")
+    if xclbin is None:
+        unused |= {"device": "it is one of --xclbin FILE"}
+    require_used(unused)
     for file in (*outputs, *([waves_file] if waves else [])):
         if not file.absolute().parent.is_dir():
             raise click.UsageError(f"{file}: there is no folder {file.parent}")
@@ -129,7 +143,7 @@ def simulate(
             f"output {info.name} {list(array.shape)} {array.dtype}{f' -> {outputs[k]}' if outputs else ''}"
         )
     summary = accelerator.report()
-    click.echo(f"{summary.cycles} cycles")
+    click.echo(f"{summary.cycles or 0} cycles")
     if accelerator.probed is not None:
         click.echo(accelerator.probed)
     if window is not None:
@@ -202,6 +216,7 @@ def generate(
       streamgen generate smollm2 --prompt "Once upon a time" --temperature 0.8 --seed 1
       streamgen generate smollm2 --prompt "What is the sea?" --chat
     """
+    require_used({"device": "it is one of --xclbin FILE"} if xclbin is None else {})
     from streamgen.cli.generation import print_costs, print_text, require_golden
     from streamgen.cli.sources import language_model_of  # the compiler takes a second to load
     from streamgen.text.sampling import Sampler

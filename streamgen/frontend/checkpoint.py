@@ -10,10 +10,12 @@ from streamgen.frontend.pretrained import load_pretrained
 from streamgen.frontend.safetensors_decoder import is_llama, load_safetensors_decoder
 from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph
+from streamgen.turns import one_at_a_time
 
 __all__ = ["load_decoder"]
 
 
+@one_at_a_time
 def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:
     """The decoder of a checkpoint; CheckpointError says what is wrong with it.
 

@@ -27,6 +27,7 @@ from streamgen.frontend.tables import Tables
 from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Cache, Embedding
+from streamgen.turns import one_at_a_time
 
 __all__ = ["import_decoder", "traced_context"]
 
@@ -61,6 +62,7 @@ class _Functional(torch.nn.Module):
         return out.logits, [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
 
 
+@one_at_a_time
 def import_decoder(
     module: torch.nn.Module,
     *,

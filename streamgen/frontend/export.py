@@ -22,6 +22,7 @@ from streamgen.frontend.importer import Importer
 from streamgen.frontend.trace import Constants, export_program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.operations import Attention
+from streamgen.turns import one_at_a_time
 
 __all__ = ["Imported", "Structure", "import_module", "import_structured"]
 
@@ -66,6 +67,7 @@ class Imported:
     only: Mapping[int, int]
 
 
+@one_at_a_time
 def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
     """The graph of a module for inputs of these shapes; the leading dimensions of each are its tokens.
 
@@ -79,6 +81,7 @@ def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
     return import_structured(module, example_inputs).graph
 
 
+@one_at_a_time
 def import_structured(
     module: torch.nn.Module,
     example_inputs: Any,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch.fx import Node
 
-from streamgen.errors import GraphError
+from streamgen.errors import GraphError, UnsupportedOperationError
 from streamgen.frontend import arithmetic, linears, norms, self_attention
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.fuse import fused
@@ -83,6 +83,8 @@ class Importer:
         """The graph, and for each result of the module the name of the output, None for one that is none."""
         results = self._walk()
         outputs = tuple(name for name in results if name is not None)
+        if not outputs:
+            raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
         operations = fused(self.draft.operations, outputs)
         return LogicalGraph(tuple(self.inputs), operations, outputs), results
 

@@ -17,7 +17,8 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.pretrained import attention_of, quiet, require_tensors
+from streamgen.frontend.pretrained import attention_of, require_tensors
+from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import FLOATS, TensorFolder
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid

@@ -4,10 +4,7 @@ Its classes say what a config.json means, so that nothing of a family stands her
 safetensors only, and code that a folder brings along is never run.
 """
 
-import io
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,10 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
+from streamgen.frontend.quiet import quiet
 from streamgen.graph.logical import LogicalGraph
 
-__all__ = ["attention_of", "load_pretrained", "quiet", "require_tensors"]
+__all__ = ["attention_of", "load_pretrained", "require_tensors"]
 
 SHOWN = 8  # problems that a message lists
 KINDS = {
@@ -73,16 +71,3 @@ def require_tensors(path: Path, info: Mapping[str, Any]) -> None:
     if problems:
         more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         raise CheckpointError("\n  ".join([f"{path}:", *problems[:SHOWN], *more]))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the library's own warnings and bars: what is wrong comes as an error."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logger.setLevel(before)

@@ -81,7 +81,7 @@ def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
     if config.get("partial_rotary_factor", 1.0) != 1.0:
         raise metadata.refuse("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")
     function = config.get("hidden_act", "silu")
-    if function not in FUNCTIONS:
+    if not isinstance(function, str) or function not in FUNCTIONS:
         raise metadata.refuse("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
     context = metadata.integer("max_position_embeddings")
     window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")

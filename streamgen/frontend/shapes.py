@@ -20,15 +20,18 @@ from streamgen.extras import needed
 from streamgen.frontend.any_module import import_any
 from streamgen.frontend.checkpoint import load_decoder
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.pretrained import attention_of, quiet
+from streamgen.frontend.pretrained import attention_of
+from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.turns import one_at_a_time
 
 __all__ = ["shapes_of"]
 
 STAND_IN = 0.5  # no value of which operations make something simpler
 
 
+@one_at_a_time
 def shapes_of(
     model: Any, example_inputs: Any = None, longest: int = 1, context: int | None = None
 ) -> LogicalGraph:

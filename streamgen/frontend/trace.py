@@ -7,6 +7,7 @@ with the module it stands in and the source line that made it.
 
 import operator
 import re
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from streamgen.errors import UnsupportedOperationError
+from streamgen.frontend.quiet import quiet
 from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
 
 __all__ = [
@@ -48,6 +50,7 @@ UNARY = {
 }
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 TORCH_FOLDER = str(Path(torch.__file__).parent)
+STREAMGEN_FOLDER = str(Path(__file__).parents[1])
 
 
 class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
@@ -164,10 +167,21 @@ def export_program(
 ) -> torch.export.ExportedProgram:
     """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
     try:
-        with torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
+        with quiet(), torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
             return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
     except Exception as error:  # torch.export documents no set of exceptions
-        raise UnsupportedOperationError(f"torch.export cannot trace the module: {error}") from error
+        raise UnsupportedOperationError(f"torch.export cannot trace the module: {_gist(error)}") from error
+
+
+def _gist(error: Exception) -> str:
+    """What an error of torch's says first, and the last line of a module that it was about."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))
+    ]
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return f"{first.rstrip()} ({own[-1].filename}:{own[-1].lineno})" if own else first
 
 
 def report(problems: Sequence[str], supported: str) -> None:

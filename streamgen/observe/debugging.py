@@ -38,6 +38,12 @@ class Debugging:
     ) -> None:
         if device is not None and (probe or waves or profile):
             raise ValueError("probes, waves and profiles are of the simulator: leave out the device")
+        for name, value, kinds, wanted in (
+            ("waves", waves, Waves, "a streamgen.Waves"),
+            ("probe", probe, (bool, list, tuple), "True, False or a list of names of edges"),
+        ):
+            if value is not None and not isinstance(value, kinds):
+                raise TypeError(f"{name} is {value!r}; {wanted} is needed")
         self.device = device
         self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
         self._recorder = None if waves is None else Recorder(waves)
@@ -58,6 +64,8 @@ class Debugging:
 
     def opener(self, memory: MemoryModel | None) -> Callable[[Path, Manifest], Device]:
         """How an `Execution` opens its device. ValueError for a model of a card's memory."""
+        if memory is not None and not isinstance(memory, MemoryModel):
+            raise TypeError(f"memory is {memory!r}; a streamgen.runtime.MemoryModel is needed")
         if self.device is not None:
             if memory is not None:
                 raise ValueError("a card has memory of its own: leave out the memory model or the device")

@@ -6,7 +6,6 @@ An accelerator is one group or several, which run one after the other; each has 
 import dataclasses
 import io
 import json
-import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.boards import Board, board_of
+from streamgen.boards import Board
 from streamgen.cost import Resources
 from streamgen.files import decode, parsed, read_file
 from streamgen.observe.alike import gathered, named, spread
@@ -62,18 +61,7 @@ class Notes:
     @classmethod
     def from_json(cls, text: str | bytes) -> "Notes":
         """ValueError for a text that `to_json` did not make."""
-        value = parsed(text)
-        kinds = typing.get_type_hints(cls)
-        board = kinds.pop("board")
-        if not isinstance(value, dict) or set(value) != {*kinds, "board"}:
-            raise ValueError(f"notes: expected the fields {sorted([*kinds, 'board'])}")
-        try:
-            found = cls(
-                board=board_of(value["board"]),
-                **{name: decode(kind, value[name], f"notes.{name}") for name, kind in kinds.items()},
-            )
-        except (AttributeError, KeyError, TypeError, ArithmeticError) as error:
-            raise ValueError(f"notes.board: expected a {board.__name__}: {error!r}") from error
+        found: Notes = decode(cls, parsed(text), "notes")
         if unknown := set(found.slrs) ^ {slr.name for slr in found.board.slrs}:
             raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} are not those of the board")
         return found

@@ -52,12 +52,18 @@ class Recorder:
         assert isinstance(device, SimulatedDevice)
         path = Path(self._waves.path)
         partial = path.with_name(f".{path.name}.part")
-        device.record(partial, self._waves.first, self._waves.last)
         try:
-            yield
+            device.record(partial, self._waves.first, self._waves.last)
+            try:
+                yield
+            finally:  # waves show why a run failed
+                cycles = device.end_record()
+        except OSError:  # but not those of a full disk
+            partial.unlink(missing_ok=True)
+            raise
         finally:
-            cycles = device.end_record()
-            partial.replace(path)
+            if partial.exists():
+                partial.replace(path)
         if cycles <= self._waves.first:
             path.unlink()
             raise ValueError(f"run {self._runs} took {cycles} cycles; the waves begin at {self._waves.first}")

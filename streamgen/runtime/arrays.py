@@ -22,11 +22,20 @@ __all__ = [
     "packed",
     "padded",
     "random_inputs",
+    "require_count",
     "stream_of",
     "unpacked",
 ]
 
 Pass = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+
+
+def require_count(name: str, value: object) -> None:
+    """TypeError or ValueError unless a number that a user gives is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}; an integer is needed")
+    if value < 1:
+        raise ValueError(f"{name} is {value}; at least 1 is needed")
 
 
 def in_passes(

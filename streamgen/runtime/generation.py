@@ -19,6 +19,7 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
+from streamgen.turns import Turn, in_turn
 
 __all__ = ["BEST", "IDS", "LOGITS", "Pass", "Session", "TextDevice"]
 
@@ -52,11 +53,14 @@ class TextDevice:
     def __init__(self, execution: Execution, vocabulary: int, context: int, timeout: float = 3600.0) -> None:
         self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
         self.max_tokens = execution.manifest.max_tokens
+        self.turn = Turn()
+        """Of threads: a pass at a time, of whichever text."""
         self._opened: Device | None = None
         self._active: Session | None = None
         self.passes: list[Pass] = []
         """Every pass so far."""
 
+    @in_turn
     def open(self) -> None:
         """Open the device now, which the first pass does otherwise: a simulator may have to be built."""
         _ = self.execution.device
@@ -65,6 +69,7 @@ class TextDevice:
         """A text to be continued, empty at first."""
         return Session(self)
 
+    @in_turn
     def run(
         self, session: "Session", ids: np.ndarray, position: int, variant: str | None
     ) -> dict[str, np.ndarray]:

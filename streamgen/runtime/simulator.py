@@ -1,6 +1,9 @@
 """A device that simulates the written Verilog cycle by cycle, with one HBM channel behind each master."""
 
 import ctypes
+import errno
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ CONTROL, START, DONE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 4
 POLL_CYCLES = 64
 CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
 STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
+RECORDED_CYCLES = 1 << 12  # between two looks at the room on the disk
+WAVES_ROOM = 256 << 20  # what the writer of waves holds back, twice: it ends the process where a disk is full
 PAGE = 4096
 
 
@@ -68,6 +73,15 @@ def simulated(
     return SimulatedDevice(library, manifest, memory or MemoryModel.of(manifest.memory), instruments)
 
 
+def require_room(path: Path) -> None:
+    """OSError unless the disks that waves are written to, and buffered on, have room for what comes next."""
+    for place in (path.parent, Path(tempfile.gettempdir())):
+        if (free := shutil.disk_usage(place).free) < WAVES_ROOM:
+            raise OSError(
+                errno.ENOSPC, f"{free >> 20} MB are free, waves need {WAVES_ROOM >> 20}", str(place)
+            )
+
+
 class SimulatedDevice(Device):
     """One instance of a simulator; any number may live at a time."""
 
@@ -85,6 +99,7 @@ class SimulatedDevice(Device):
         self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
         self._window: tuple[Path, int, int] | None = None
+        self._recorded: Path | None = None
         for stream in instruments.streams:
             for side in "io":
                 if not self._library.device_probe(
@@ -184,13 +199,14 @@ class SimulatedDevice(Device):
     def record(self, path: Path, first: int, last: int) -> None:
         """Write the waves of these cycles of the next run to an FST file, a nanosecond a cycle; OSError
         when it cannot be written."""
+        require_room(path)
         path.write_bytes(b"")
-        self._window = path, first, last
+        self._window, self._recorded = (path, first, last), path
         self._zero = None
 
     def end_record(self) -> int:
         """Finish the file; returns the cycles since the start of the run."""
-        self._window = None
+        self._window = self._recorded = None
         self._library.device_waves_end(self._handle)
         return self.cycles - (self._zero or self.cycles)
 
@@ -241,7 +257,10 @@ class SimulatedDevice(Device):
     def wait(self, timeout: float = 600.0) -> None:
         deadline = time.monotonic() + timeout
         moved, moved_at = self._moved(), self.cycles
-        while not self.advance(CHUNK_CYCLES):
+        chunk = CHUNK_CYCLES if self._recorded is None else RECORDED_CYCLES
+        while not self.advance(chunk):
+            if self._recorded is not None:
+                require_room(self._recorded)
             if (now := self._moved()) != moved:
                 moved, moved_at = now, self.cycles
             if self.cycles - moved_at > STALL_CYCLES:

@@ -277,7 +277,13 @@ def _verilator() -> str:
 def _toolchain() -> tuple[str, str]:
     """The C++ compiler, and the versions of it and of Verilator."""
     tool = metadata.version("verilator") if package_folder() else ""
-    for name in (os.environ.get("CXX"), "g++", "clang++"):
+    asked = os.environ.get("CXX", "").strip()
+    if asked and not shutil.which(asked):
+        raise MissingToolError(
+            f"CXX is {asked!r}, which is no program on PATH; it names a C++ compiler, without flags: "
+            "set it to g++ or clang++, or unset it"
+        )
+    for name in (asked, "g++", "clang++"):
         if name and (path := shutil.which(name)):
             return path, f"{run_tool(path, '--version').splitlines()[0]}, verilator {tool}"
     raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")

@@ -75,9 +75,9 @@ def read_sections(path: str | Path) -> dict[int, bytes]:
             if len(head) < _HEAD.size + _HEADER.size or not head.startswith(_MAGIC):
                 raise DeviceError(f"{file} is no xclbin: it does not begin as one")
             count, size = _HEADER.unpack_from(head, _HEAD.size)[-1], file.stat().st_size
-            table = stream.read(_SECTION.size * count)
-            if len(table) != _SECTION.size * count:
+            if stream.tell() + _SECTION.size * count > size:
                 raise DeviceError(f"{file} is truncated: its table of {count} sections is not all there")
+            table = stream.read(_SECTION.size * count)
             found = {}
             for kind, _, offset, length in _SECTION.iter_unpack(table):
                 if offset + length > size:

@@ -19,7 +19,8 @@ __all__ = ["Sampler"]
 class Sampler:
     """logits -> id. ValueError or TypeError names an argument that is out of range.
 
-    temperature: 0 is greedy. top_k: None for all. top_p: above 0 to 1. seed: None for another one each time.
+    temperature: 0 is greedy; a top_k, or a top_p below 1, would do nothing then and is refused. top_k: None
+    for all. top_p: above 0 to 1. seed: None for another one each time.
     """
 
     def __init__(
@@ -44,6 +45,11 @@ class Sampler:
         ):
             if not holds:
                 raise ValueError(f"{name} is {given}; it must be {law}")
+        if temperature == 0 and (top_k is not None or top_p != 1):
+            useless = f"top_k is {top_k}" if top_k is not None else f"top_p is {top_p}"
+            raise ValueError(
+                f"{useless}; at temperature 0 the likeliest token is taken: give a temperature above 0"
+            )
         self._temperature, self._top_k, self._top_p = float(temperature), top_k, float(top_p)
         self._random = np.random.Generator(np.random.PCG64(seed))
 

@@ -39,7 +39,7 @@ PLAIN = {"rope_type": "default", "rope_theta": 500.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
 
 
-def _model(**changes: Any) -> Any:
+def llama(**changes: Any) -> Any:
     torch.manual_seed(1)
     config = {
         "vocab_size": VOCABULARY,
@@ -74,7 +74,7 @@ def _neighbours(weight: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def _gguf(
+def gguf_file(
     path: Path,
     model: Any,
     kinds: dict[str, Kind],
@@ -142,8 +142,8 @@ def _gguf(
     ],
 )
 def test_gguf(tmp_path: Path, changes: dict[str, Any], kinds: dict[str, Kind]) -> None:
-    model = _model(**changes)
-    _gguf(tmp_path / "tiny.gguf", model, kinds)
+    model = llama(**changes)
+    gguf_file(tmp_path / "tiny.gguf", model, kinds)
     decoder = load_decoder(tmp_path / "tiny.gguf")
     assert (decoder.name, decoder.context, vocabulary_of(decoder)) == ("tiny", 96, VOCABULARY)
     assert is_tied(decoder) == bool(changes.get("tie_word_embeddings"))
@@ -172,20 +172,22 @@ def test_gguf(tmp_path: Path, changes: dict[str, Any], kinds: dict[str, Kind]) -
 )
 def test_gguf_scaling(tmp_path: Path, scaling: dict[str, Any], stated: dict[str, Any]) -> None:
     """llama3 scaling is a tensor of divisors in GGUF, linear scaling is metadata."""
-    model = _model(rope_parameters=scaling)
+    model = llama(rope_parameters=scaling)
     metadata = stated | {"rope.freq_base": float(scaling["rope_theta"])}
     tensors: dict[str, np.ndarray | None] = {}
     if scaling is LLAMA3:
         plain = 10000.0 ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
         tensors["rope_freqs.weight"] = (plain / model.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
-    _gguf(tmp_path / "scaled.gguf", model, {}, metadata=metadata, tensors=tensors)
+    gguf_file(tmp_path / "scaled.gguf", model, {}, metadata=metadata, tensors=tensors)
     _same(load_decoder(tmp_path / "scaled.gguf"), model)
 
 
 def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
-    model = _model()
+    model = llama()
     path = tmp_path / "k.gguf"
-    _gguf(path, model, {"attn_v": Kind.Q5_0, "ffn_up": Kind.Q5_1, "ffn_gate": Kind.F16, "attn_k": Kind.Q4_0})
+    gguf_file(
+        path, model, {"attn_v": Kind.Q5_0, "ffn_up": Kind.Q5_1, "ffn_gate": Kind.F16, "attn_k": Kind.Q4_0}
+    )
     decoder = load_decoder(path)
     wanted = {name: decoder.op(f"layers[1].{name}").wanted for name in ("v", "up", "gate", "k", "q")}
     assert wanted == {"v": "w8", "up": "w8", "gate": None, "k": "w4", "q": None}
@@ -265,7 +267,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
 )
 def test_bad_gguf(tmp_path: Path, metadata: dict, tensors: dict, message: str) -> None:
     path = tmp_path / "bad.gguf"
-    _gguf(path, _model(), {}, metadata=metadata, tensors=tensors)
+    gguf_file(path, llama(), {}, metadata=metadata, tensors=tensors)
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path)
     assert str(caught.value) == f"{path}{message}"
@@ -274,7 +276,7 @@ def test_bad_gguf(tmp_path: Path, metadata: dict, tensors: dict, message: str) -
 def test_damaged_gguf(tmp_path: Path) -> None:
     """Truncated anywhere, or any byte of the metadata wrong: an error or a decoder, never anything else."""
     whole = tmp_path / "whole.gguf"
-    _gguf(whole, _model(), {"attn": Kind.Q4_1})
+    gguf_file(whole, llama(), {"attn": Kind.Q4_1})
     data = whole.read_bytes()
     start = gguf.GGUFReader(whole).data_offset
     path = tmp_path / "damaged.gguf"
@@ -297,7 +299,7 @@ def test_damaged_gguf(tmp_path: Path) -> None:
 
 def test_other_byte_order(tmp_path: Path) -> None:
     path = tmp_path / "big.gguf"
-    _gguf(path, _model(), {}, endian=gguf.GGUFEndian.BIG)
+    gguf_file(path, llama(), {}, endian=gguf.GGUFEndian.BIG)
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path)
     assert str(caught.value) == f"{path}: the file is of the other byte order; only little-endian can be read"
@@ -312,7 +314,7 @@ def test_other_byte_order(tmp_path: Path) -> None:
     ],
 )
 def test_safetensors(tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype, shard: str) -> None:
-    model = _model(**changes).to(dtype)
+    model = llama(**changes).to(dtype)
     model.save_pretrained(tmp_path, max_shard_size=shard)
     assert (tmp_path / "model.safetensors.index.json").exists() == (shard != "1GB")
     decoder = load_decoder(tmp_path)
@@ -323,14 +325,14 @@ def test_safetensors(tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype
 
 def _copy(model: Any, changes: dict[str, Any]) -> Any:
     """The model in float32, its rotary frequencies not rounded to the type it is stored in."""
-    fresh = _model(**changes)
+    fresh = llama(**changes)
     fresh.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
     return fresh
 
 
 def test_older_config(tmp_path: Path) -> None:
     """rope_theta and rope_scaling beside one another, as before transformers 5."""
-    model = _model(rope_parameters=LLAMA3)
+    model = llama(rope_parameters=LLAMA3)
     model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     parameters = config.pop("rope_parameters")
@@ -343,7 +345,7 @@ def test_older_config(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved")
-    _model(num_hidden_layers=1).save_pretrained(path)
+    llama(num_hidden_layers=1).save_pretrained(path)
     return path
 
 

@@ -34,7 +34,7 @@ def _packed(codes: np.ndarray, axis: int, order: Any) -> np.ndarray:
     return found if axis == 0 else found.T
 
 
-def _written(
+def written_packed(
     folder: Path, method: str, name: str = "Qwen2", **said: Any
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """A folder as the packers write it, the model that it means, and the codes [N, K] of its matmuls."""
@@ -77,7 +77,7 @@ def _written(
     ],
 )
 def test_the_model_that_it_means(method: str, name: str, said: dict[str, Any], tmp_path: Path) -> None:
-    model, held = _written(tmp_path, method, name, **said)
+    model, held = written_packed(tmp_path, method, name, **said)
     graph = load_decoder(tmp_path, 32)
     ids = np.random.default_rng(1).integers(0, VOCABULARY, 12)
     step, eager = stepper(graph), stepper_of(model)
@@ -110,7 +110,7 @@ def test_what_is_packed_otherwise(changes: dict[str, Any], message: str, tmp_pat
 
 
 def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
-    _written(tmp_path, "gptq")
+    written_packed(tmp_path, "gptq")
     file, stem = tmp_path / "model.safetensors", "model.layers.0.mlp.up_proj"
     whole = load_file(file)
     for changed, message in (
