@@ -42,6 +42,7 @@ from streamgen.control.registers import ControlRegistersParams
 from streamgen.control.sequencer import SequencerParams
 from streamgen.control.status import StatusWriterParams
 from streamgen.converters import LayoutParams, PingPongParams, choose_converter
+from streamgen.fifo.crossing import CrossingParams
 from streamgen.fifo.queue import Kind, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.dequantise import DequantiseParams, ScaleCodeParams
@@ -115,6 +116,7 @@ def sweep() -> dict[str, list[Case]]:
     return {
         "stream": _plain(_streams()),
         "queue": _plain(_queues()),
+        "crossing": _plain(_crossings()),
         "arith": _plain(_units()),
         "client": _plain(_clients()),
         "master": _plain(ChannelMasterParams(readers=r, writers=w) for r, w in _MASTERS),
@@ -200,6 +202,12 @@ def _queues() -> list[QueueParams]:
         *((bits, depth, "uram") for bits, depth in product((24, 144, 512), (64, 4096, 5000, 20000))),
     ]
     return [QueueParams(bits=bits, depth=depth, memory=memory) for bits, depth, memory in shapes]
+
+
+def _crossings() -> list[Any]:
+    sizes = ((8, 2), (24, 6), (280, 16), (512, 100))
+    shapes = [CrossingParams(bits=b, depth=d, boundaries=2) for b, d in sizes]
+    return [block for one in shapes for block in (one.sender, *one.relays, one.receiver)]
 
 
 def _units() -> list[Any]:

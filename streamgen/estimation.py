@@ -146,9 +146,7 @@ class _Built:
             self.program, _ = finished(binding, part.model, self.config, place)
         with _timed("resources", seconds):
             self.outline: Outline = outline(self.program, self.config)
-            self.placement = require_fit(
-                self.config.name, self.outline.top, self.config.card, self.program.slrs
-            )
+            self.placement = require_fit(self.config.name, self.outline.top, self.config.card)
             self.resources: dict[str, Resources] = promised(self.outline.top)
         rate = self.config.card.hbm.beats_per_cycle(self.config.clock_mhz)
         latency = self.config.card.hbm.latency

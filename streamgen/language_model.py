@@ -18,7 +18,7 @@ from streamgen.accelerator import Accelerator, Group
 from streamgen.config import CompileConfig
 from streamgen.explore.bound import pass_cycles
 from streamgen.golden_text import GoldenModel
-from streamgen.graph import Program
+from streamgen.graph import Program, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.manifest import Buffer
 from streamgen.observe.debugging import Debugging
@@ -250,7 +250,8 @@ class LanguageModel(Accelerator):
     def _program(self) -> Program:
         """Derived again, of a written model; ValueError when this version of streamgen builds other FIFOs."""
         model, config = self._quantised, self.config
-        program, _ = finished(whole(model, config), model, config)
+        placed = Regions(crossings=self.groups[0].notes.crossings)
+        program, _ = finished(whole(model, config), model, config, lambda _: placed)
         built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
         if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
             raise ValueError(

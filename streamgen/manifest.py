@@ -69,7 +69,7 @@ __all__ = [
     "argument_map",
 ]
 
-MANIFEST_VERSION = 6
+MANIFEST_VERSION = 7
 BEAT_BYTES = 64
 TABLE_MAGIC = 0x54504753  # "SGPT"
 STATUS_MAGIC = 0x54534753  # "SGST"
@@ -178,10 +178,17 @@ class Counter:
 @dataclass(frozen=True, kw_only=True)
 class Stream:
     """An edge of the graph and the instance in the top through which its tokens pass: a FIFO with the pins
-    i__valid, i__ready, i__payload and o__valid, o__ready, o__payload."""
+    i__valid, i__ready, i__payload and o__valid, o__ready, o__payload. sender: the instance with those of i,
+    where the ends lie on different SLRs."""
 
     name: str
     instance: str
+    sender: str | None = None
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The instances with the pins of i and of o."""
+        return self.sender or self.instance, self.instance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -469,7 +476,7 @@ def _require_names(manifest: Manifest) -> None:
         if not _VERILOG_FILE.fullmatch(name):
             raise ValueError(f"{name!r} is not called like a file of Verilog, which ends in .v or .sv")
     names = [*(port.name for port in manifest.ports), *(buffer.name for buffer in manifest.buffers)]
-    for name in (manifest.top, *names, *(stream.instance for stream in manifest.streams)):
+    for name in (manifest.top, *names, *(side for stream in manifest.streams for side in stream.sides)):
         if not (name.isidentifier() and name.isascii()):
             raise ValueError(f"{name!r} is not a name: letters, digits and _ make one")
 

@@ -9,14 +9,14 @@ All other operations that are alike share a kernel where they are in different p
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from streamgen.buffers.packing import BEAT_BITS
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore import Fixed, explore, fixed_factors
-from streamgen.graph import Graph, Program
+from streamgen.graph import Graph, Program, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.lower import finish
@@ -273,7 +273,7 @@ def finished(
     binding: Derivation,
     model: LogicalGraph,
     config: CompileConfig,
-    place: Callable[[Program], Mapping[str, str]] | None = None,
+    place: Callable[[Program], Regions] | None = None,
     after: After | None = None,
 ) -> tuple[Program, dict[int, int]]:
     """Its program, and the scheduled cycles by number of tokens, unless these depend on the position or on

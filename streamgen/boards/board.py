@@ -43,9 +43,9 @@ class Hbm:
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """A card. name: as the command line and reports call it. platform: what kernels are linked to; tools: the
-    oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order.
-    clock_mhz: of kernels, unless asked otherwise. fill: the share of each SLR that a design may fill; beyond,
-    it is not routed at speed."""
+    oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order. wires:
+    between two that are neighbours. clock_mhz: of kernels, unless asked otherwise. fill: the share of each
+    SLR, and of the wires between two, that a design may fill; beyond, it is not routed at speed."""
 
     name: str
     part: str
@@ -53,6 +53,7 @@ class Board:
     tools: str
     fabric: Fabric
     slrs: tuple[Slr, ...]
+    wires: int
     hbm: Hbm
     clock_mhz: float
     watts: float

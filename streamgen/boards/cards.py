@@ -1,7 +1,8 @@
 """The boards given.
 
 Figures of SLRs are what the shell leaves, as published for the platforms (AMD's UG1120, LUTs and registers in
-thousands); none has been read off a card. The memory rate of both is the sustained sequential one, 425 GB/s
+thousands); none has been read off a card. Both parts have 23,040 wires (SLLs) between neighbouring SLRs, as
+reports of Vivado for them say. The memory rate of both is the sustained sequential one, 425 GB/s
 over all channels, measured on a U280 (Shuhai, FCCM 2020), not the 14.375 GB/s a channel of the data sheets:
 both carry the same HBM2, 8 GB of it on a U280 and 16 GB on a U55C. The release of the tools is the one that a
 platform's name says it was made with.
@@ -17,6 +18,7 @@ from streamgen.cost import Resources
 
 __all__ = ["BOARDS", "DEFAULT_BOARD", "U55C", "U280", "board_of"]
 
+_WIRES = 23_040
 _CHANNEL_RATE = 13_300_000_000
 
 U55C = Board(
@@ -30,6 +32,7 @@ U55C = Board(
         Slr(name="SLR1", resources=Resources(lut=364_000, ff=729_000, bram=576, uram=320, dsp=2784)),
         Slr(name="SLR2", resources=Resources(lut=381_000, ff=763_000, bram=600, uram=320, dsp=2856)),
     ),
+    wires=_WIRES,
     hbm=Hbm(channels=32, channel_bytes=512 << 20, channel_rate=_CHANNEL_RATE, latency=100, slr="SLR0"),
     clock_mhz=300.0,
     watts=150.0,
@@ -47,6 +50,7 @@ U280 = Board(
         Slr(name="SLR1", resources=Resources(lut=333_000, ff=675_000, bram=468, uram=320, dsp=2877)),
         Slr(name="SLR2", resources=Resources(lut=367_000, ff=729_000, bram=512, uram=320, dsp=2880)),
     ),
+    wires=_WIRES,
     hbm=Hbm(channels=32, channel_bytes=256 << 20, channel_rate=_CHANNEL_RATE, latency=100, slr="SLR0"),
     clock_mhz=300.0,
     watts=225.0,

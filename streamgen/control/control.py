@@ -32,7 +32,7 @@ from streamgen.manifest import BEAT_BYTES, COMMAND_RESET, DEFAULT_TIMEOUT, RunEr
 
 __all__ = ["SETTLE", "Control", "ControlParams"]
 
-SETTLE = 8  # cycles after `halt` before `idle` counts, and around the core's reset
+SETTLE = 16  # cycles after `halt` before `idle` counts, and around the core's reset
 _RESET = 16  # cycles of `core_reset`
 
 

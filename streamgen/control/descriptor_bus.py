@@ -6,7 +6,8 @@
 Words travel through a tree of registers, eight ways a level, and are gathered at their node, where `depth`
 descriptors wait: one in the registers that gather it, several in a queue behind those. A word for a node
 that has no place holds up what comes behind it. A node without varying fields is sent one word, whose value
-does not matter.
+does not matter. Several buses may be sent the same words, each with some of the nodes: words for others are
+dropped.
 """
 
 from collections.abc import Sequence
@@ -174,9 +175,9 @@ class WordCollector(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class DescriptorBusParams:
-    """targets: the nodes, numbered in order."""
+    """targets: the nodes, numbered in order; None for one that is on another bus."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[Target | None, ...]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= 1 << TARGET_BITS:
@@ -189,12 +190,18 @@ class DescriptorBusParams:
 
     @property
     def resources(self) -> Resources:
-        total = reduce(add, (target.resources for target in self.targets))
-        ways = len(self.targets)
+        """With the collectors."""
+        return reduce(add, (t.resources for t in self.targets if t is not None), self.tree)
+
+    @property
+    def tree(self) -> Resources:
+        """Without the collectors."""
+        total = Resources(lut=0, ff=0)
+        ways = {k for k, target in enumerate(self.targets) if target is not None}
         for level in range(self.levels):  # a stage holds a word, the end of its target and a bit a way
-            stages = -(-ways // (1 << _WAYS_BITS))
+            stages = {way >> _WAYS_BITS for way in ways}
             word = BusWord.size - TARGET_BITS + _WAYS_BITS * level
-            total += Resources(lut=1.4 * ways, ff=stages * word + ways)
+            total += Resources(lut=1.4 * len(ways), ff=len(stages) * word + len(ways))
             ways = stages
         return total
 
@@ -213,14 +220,18 @@ class DescriptorBus(wiring.Component):
                 **{
                     f"o_{k}": Out(descriptor_signature(target.fields))
                     for k, target in enumerate(params.targets)
+                    if target is not None
                 },
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        leaves = []
+        leaves: list[Any] = []
         for k, target in enumerate(self._params.targets):
+            if target is None:
+                leaves.append(None)
+                continue
             m.submodules[f"collector_{k}"] = collector = target.build()
             wiring.connect(m, wiring.flipped(getattr(self, f"o_{k}")), collector.o)
             leaves.append(collector.i)
@@ -231,12 +242,13 @@ class DescriptorBus(wiring.Component):
 def _tree(m: Module, i: Any, leaves: Sequence[Any], shift: int) -> None:
     """A register, then a branch for each value of the target's bits from `shift` up, and so on."""
     width = 1 << shift
-    groups = [leaves[first : first + width] for first in range(0, len(leaves), width)]
+    every = [leaves[first : first + width] for first in range(0, len(leaves), width)]
+    groups = {k: group for k, group in enumerate(every) if any(leaf is not None for leaf in group)}
     word = Signal(BusWord, reset_less=True)
     pending = Signal(len(groups))
     free = Signal()
     branches = []
-    for k, group in enumerate(groups):
+    for k, group in enumerate(groups.values()):
         branch = group[0] if shift == 0 else stream.Signature(BusWord).create()
         m.d.comb += [branch.payload.eq(word), branch.valid.eq(pending[k])]
         branches.append(branch)
@@ -246,5 +258,5 @@ def _tree(m: Module, i: Any, leaves: Sequence[Any], shift: int) -> None:
     m.d.comb += [free.eq((pending & ~ready) == 0), i.ready.eq(free)]
     with m.If(free):
         number = i.payload.target[shift : shift + _WAYS_BITS]
-        choice = Cat(number == Const(k, _WAYS_BITS) for k in range(len(groups)))
+        choice = Cat(number == Const(k, _WAYS_BITS) for k in groups)
         m.d.sync += [word.eq(i.payload), pending.eq(i.valid.replicate(len(groups)) & choice)]

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
+from streamgen.emit.floorplan import sender_name
 from streamgen.emit.images import constant_images, weights_name
 from streamgen.emit.outline import outline
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
-from streamgen.emit.resources import instances, promised, require_fit
+from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import channel_name, fifo_name
 from streamgen.graph import Graph, Program
 from streamgen.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
@@ -25,7 +26,8 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 class Design:
     """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
     the weight files, by name. resources: what it promises to use, by kind of block. placement: on the SLRs of
-    the board. instances: the SLR of each in the top, by its name in the Verilog."""
+    the board. instances: the SLR of each in the top, by its name in the Verilog; where there are several, the
+    registers of resets as well."""
 
     manifest: Manifest
     verilog: str
@@ -64,7 +66,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     check_components(graph)
     found = outline(program, config)
     top, encoding = found.top, found.top.encoding
-    placement = require_fit(config.name, top, board, program.slrs)
+    placement = require_fit(config.name, top, board)
     rate = board.hbm.beats_per_cycle(config.clock_mhz)
     manifest = Manifest(
         board=BoardFacts(name=board.name, channels=board.hbm.channels, channel_bytes=board.hbm.channel_bytes),
@@ -105,7 +107,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         resources=promised(top),
         board=board,
         placement=placement,
-        instances=instances(top, placement.slrs),
+        instances=top.instances | (top.reset_registers if len(top.slrs) > 1 else {}),
     )
 
 
@@ -115,6 +117,14 @@ def _outputs(graph: Graph) -> tuple[str, ...]:
 
 
 def _streams(graph: Graph) -> tuple[Stream, ...]:
+    """In topological order."""
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     order = sorted(range(len(graph.edges)), key=lambda k: place[graph.edges[k].source.node])
-    return tuple(Stream(name=graph.edges[k].name, instance=fifo_name(k)) for k in order)
+    return tuple(
+        Stream(
+            name=graph.edges[k].name,
+            instance=fifo_name(k),
+            sender=sender_name(fifo_name(k)) if graph.edges[k].boundaries else None,
+        )
+        for k in order
+    )

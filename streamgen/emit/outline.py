@@ -3,17 +3,17 @@
 The order is lower, place, size, emit: all of this is known of a program whose FIFOs have no depth yet.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.config import CompileConfig
 from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
+from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_name
-from streamgen.emit.resources import require_fit
+from streamgen.emit.resources import find_fit
 from streamgen.emit.top import TopParams, stores
-from streamgen.graph import Program
+from streamgen.graph import Program, Regions
 from streamgen.manifest import STATUS_WORDS, Buffer, Counter
 
 __all__ = ["Outline", "outline", "place_program"]
@@ -28,12 +28,14 @@ class Outline:
     counters: tuple[Counter, ...]
 
 
-def place_program(program: Program, config: CompileConfig) -> Mapping[str, str]:
-    """The SLR of every block of a program, by name, placed with FIFOs of one token.
+def place_program(program: Program, config: CompileConfig) -> Regions:
+    """Where the blocks of a program lie: as it has been placed before, if that fits, else anew; FIFOs that
+    have no depth yet are taken for such of one token.
 
-    BudgetError when not even that fits the board; GraphError for descriptors that are not affine.
+    BudgetError when nothing fits the board; GraphError for descriptors that are not affine.
     """
-    return require_fit(config.name, outline(program, config).top, config.card).slrs
+    found = find_fit(config.name, outline(program, config).top, config.card, program.regions.slrs)
+    return Regions(found.slrs, found.crossings)
 
 
 def outline(program: Program, config: CompileConfig) -> Outline:
@@ -67,5 +69,8 @@ def outline(program: Program, config: CompileConfig) -> Outline:
         pointers=tuple(buffer.name for buffer in buffers),
         design_hash=0,
         control_channel=control_channel,
+        floorplan=Floorplan(
+            tuple(slr.name for slr in config.card.slrs), config.card.hbm.slr, program.regions.slrs
+        ),
     )
     return Outline(top, buffers, tuple(counters))

@@ -43,27 +43,30 @@ class Block:
 
 @dataclass(frozen=True)
 class Link:
-    """A stream between two blocks, by their names."""
+    """Wires between two blocks, by their names. stream: tokens pass there; else somebody only looks on."""
 
     name: str
     source: str
     target: str
     bits: int
+    stream: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """slrs: name of the SLR by block. used: resources by SLR. crossings: by link, boundaries that it crosses,
-    where it crosses any. bits: of the links, times the boundaries."""
+    """slrs: name of the SLR by block. used: resources by SLR. crossings: by stream, boundaries that it
+    crosses, where it crosses any. bits: of the links, times the boundaries. wires: by boundary."""
 
     slrs: Mapping[str, str]
     used: Mapping[str, Resources]
     crossings: Mapping[str, int]
     bits: int
+    wires: tuple[int, ...]
 
     def fits(self, board: Board) -> bool:
-        """Whether no SLR is filled above the share that a design may fill."""
-        return all(_within(self.used[slr.name], slr.resources * board.fill) for slr in board.slrs)
+        """Whether no SLR is filled above the share that a design may fill, nor the wires between any two."""
+        full = all(_within(self.used[slr.name], slr.resources * board.fill) for slr in board.slrs)
+        return full and all(wires <= board.wires * board.fill for wires in self.wires)
 
 
 def placed(
@@ -165,6 +168,10 @@ def _solve(blocks: Sequence[Block], links: Sequence[Link], board: Board) -> list
             )
             constant = 0 if place_ else sum(needs) / scale
             below(limit / scale - constant, *before, *behind, (t, -1))
+    room = board.wires * board.fill
+    for cut in range(cuts):
+        wires = [(first_x + cut * len(links) + k, link.bits / room) for k, link in enumerate(links)]
+        below(1, *wires, (t, -1))
     total = sum(link.bits for link in links) or 1
     costs = np.zeros(t + 1)
     costs[first_x:t] = [link.bits / total for link in links] * cuts
@@ -197,14 +204,19 @@ def _placement(blocks: Sequence[Block], links: Sequence[Link], board: Board, at:
     where = {block.name: place for block, place in zip(blocks, at, strict=True)}
     crossed = {link.name: abs(where[link.source] - where[link.target]) for link in links}
     nothing = Resources(lut=0, ff=0)
+    ends = [sorted((where[link.source], where[link.target])) for link in links]
     return Placement(
         slrs={name: names[place] for name, place in where.items()},
         used={
             name: reduce(add, (block.resources for block in blocks if where[block.name] == place), nothing)
             for place, name in enumerate(names)
         },
-        crossings={name: boundaries for name, boundaries in crossed.items() if boundaries},
+        crossings={link.name: n for link in links if link.stream and (n := crossed[link.name])},
         bits=sum(link.bits * crossed[link.name] for link in links),
+        wires=tuple(
+            sum(link.bits for link, (low, high) in zip(links, ends, strict=True) if low <= cut < high)
+            for cut in range(len(names) - 1)
+        ),
     )
 
 

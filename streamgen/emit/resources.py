@@ -8,8 +8,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
+from amaranth.utils import bits_for
 from rich.console import Console
 from rich.table import Table
 
@@ -17,17 +19,18 @@ from streamgen.boards import Board
 from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
-from streamgen.emit.top import AROUND, TopParams, channel_name, fifo_name
+from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
 from streamgen.graph import Node
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["blocks", "instances", "links", "promised", "require_fit"]
+__all__ = ["blocks", "find_fit", "links", "promised", "require_fit"]
 
 SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
 _NAMES = {field.name: field.name.upper() for field in fields(Resources)}
 _SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
+_HANDSHAKE = 2  # wires of a stream beside its payload: valid, and back a place that is free
 _LARGEST = 5  # blocks that an error names for each resource
 
 
@@ -37,18 +40,19 @@ def promised(top: TopParams) -> dict[str, Resources]:
     for node in top.graph.nodes:
         kind = _kind(node)
         parts[kind] = parts.get(kind, _NOTHING) + _cost(node)
+    collectors = reduce(add, (target.resources for target in top.targets))
     for k in range(len(top.graph.edges)):
         parts["FIFOs"] = parts.get("FIFOs", _NOTHING) + top.queue(k).resources
-    return parts | {SHELL: top.shell}
+    return parts | {SHELL: top.shell + collectors}
 
 
 def blocks(top: TopParams) -> list[Block]:
-    """What is placed: every node with the FIFOs before it, and what stands around the graph. Loads, stores
-    and what stands around the graph lie at the memory."""
-    before: dict[str, Resources] = {}
+    """What is placed: every node with the FIFOs before it and the collector of its descriptors, and what
+    stands around the graph. Loads, stores and what stands around the graph lie at the memory."""
+    before = {node.name: target.resources for node, target in zip(top.graph.nodes, top.targets, strict=True)}
     for k, edge in enumerate(top.graph.edges):
         target = edge.target.node
-        before[target] = before.get(target, _NOTHING) + top.queue(k).resources
+        before[target] += top.queue(k).resources
     around = Block(name=SHELL, kind=SHELL, resources=top.shell, fixed=True)
     return [
         around,
@@ -56,7 +60,7 @@ def blocks(top: TopParams) -> list[Block]:
             Block(
                 name=node.name,
                 kind=_kind(node),
-                resources=_cost(node) + before.get(node.name, _NOTHING),
+                resources=_cost(node) + before[node.name],
                 fixed=bool(memory_ports(node.params)),
             )
             for node in top.graph.nodes
@@ -64,44 +68,41 @@ def blocks(top: TopParams) -> list[Block]:
     ]
 
 
-def instances(top: TopParams, slrs: Mapping[str, str]) -> dict[str, str]:
-    """The SLR of every instance in the top, by its name in the Verilog. slrs: those of the blocks."""
-    around = (*AROUND, *(channel_name(channel) for channel in top.channels))
-    return {
-        **dict.fromkeys(around, slrs[SHELL]),
-        **{node.name: slrs[node.name] for node in top.graph.nodes},
-        **{fifo_name(k): slrs[edge.target.node] for k, edge in enumerate(top.graph.edges)},
-    }
-
-
 def links(top: TopParams) -> list[Link]:
-    """Streams between blocks: those of the graph, and the descriptors."""
-    streams = [
-        Link(edge.name, edge.source.node, edge.target.node, top.queue(k).bits)
-        for k, edge in enumerate(top.graph.edges)
-    ]
-    descriptors = [
-        Link(f"descriptors of {node.name}", SHELL, node.name, sum(f.bits for f in target.varying))
-        for node, target in zip(top.graph.nodes, top.bus.targets, strict=True)
-    ]
-    return streams + descriptors
+    """Streams between blocks, with their wires, and what the counters see of a node and its FIFOs."""
+    streams = []
+    watched = {node.name: 2 for node in top.graph.nodes}
+    for k, edge in enumerate(top.graph.edges):
+        streams.append(Link(edge.name, edge.source.node, edge.target.node, top.queue(k).bits + _HANDSHAKE))
+        watched[edge.target.node] += bits_for(edge.depth or 1)
+    return streams + [Link(f"counters of {name}", name, SHELL, bits, False) for name, bits in watched.items()]
 
 
-def require_fit(name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None) -> Placement:
-    """The placement of the design: each block where `slrs` says, if these fit; they were placed with FIFOs of
-    one token. Else another. BudgetError when there is none within the limits: with a table of what is needed,
-    placed and allowed, the largest blocks of each resource that is short, and what would help."""
+def find_fit(name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None) -> Placement:
+    """A placement of the design: each block where `slrs` says, if these fit; else another. BudgetError when
+    there is none within the limits: with a table of what is needed, placed and allowed, the largest blocks of
+    each resource that is short, and what would help."""
     parts = blocks(top)
     if slrs and (placement := placed(parts, links(top), board, slrs)).fits(board):
         return placement
-    placement = place(parts, links(top), board)
+    return _fitting(name, top, board, place(parts, links(top), board))
+
+
+def require_fit(name: str, top: TopParams, board: Board) -> Placement:
+    """The placement that the design has been built for. BudgetError, as above, when it does not fit."""
+    parts, of = blocks(top), top.floorplan.of
+    return _fitting(name, top, board, placed(parts, links(top), board, {p.name: of(p.name) for p in parts}))
+
+
+def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> Placement:
     if placement.fits(board):
         return placement
-    short = _short(placement, board)
+    parts, short = blocks(top), _short(placement, board)
     lines = [
         f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR; placed as well as "
         "can be, it takes",
         _table(placement, board),
+        *_wires(placement, board),
         *(_largest_of(parts, resource) for resource in short),
         *_too_large(parts, board),
         *_in_memory(top),
@@ -120,6 +121,15 @@ def _short(placement: Placement, board: Board) -> list[str]:
             for slr in board.slrs
         )
     ]
+
+
+def _wires(placement: Placement, board: Board) -> list[str]:
+    """A line about the boundaries that too many wires cross."""
+    limit = int(board.wires * board.fill)
+    pairs = [f"{a.name} and {b.name}" for a, b in pairwise(board.slrs)]
+    counts = zip(pairs, placement.wires, strict=True)
+    over = [f"{count:,} between {pair}" for pair, count in counts if count > limit]
+    return [f"wires that cross SLRs: {', '.join(over)}; {limit:,} may"] if over else []
 
 
 def _table(placement: Placement, board: Board) -> str:

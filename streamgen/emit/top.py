@@ -1,27 +1,33 @@
 """The top: nodes of a graph, a FIFO on every edge, a master for every memory channel, and the control.
 
 The pins are those of a Vitis RTL kernel: ap_clk, ap_rst_n, interrupt, s_axi_control_*, m_axi_gmem<n>_*.
-All blocks but the control are also reset by the control (`emit.resets`).
+All blocks but the control are also reset by the control (`emit.resets`). Whatever goes from SLR to SLR passes
+registers at both (`emit.floorplan`).
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import add, or_
 from typing import Any, Literal
 
-from amaranth import Cat, DomainRenamer, Module, Signal
+from amaranth import Cat, DomainRenamer, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from streamgen.contract import memory_ports
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
-from streamgen.control.descriptor_bus import DescriptorBusParams, Target
+from streamgen.control.descriptor_bus import BusWord, DescriptorBusParams, Target
 from streamgen.control.registers import AxiLiteSignature
 from streamgen.cost import Resources
 from streamgen.emit.descriptors import Encoding
+from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import weights_name
-from streamgen.emit.resets import PIN, Resets, registers
+from streamgen.emit.resets import FAN_OUT, PIN, Resets, registers, tree_name, way_name
+from streamgen.fifo.crossing import CrossingParams, WiresParams, fifo, way_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
 from streamgen.platform.axi import AxiSignature
@@ -29,12 +35,11 @@ from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 from streamgen.rtl import Shared
+from streamgen.stream import FanoutParams
 
-__all__ = ["AROUND", "Top", "TopParams", "channel_name", "fifo_name", "stores"]
+__all__ = ["Top", "TopParams", "channel_name", "fifo_name", "stores"]
 
-AROUND = ("control", "bus", "counters", "table_reader", "status_writer")
-"""Instances that stand around the graph, but for the masters."""
-
+WORDS_DEPTH = 16  # of a crossing of descriptor words: a word a cycle over two boundaries
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
 
@@ -58,6 +63,7 @@ def fifo_name(edge: int) -> str:
 class TopParams:
     """graph: finished. encoding: its descriptors. pointers: names of the buffers, in the order of the
     registers. design_hash: 64 bits. control_channel: where the phase table and the status block lie.
+    floorplan: where nodes lie.
     """
 
     graph: Graph
@@ -65,6 +71,18 @@ class TopParams:
     pointers: tuple[str, ...]
     design_hash: int
     control_channel: int
+    floorplan: Floorplan
+
+    @property
+    def slrs(self) -> tuple[str, ...]:
+        """SLRs in use, that of the memory first."""
+        return self.floorplan.used(node.name for node in self.graph.nodes)
+
+    @property
+    def way(self) -> int:
+        """Registers between the memory's SLR and the farthest one in use."""
+        home = self.floorplan.home
+        return max(way_of(self.floorplan.distance(home, slr)) for slr in self.slrs)
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -77,21 +95,41 @@ class TopParams:
         return stores(self.graph)
 
     @property
-    def bus(self) -> DescriptorBusParams:
-        """The descriptor bus: one target a node, in the order of the graph. A node of a graph of one phase
-        has one descriptor a run, so that no more of them ever wait."""
+    def targets(self) -> tuple[Target, ...]:
+        """One a node, in the order of the graph. A node of a graph of one phase has one descriptor a run, so
+        that no more of them ever wait."""
         constants = self.encoding.constants
         depth = 1 if self.graph.phases == 1 else 4
-        return DescriptorBusParams(
-            targets=tuple(
-                Target(
-                    fields=node.params.descriptor_fields(),
-                    constants=tuple(sorted(constants[node.name].items())),
-                    depth=depth,
-                )
-                for node in self.graph.nodes
+        return tuple(
+            Target(
+                fields=node.params.descriptor_fields(),
+                constants=tuple(sorted(constants[node.name].items())),
+                depth=depth,
             )
+            for node in self.graph.nodes
         )
+
+    def bus(self, slr: str) -> DescriptorBusParams:
+        """The descriptor bus of an SLR, with the nodes that lie there."""
+        here = [self.floorplan.of(node.name) == slr for node in self.graph.nodes]
+        return DescriptorBusParams(
+            targets=tuple(t if own else None for t, own in zip(self.targets, here, strict=True))
+        )
+
+    def words(self, slr: str) -> CrossingParams:
+        """What takes descriptor words to another SLR."""
+        boundaries = self.floorplan.distance(self.floorplan.home, slr)
+        return CrossingParams(bits=BusWord.size, depth=WORDS_DEPTH, boundaries=boundaries)
+
+    def watched(self, slr: str) -> int:
+        """Bits by which counters see the nodes and FIFOs of an SLR."""
+        nodes = sum(self.floorplan.of(node.name) == slr for node in self.graph.nodes)
+        levels = (
+            bits_for(edge.depth or 1)
+            for edge in self.graph.edges
+            if self.floorplan.of(edge.target.node) == slr
+        )
+        return 2 * nodes + sum(levels)
 
     @property
     def counters(self) -> CountersParams:
@@ -112,13 +150,13 @@ class TopParams:
             design_hash=self.design_hash,
         )
 
-    def queue(self, index: int) -> QueueParams:
+    def queue(self, index: int) -> QueueParams | CrossingParams:
         """The FIFO of an edge."""
         edge = self.graph.edges[index]
         bits = next(
             it.token_bits for p in range(self.graph.phases) if (it := self.graph.itensor(edge, p)) is not None
         )
-        return QueueParams(bits=bits, depth=edge.depth or 1)
+        return fifo(bits, edge.depth or 1, edge.boundaries)
 
     def clients(self, channel: int, way: Literal["read", "write"]) -> list[Port]:
         """Memory ports that read from a channel, or write to it, in the order of the graph."""
@@ -140,21 +178,85 @@ class TopParams:
         )
 
     @property
-    def blocks(self) -> int:
-        """Blocks beside the control: nodes, FIFOs, masters, bus, counters, table reader, status writer."""
-        return len(self.graph.nodes) + len(self.graph.edges) + len(self.channels) + 4
+    def instances(self) -> dict[str, str]:
+        """The SLR of every instance, by its name in the Verilog; beside these are the registers of resets."""
+        plan, home = self.floorplan, self.floorplan.home
+        around = ("control", "bus", "counters", "table_reader", "status_writer")
+        found = dict.fromkeys((*around, *map(channel_name, self.channels)), home)
+        found |= {node.name: plan.of(node.name) for node in self.graph.nodes}
+        for k, edge in enumerate(self.graph.edges):
+            source, target = plan.of(edge.source.node), plan.of(edge.target.node)
+            crossing = plan.crossing(fifo_name(k), source, target) if edge.boundaries else {}
+            found |= crossing or {fifo_name(k): target}
+        _, *others = self.slrs
+        if others:
+            found["words"] = home
+        for slr in others:
+            found |= plan.crossing(f"words_{slr}", home, slr) | {f"bus_{slr}": slr}
+            found |= {f"watch_{slr}_{at}": at for at in (slr, *plan.between(slr, home), home)}
+        return found
+
+    @property
+    def reset_registers(self) -> dict[str, str]:
+        """The SLR of every register of the resets but those of the control, by the name that its cell gets
+        from its name in the Verilog: of those on the way two lie on an SLR between, and those that are not
+        needed at home."""
+        plan, home, way = self.floorplan, self.floorplan.home, self.way
+        found: dict[str, str] = {}
+        for slr, blocks in self.blocks.items():
+            between = [at for at in plan.between(home, slr) for _ in range(2)]
+            last = [home, *between, slr] if slr != home else []
+            places = [home] * (way - len(last)) + last
+            found |= {f"{way_name(slr, k)}_reg": place for k, place in enumerate(places)}
+            level, copies = 0, blocks
+            while True:
+                found |= {f"{tree_name(slr, level, k)}_reg": slr for k in range(copies)}
+                if copies == 1:
+                    break
+                level, copies = level + 1, -(-copies // FAN_OUT)
+        return found
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """Blocks beside the control, by SLR."""
+        counts = Counter(self.instances.values())
+        counts[self.floorplan.home] -= 1
+        return {slr: counts[slr] for slr in self.slrs}
 
     @property
     def shell(self) -> Resources:
-        """What stands around the graph: control, bus, counters, masters, resets."""
-        parts = [self.control.resources, self.bus.resources, self.counters.resources]
+        """What stands around the graph: control, buses without their collectors, counters, masters, resets,
+        and what joins them to other SLRs."""
+        parts = [self.control.resources, self.counters.resources]
         parts += [_TABLE_READER.resources, _STATUS_WRITER.resources]
+        parts += [self.bus(slr).tree for slr in self.slrs]
         parts += [self.master(channel).resources for channel in self.channels]
-        parts.append(Resources(lut=1, ff=registers(self.blocks)))
+        parts.append(Resources(lut=1, ff=registers([*self.blocks.values()], self.way)))
+        _, *others = self.slrs
+        if others:
+            parts.append(self.broadcast.resources)
+        for slr in others:
+            boundaries = self.floorplan.distance(slr, self.floorplan.home)
+            parts.append(self.words(slr).resources)
+            parts.append(WiresParams(bits=self.watched(slr), stages=way_of(boundaries)).resources)
         return reduce(add, parts)
+
+    @property
+    def broadcast(self) -> FanoutParams:
+        """Words to the buses of all SLRs."""
+        return FanoutParams(bits=BusWord.size, branches=len(self.slrs))
 
     def build(self) -> "Top":
         return Top(self)
+
+
+def _join(m: Module, source: Any, target: Any) -> None:
+    """Connect streams of equal bits, whatever they mean."""
+    m.d.comb += [
+        Value.cast(target.payload).eq(source.payload),
+        target.valid.eq(source.valid),
+        source.ready.eq(target.ready),
+    ]
 
 
 class Top(wiring.Component):
@@ -175,7 +277,8 @@ class Top(wiring.Component):
         m = Module()
         p = self._params
         core_reset = Signal()
-        self._resets = Resets(m, self.ap_clk, self.ap_rst_n, core_reset, p.blocks)
+        self._resets = Resets(m, self.ap_clk, self.ap_rst_n, core_reset, p.blocks, p.way)
+        self._slr = p.instances
         m.submodules.control = control = p.control.build()
         for name, member in control.s_axi.signature.members.items():
             inner, pin = getattr(control.s_axi, name), getattr(self, f"s_axi_control_{name}")
@@ -188,6 +291,7 @@ class Top(wiring.Component):
         moved, waiting = self._edges(m, nodes)
         busy, stalled = self._activity(m, nodes, moved, waiting)
         self._descriptors(m, nodes, control)
+        busy, stalled = self._watch(m, busy, stalled)
         self._counters(m, control, busy, stalled)
         masters_active = self._memory(m, nodes, control)
         m.d.comb += control.activity.eq(busy.any() | masters_active)
@@ -195,9 +299,20 @@ class Top(wiring.Component):
 
     def _add(self, m: Module, name: str, params: Any) -> Any:
         """A block of the core, which has a reset of its own."""
-        block = Shared(params, apart=True, reset=self._resets.next())
+        block = Shared(params, apart=True, reset=self._resets.next(self._slr[name]))
         m.submodules[name] = DomainRenamer(PIN)(block)
         return block
+
+    def _cross(
+        self, m: Module, name: str, params: CrossingParams, source: str, target: str
+    ) -> tuple[Any, Any]:
+        """The blocks of a crossing between two SLRs, joined: the first, which has its `i`, and the last."""
+        kinds = (params.sender, *params.relays, params.receiver)
+        names = self._params.floorplan.crossing(name, source, target)
+        blocks = [self._add(m, one, kind) for one, kind in zip(names, kinds, strict=True)]
+        for before, behind in pairwise(blocks):
+            wiring.connect(m, before.o, behind.i)
+        return blocks[0], blocks[-1]
 
     def _edges(self, m: Module, nodes: dict[str, Any]) -> tuple[dict[Port, Any], dict[Port, Any]]:
         """A FIFO on every edge; returns, by port, whether a token moves and whether an output waits."""
@@ -205,12 +320,18 @@ class Top(wiring.Component):
         waiting: dict[Port, Any] = {}
         self._levels = []
         for k, edge in enumerate(self._params.graph.edges):
-            queue = self._add(m, fifo_name(k), self._params.queue(k))
+            params: Any = self._params.queue(k)
+            if edge.boundaries:
+                of = self._params.floorplan.of
+                ends = of(edge.source.node), of(edge.target.node)
+                first, last = self._cross(m, fifo_name(k), params, *ends)
+            else:
+                first = last = self._add(m, fifo_name(k), params)
             source = getattr(nodes[edge.source.node], edge.source.name)
             target = getattr(nodes[edge.target.node], edge.target.name)
-            wiring.connect(m, source, queue.i)
-            wiring.connect(m, queue.o, target)
-            self._levels.append(queue.level)
+            wiring.connect(m, source, first.i)
+            wiring.connect(m, last.o, target)
+            self._levels.append(last.level)
             moved[edge.source] = source.valid & source.ready
             waiting[edge.source] = source.valid & ~source.ready
             moved[edge.target] = target.valid & target.ready
@@ -231,10 +352,53 @@ class Top(wiring.Component):
         return busy, stalled
 
     def _descriptors(self, m: Module, nodes: dict[str, Any], control: Any) -> None:
-        bus = self._add(m, "bus", self._params.bus)
-        wiring.connect(m, control.o_words, bus.i)
-        for k, node in enumerate(self._params.graph.nodes):
+        p, words = self._params, control.o_words
+        home, *others = p.slrs
+        if others:
+            fanout = self._add(m, "words", p.broadcast)
+            _join(m, words, fanout.i)
+            words = fanout.o_0
+        buses = {home: self._add(m, "bus", p.bus(home))}
+        _join(m, words, buses[home].i)
+        for way, slr in enumerate(others, 1):
+            first, last = self._cross(m, f"words_{slr}", p.words(slr), home, slr)
+            buses[slr] = self._add(m, f"bus_{slr}", p.bus(slr))
+            _join(m, getattr(fanout, f"o_{way}"), first.i)
+            _join(m, last.o, buses[slr].i)
+        for k, node in enumerate(p.graph.nodes):
+            bus = buses[p.floorplan.of(node.name)]
             wiring.connect(m, getattr(bus, f"o_{k}"), nodes[node.name].i_descriptor)
+
+    def _watch(self, m: Module, busy: Signal, stalled: Signal) -> tuple[Signal, Signal]:
+        """What the counters see: of other SLRs some cycles later. Replaces the levels by what they were."""
+        p, graph = self._params, self._params.graph
+        home, *others = p.slrs
+        seen = Signal(len(busy)), Signal(len(stalled))
+        for k, node in enumerate(graph.nodes):
+            if p.floorplan.of(node.name) == home:
+                m.d.comb += [later[k].eq(now[k]) for later, now in zip(seen, (busy, stalled), strict=True)]
+        for slr in others:
+            places = [k for k, node in enumerate(graph.nodes) if p.floorplan.of(node.name) == slr]
+            fifos = [k for k, edge in enumerate(graph.edges) if p.floorplan.of(edge.target.node) == slr]
+            now: Value = Cat(*(flags[k] for flags in (busy, stalled) for k in places))
+            now = Cat(now, *(self._levels[k] for k in fifos))
+            way = (slr, *p.floorplan.between(slr, home), home)
+            for at in way:
+                stages = 1 if at in (slr, home) else 2
+                wires = self._add(m, f"watch_{slr}_{at}", WiresParams(bits=len(now), stages=stages))
+                m.d.comb += wires.i.eq(now)
+                now = wires.o
+            offset = 0
+            for later in seen:
+                for k in places:
+                    m.d.comb += later[k].eq(now[offset])
+                    offset += 1
+            for k in fifos:
+                level = Signal.like(self._levels[k])
+                m.d.comb += level.eq(now[offset : offset + len(level)])
+                offset += len(level)
+                self._levels[k] = level
+        return seen
 
     def _counters(self, m: Module, control: Any, busy: Signal, stalled: Signal) -> None:
         counters = self._add(m, "counters", self._params.counters)

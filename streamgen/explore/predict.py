@@ -7,7 +7,7 @@ from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
 from streamgen.explore.tokens import Descriptors, Fifo, TokenRun
 from streamgen.fifo.clocks import clocks_of
-from streamgen.fifo.queue import QueueParams
+from streamgen.fifo.crossing import fifo, way_of
 from streamgen.graph import Edge, Graph
 from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
 
@@ -89,7 +89,8 @@ def _fifo(graph: Graph, edge: Edge) -> Fifo | None:
         return None
     depth = edge.depth or 1
     ends = (edge.source.node, edge.source.name), (edge.target.node, edge.target.name)
-    return Fifo(*ends, QueueParams(bits=max(bits), depth=depth).latency, depth)
+    latency = fifo(max(bits), depth, edge.boundaries).latency
+    return Fifo(*ends, latency, depth, way_of(edge.boundaries))
 
 
 def _descriptors(graph: Graph, table: PhaseTable, channel: int) -> Descriptors:

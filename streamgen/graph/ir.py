@@ -89,6 +89,7 @@ class Node:
 class Edge:
     """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized).
 
+    boundaries: of SLRs between its ends, 0 until nodes are placed.
     back: the edge closes a cycle. Its depth is given, no pass computes it. What it carries may be read in a
     later walk: the tokens of the n-th walk in which the source sends go to the n-th in which the target
     reads.
@@ -98,6 +99,7 @@ class Edge:
     target: Port
     depth: int | None = None
     back: bool = False
+    boundaries: int = 0
 
     @property
     def name(self) -> str:
@@ -230,6 +232,16 @@ class Graph:
         """The same graph with FIFO depths, by (source, target)."""
         edges = tuple(replace(e, depth=depths.get((e.source, e.target), e.depth)) for e in self.edges)
         return replace(self, edges=edges)
+
+    def with_boundaries(self, crossings: Mapping[str, int]) -> Graph:
+        """The same graph with the boundaries that its edges cross, by name; those not named cross none. A
+        given depth of an edge that crosses some is 2 at least."""
+        edges = []
+        for edge in self.edges:
+            if boundaries := crossings.get(edge.name, 0):
+                edge = replace(edge, depth=edge.depth and max(2, edge.depth))
+            edges.append(replace(edge, boundaries=boundaries))
+        return replace(self, edges=tuple(edges))
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -9,7 +9,7 @@ from streamgen.contract import Bounds
 from streamgen.errors import GraphError
 from streamgen.graph.ir import Edge, Graph, Node
 
-__all__ = ["Program", "Variant"]
+__all__ = ["Program", "Regions", "Variant"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,15 @@ class Variant:
         return replace(node, bounds=bounds)
 
 
+@dataclass(frozen=True)
+class Regions:
+    """Where nodes lie on a board. slrs: region of each block, by name. crossings: boundaries of regions that
+    an edge crosses, by its name, where it crosses any."""
+
+    slrs: Mapping[str, str] = field(default_factory=dict)
+    crossings: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """What is emitted and run.
@@ -74,8 +83,8 @@ class Program:
     token_lanes: tokens of a tile. max_tiles: token tiles of the largest run.
     smaller: gives the finished graph of a run of fewer tiles, or at another position; equal params, other
     bounds. context: positions of the tokens of a run end below it; 0 when nothing depends on positions.
-    variants: runs that leave something out, by name. slrs: on which region of the board each node lies, where
-    that was settled before FIFOs were sized. whole: all tokens of a sequence belong to one run.
+    variants: runs that leave something out, by name. regions: where nodes lie, where that was settled before
+    FIFOs were sized. whole: all tokens of a sequence belong to one run.
     """
 
     graph: Graph
@@ -84,7 +93,7 @@ class Program:
     smaller: Callable[[int, int], Graph] | None = field(default=None, repr=False)
     context: int = 0
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    slrs: Mapping[str, str] = field(default_factory=dict)
+    regions: Regions = field(default_factory=Regions)
     whole: bool = False
 
     def at(self, tiles: int, position: int = 0, variant: str | None = None) -> Graph:

@@ -67,7 +67,7 @@ def save_program(program: Program, folder: Path) -> None:
             }
             for node in graph.nodes
         ],
-        "edges": [[str(e.source), str(e.target), e.depth, e.back] for e in graph.edges],
+        "edges": [[str(e.source), str(e.target), e.depth, e.back, e.boundaries] for e in graph.edges],
         "tensors": [
             {
                 **{name: getattr(t, name) for name in _OF_TENSORS},
@@ -120,7 +120,7 @@ def _program(
     document: Mapping[str, Any], constants: Mapping[str, np.ndarray], trust: Collection[str]
 ) -> Program:
     params = {n["name"]: decode_value(n["params"], trust) for n in document["nodes"]}
-    edges = tuple(Edge(_port(s), _port(t), depth, back) for s, t, depth, back in document["edges"])
+    edges = tuple(Edge(_port(s), _port(t), *rest) for s, t, *rest in document["edges"])
     sections = tuple((phases, walks) for phases, walks in document["sections"])
 
     def graph(tiles: int, position: int) -> Graph:

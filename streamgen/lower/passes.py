@@ -10,6 +10,7 @@ from streamgen.buffers.packing import MemoryLayout
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.clocks import Clocks, sides_of
+from streamgen.fifo.crossing import way_of
 from streamgen.fifo.curves import ENOUGH
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Strategy, Stream, Timetable, size
@@ -183,12 +184,19 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
-        (edge.source, edge.target): LINK_DEPTH if edge.source.node in ahead else max(LINK_DEPTH, depth)
+        (edge.source, edge.target): _link_depth(edge) if edge.source.node in ahead else max(LINK_DEPTH, depth)
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
     schedules = dict(zip(runs, sizing.schedules, strict=True))
     return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
+
+
+def _link_depth(edge: Edge) -> int:
+    """With which a stream whose depth no schedule decides moves a token a cycle."""
+    if not edge.boundaries:
+        return LINK_DEPTH
+    return 2 * way_of(edge.boundaries) + 2
 
 
 def _runs(corners: Sequence[Graph]) -> Iterator[tuple[Graph, int]]:
@@ -227,12 +235,13 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
         if itensor is None or ((phase, 0), (phase, 0)) not in graph.deliveries(edge):
             streams.append(None)
             continue
-        depth, latency = edge.depth if edge.back else None, None
+        depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)
         if edge.source.node in ahead:
-            depth, latency = ENOUGH, QueueParams(bits=itensor.token_bits, depth=LINK_DEPTH).latency
+            link = QueueParams(bits=itensor.token_bits, depth=_link_depth(edge))
+            depth, latency = ENOUGH, link.latency
         (source, sends), (target, takes) = part[edge.source], part[edge.target]
         ends, moves = (source, target), (curves[edge.source], curves[edge.target])
-        streams.append(Stream(*ends, itensor.token_bits, *moves, depth, latency, sends, takes))
+        streams.append(Stream(*ends, itensor.token_bits, *moves, depth, latency, sends, takes, way=way))
     return streams + inner
 
 

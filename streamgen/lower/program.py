@@ -9,12 +9,13 @@ from typing import Any
 from streamgen.contract import Bounds
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy, Timetable
-from streamgen.graph import Graph, Program, Variant
+from streamgen.graph import Graph, Program, Regions, Variant
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.progress import After
 
 __all__ = ["finish"]
 
+_PLACED = 3  # placements at most, each with the FIFOs of the one before
 _KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
 
 
@@ -25,13 +26,14 @@ def finish(
     strategy: Strategy = "conservative",
     context: int = 0,
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
-    place: Callable[[Program], Mapping[str, str]] | None = None,
+    place: Callable[[Program], Regions] | None = None,
     after: After | None = None,
 ) -> tuple[Program, list[Timetable]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
-    lower -> place -> size: what `place` says of the program without depths, the regions of its nodes, is
-    settled before FIFOs are sized.
+    lower -> place -> size: what `place` says of the program without depths is settled before FIFOs are sized,
+    for FIFOs whose ends lie apart have other latencies and depths. Asked again with the depths, it says the
+    same unless an SLR has become too full; then all is sized once more.
 
     build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
     many token tiles whose first token is at `position`; all end inside the context, if there is one.
@@ -66,14 +68,26 @@ def finish(
         smaller=smaller,
         variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
     )
-    slrs = {} if place is None else place(lowered)
-    show("place", "\n".join(f"{node}: {slr}" for node, slr in slrs.items()))
     corners = [largest, *(smaller(*run) for run in others)]
-    sized, schedules = size_fifos(corners, strategy)
-    depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
+    regions = Regions() if place is None else place(lowered)
+    for _ in range(_PLACED):
+        show("place", "\n".join(f"{node}: {slr}" for node, slr in regions.slrs.items()))
+        sized, schedules = size_fifos([one.with_boundaries(regions.crossings) for one in corners], strategy)
+        program = _sized(lowered, sized, regions, smaller)
+        if place is None or (again := place(program)) == regions:
+            break
+        regions = again
     show("size", sized)
-    program = replace(lowered, graph=sized, smaller=lambda *run: smaller(*run).with_depths(depths), slrs=slrs)
     return program, schedules
+
+
+def _sized(lowered: Program, sized: Graph, regions: Regions, smaller: Callable[[int, int], Graph]) -> Program:
+    depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
+
+    def build(tiles: int, position: int) -> Graph:
+        return smaller(tiles, position).with_boundaries(regions.crossings).with_depths(depths)
+
+    return replace(lowered, graph=sized, smaller=build, regions=regions)
 
 
 def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:

@@ -113,7 +113,7 @@ class Debugging:
         streams = () if self._probe is None else self._probe.streams(manifest)
         every = manifest.streams if self._profiler is not None else ()
         return Instruments(
-            streams=tuple(stream.instance for stream in streams),
-            profile=tuple(stream.instance for stream in every),
+            streams=tuple(stream.sides for stream in streams),
+            profile=tuple(stream.sides for stream in every),
             waves=self._recorder is not None,
         )

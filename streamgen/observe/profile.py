@@ -203,7 +203,7 @@ class Profiler:
 
 def _tokens(graph: Graph, manifest: Manifest) -> dict[tuple[str, str, int], np.ndarray]:
     """Tokens that pass each side of each stream for its node, step by step."""
-    instances = {stream.name: stream.instance for stream in manifest.streams}
+    instances = {stream.name: stream.sides for stream in manifest.streams}
     places = {node.name: k for k, node in enumerate(graph.nodes)}
     steps = [phase for phase, _ in graph.steps()]
     tokens = {}
@@ -211,9 +211,11 @@ def _tokens(graph: Graph, manifest: Manifest) -> dict[tuple[str, str, int], np.n
         source, target = graph.node(edge.source.node), graph.node(edge.target.node)
         sent = [source.outputs(phase).get(edge.source.name) for phase in range(graph.phases)]
         read = [target.inputs(phase).get(edge.target.name) for phase in range(graph.phases)]
-        for side, node, orders in (("i", source, sent), ("o", target, read)):
+        for instance, side, node, orders in zip(
+            instances[edge.name], "io", (source, target), (sent, read), strict=True
+        ):
             counts = np.array([0 if it is None else it.token_count for it in orders])
-            tokens[instances[edge.name], side, places[node.name]] = counts[steps]
+            tokens[instance, side, places[node.name]] = counts[steps]
     return tokens
 
 

@@ -2,8 +2,9 @@
 
 A design that lies on one SLR is kept there by the linker (`slr=`). One that lies on several cannot be, as
 that would bind all of it to one region. Its blocks get the property USER_SLR_ASSIGNMENT, a wish that the
-placer follows where it can (AMD's UG912). Regions with hard borders are not written: no registers stand where
-streams cross from SLR to SLR, so what is best placed across a border must be free to be.
+placer follows where it can (AMD's UG912), and so do the registers of their resets. Whatever crosses between
+two SLRs has registers at both, marked for the wires between them (USER_SLL_REG) in the Verilog. Borders as hard
+as those of a pblock are not written: a kernel lies inside a region of the platform, which has pblocks itself.
 """
 
 from collections.abc import Mapping
@@ -27,8 +28,7 @@ def placement_constraints(instances: Mapping[str, str]) -> str | None:
     if only_slr(instances) is not None:
         return None
     lines = [
-        "# Where the compiler has placed the blocks of the kernel: wishes, no borders, since streams have no",
-        "# registers where they cross SLRs.",
+        "# Where the compiler has placed the blocks of the kernel, and the registers of their resets.",
     ]
     for slr in sorted(set(instances.values())):
         names = sorted(name for name, place in instances.items() if place == slr)

@@ -10,18 +10,18 @@ from streamgen.errors import StreamgenError
 
 __all__ = ["COUNTING", "Instruments"]
 
-HANDSHAKE = tuple(f"{side}__{pin}" for side in "io" for pin in ("valid", "ready"))
-PINS = (*HANDSHAKE, *(f"{side}__payload" for side in "io"))
+HANDSHAKE = ("valid", "ready")
+PINS = (*HANDSHAKE, "payload")
 COUNTING = "counters__enable"  # in the top: high while the counters of the status block count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instruments:
-    """streams: instances of FIFOs in the top whose tokens are watched. profile: those at which tokens are
-    counted. waves: can write FST files."""
+    """streams: FIFOs in the top whose tokens are watched, by the instances with the pins of their inputs and
+    outputs (`Stream.sides`). profile: those at which tokens are counted. waves: can write FST files."""
 
-    streams: tuple[str, ...] = ()
-    profile: tuple[str, ...] = ()
+    streams: tuple[tuple[str, str], ...] = ()
+    profile: tuple[tuple[str, str], ...] = ()
     waves: bool = False
 
     @property
@@ -34,13 +34,15 @@ class Instruments:
         start = verilog.find(f"\nmodule {top}(")
         body = verilog[start : verilog.find("\nendmodule", start)] if start >= 0 else ""
         modules = {name: module for module, name in re.findall(r"^ *(\w+) (\w+) +\($", body, re.MULTILINE)}
-        rules = {}
+        rules: dict[tuple[str, str], tuple[str, ...]] = {}
         for streams, pins in ((self.profile, HANDSHAKE), (self.streams, PINS)):
             for stream in streams:
-                if stream not in modules:
-                    raise StreamgenError(f"the Verilog of {top!r} has no instance {stream!r} to probe")
-                rules[modules[stream]] = pins
-        found = [f'public_flat_rd -module "{m}" -var "{pin}"' for m in sorted(rules) for pin in rules[m]]
+                for side, instance in zip("io", stream, strict=True):
+                    if instance not in modules:
+                        raise StreamgenError(f"the Verilog of {top!r} has no instance {instance!r} to probe")
+                    rules[modules[instance], side] = tuple(f"{side}__{pin}" for pin in pins)
+        kept = [(module, pin) for module, side in sorted(rules) for pin in rules[module, side]]
+        found = [f'public_flat_rd -module "{module}" -var "{pin}"' for module, pin in kept]
         if self.profile:
             if not re.search(rf"^ *wire {COUNTING};", body, re.MULTILINE):
                 raise StreamgenError(f"the Verilog of {top!r} has no wire {COUNTING!r} to profile by")

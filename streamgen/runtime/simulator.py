@@ -101,11 +101,10 @@ class SimulatedDevice(Device):
         self._window: tuple[Path, int, int] | None = None
         self._recorded: Path | None = None
         for stream in instruments.streams:
-            for side in "io":
-                if not self._library.device_probe(
-                    self._handle, f"{manifest.top}.{stream}".encode(), side.encode()
-                ):
-                    raise DeviceError(f"the simulator does not show the pins of FIFO {stream!r}")
+            for side, instance in zip("io", stream, strict=True):
+                scope = f"{manifest.top}.{instance}".encode()
+                if not self._library.device_probe(self._handle, scope, side.encode()):
+                    raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
         self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
         self._free = {port.channel: port.channel * manifest.board.channel_bytes for port in manifest.ports}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}

@@ -42,7 +42,7 @@ def test_nodes_are_placed_before_fifos_have_a_depth(monkeypatch: pytest.MonkeyPa
     assert order == [{None}]
     assert group.design is not None
     placement = group.design.placement
-    assert placement.slrs == group.program.slrs
+    assert placement.slrs == group.program.regions.slrs
     assert set(placement.slrs) == {"control and masters", *(node.name for node in group.graph.nodes)}
     assert group.design.board is U280
     facts = group.design.manifest.board

@@ -25,9 +25,9 @@ class Blocks(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        resets = Resets(m, self.clk, self.reset_n, self.core_reset, self._blocks)
+        resets = Resets(m, self.clk, self.reset_n, self.core_reset, {"SLR0": self._blocks})
         for k in range(self._blocks):
-            m.d[PIN] += self.o[k].eq(~resets.next())
+            m.d[PIN] += self.o[k].eq(~resets.next("SLR0"))
         m.d.sync += self.control.eq(1)
         return m
 
@@ -38,7 +38,7 @@ def test_fan_out_and_count(blocks: int) -> None:
     names = dict(re.findall(r"^  assign (\w+) = (\w+);$", text, re.MULTILINE))
     moves = re.findall(r"^    (reset_\w+) <= (\S+);$", text, re.MULTILINE)
     sources = Counter(names.get(source, source) for _, source in moves)
-    assert len(moves) + 2 == registers(blocks)
+    assert len(moves) + 2 == registers([blocks])
     assert max(sources.values()) <= FAN_OUT
     assert text.count('dont_touch = "true"') == len(moves) + 1
     assert text.count('shreg_extract = "no"') == len(moves) + 1
@@ -63,7 +63,7 @@ def test_all_leave_reset_in_the_same_cycle(blocks: int) -> None:
     simulator = Simulator(dut)
     simulator.add_testbench(bench)
     simulator.run()
-    depth, everything = levels(blocks), (1 << blocks) - 1
+    depth, everything = levels([blocks]), (1 << blocks) - 1
     control = [0] * (2 + depth) + pin[: -(2 + depth)]
     blocks_reset = [0] * depth + core[:-depth]
     assert [one for _, one in seen] == control
@@ -72,9 +72,11 @@ def test_all_leave_reset_in_the_same_cycle(blocks: int) -> None:
 
 def test_the_control_waits_for_the_resets_it_gives() -> None:
     most = SHORTEST_RESET - 3  # levels that are allowed
-    assert levels(FAN_OUT**most) == most < SETTLE - 1
-    with pytest.raises(ValueError, match=rf"^a reset takes {SHORTEST_RESET} cycles to reach \d+ blocks$"):
-        levels(FAN_OUT**most + 1)
+    assert levels([FAN_OUT**most, 1]) == most < SETTLE - 1
+    assert levels([FAN_OUT, 1], way=most - 1) == 1
+    for blocks, way in (([1, FAN_OUT**most + 1], 0), ([FAN_OUT + 1, 1], most - 1)):
+        with pytest.raises(ValueError, match=rf"^a reset takes {SHORTEST_RESET} cycles to reach \d+ blocks$"):
+            levels(blocks, way)
 
 
 def test_every_block_of_a_top_has_its_own() -> None:
@@ -82,5 +84,5 @@ def test_every_block_of_a_top_has_its_own() -> None:
     (top,) = re.findall(r"^module tiny\(.*?^endmodule", text, re.MULTILINE | re.DOTALL)
     given = re.findall(r"^    \.rst\((\w+)\)", top, re.MULTILINE)
     assert len(given) == len(set(given)) == text.count('keep_hierarchy = "yes"') > 15
-    assert {name.rsplit("_", 1)[0] for name in given} == {"reset_0"}
-    assert len(re.findall(r"^  reg reset_0_\d+ ", top, re.MULTILINE)) == len(given)
+    assert {name.rsplit("_", 1)[0] for name in given} == {"reset_SLR0_0"}
+    assert len(re.findall(r"^  reg reset_SLR0_0_\d+ ", top, re.MULTILINE)) == len(given)

@@ -287,7 +287,15 @@ def test_a_design_on_several_slrs(tmp_path: Path) -> None:
     folder = accelerator.package(tmp_path / "spread")
     assert "slr=" not in (folder / "link.cfg").read_text()
     cells = cells_of(folder / "placement.xdc")
-    assert cells.keys() == instances_of(folder) and len(set(cells.values())) > 1
+    resets = {name.removesuffix("_reg") for name in cells if name.endswith("_reg")}
+    assert cells.keys() - {f"{name}_reg" for name in resets} == instances_of(folder)
+    assert len(set(cells.values())) > 1
+    registers = set(
+        re.findall(
+            r"^  reg (reset_SLR\w+|reset_way_SLR\w+) ", (folder / "design.v").read_text(), re.MULTILINE
+        )
+    )
+    assert resets == registers
     slrs = group.design.placement.slrs
     assert {name: cells.get(name) for name in slrs if name != SHELL} == {
         name: slr for name, slr in slrs.items() if name != SHELL

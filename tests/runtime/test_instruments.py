@@ -21,6 +21,9 @@ endmodule
 """
 
 
+FIFO_2 = ("fifo_2", "fifo_2")
+
+
 def _pins(instruments: Instruments) -> list[tuple[str, str]]:
     rules = [rule.split('"') for rule in instruments.rules(VERILOG, "top")]
     assert all(rule[0] == "public_flat_rd -module " for rule in rules)
@@ -30,24 +33,28 @@ def _pins(instruments: Instruments) -> list[tuple[str, str]]:
 def test_pins() -> None:
     handshake = ["i__valid", "i__ready", "o__valid", "o__ready"]
     assert _pins(Instruments()) == []
-    assert _pins(Instruments(streams=("fifo_2",))) == [
-        ("queue_b", pin) for pin in (*handshake, "i__payload", "o__payload")
+    assert _pins(Instruments(streams=(FIFO_2,))) == [
+        ("queue_b", f"{side}__{pin}") for side in "io" for pin in ("valid", "ready", "payload")
     ]
-    assert _pins(Instruments(profile=("fifo_0", "fifo_1", "fifo_2"))) == [
+    apart = Instruments(streams=(("fifo_0", "fifo_2"),))
+    assert [pin for pin in _pins(apart) if pin[1][0] == "i"] == [
+        ("queue_a", f"i__{pin}") for pin in ("valid", "ready", "payload")
+    ]
+    assert _pins(Instruments(profile=(("fifo_0", "fifo_0"), ("fifo_1", "fifo_1"), FIFO_2))) == [
         *(("queue_a", pin) for pin in handshake),
         *(("queue_b", pin) for pin in handshake),
         ("top", "counters__enable"),
     ]
-    assert ("queue_b", "o__payload") in _pins(Instruments(streams=("fifo_2",), profile=("fifo_2",)))
+    assert ("queue_b", "o__payload") in _pins(Instruments(streams=(FIFO_2,), profile=(FIFO_2,)))
 
 
 @pytest.mark.parametrize(
     ("instruments", "verilog", "message"),
     [
-        (Instruments(streams=("fifo_3",)), VERILOG, "no instance 'fifo_3' to probe"),
-        (Instruments(profile=("fifo_3",)), VERILOG, "no instance 'fifo_3' to probe"),
+        (Instruments(streams=(("fifo_2", "fifo_3"),)), VERILOG, "no instance 'fifo_3' to probe"),
+        (Instruments(profile=(("fifo_3", "fifo_2"),)), VERILOG, "no instance 'fifo_3' to probe"),
         (
-            Instruments(profile=("fifo_0",)),
+            Instruments(profile=(("fifo_0", "fifo_1"),)),
             VERILOG.replace("enable", "on"),
             "no wire 'counters__enable' to profile by",
         ),
