@@ -3,8 +3,8 @@
 A design that lies on one SLR is kept there by the linker (`slr=`). One that lies on several cannot be, as
 that would bind all of it to one region. Its blocks get the property USER_SLR_ASSIGNMENT, a wish that the
 placer follows where it can (AMD's UG912), and so do the registers of their resets. Whatever crosses between
-two SLRs has registers at both, marked for the wires between them (USER_SLL_REG) in the Verilog. Borders as hard
-as those of a pblock are not written: a kernel lies inside a region of the platform, which has pblocks itself.
+two SLRs has registers at both, marked for the wires between them (USER_SLL_REG) in the Verilog. Borders as
+hard as those of a pblock are not written: a kernel lies inside a region of the platform, which has its own.
 """
 
 from collections.abc import Mapping
