@@ -164,7 +164,7 @@ def changed(**changes):
         ("[]", "manifest: expected an object, not []"),
         (
             changed(version=3),
-            "manifest version 3 is not 6: of another streamgen; compile again",
+            "manifest version 3 is not 7: of another streamgen; compile again",
         ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),

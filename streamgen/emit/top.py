@@ -26,7 +26,7 @@ from streamgen.cost import Resources
 from streamgen.emit.descriptors import Encoding
 from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import weights_name
-from streamgen.emit.resets import FAN_OUT, PIN, Resets, registers, tree_name, way_name
+from streamgen.emit.resets import FAN_OUT, PIN, Resets, levels, registers, tree_name, way_name
 from streamgen.fifo.crossing import CrossingParams, WiresParams, fifo, way_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
@@ -208,12 +208,9 @@ class TopParams:
             last = [home, *between, slr] if slr != home else []
             places = [home] * (way - len(last)) + last
             found |= {f"{way_name(slr, k)}_reg": place for k, place in enumerate(places)}
-            level, copies = 0, blocks
-            while True:
-                found |= {f"{tree_name(slr, level, k)}_reg": slr for k in range(copies)}
-                if copies == 1:
-                    break
-                level, copies = level + 1, -(-copies // FAN_OUT)
+            for level in range(levels([*self.blocks.values()], way)):
+                copies = range(-(-blocks // FAN_OUT**level))
+                found |= {f"{tree_name(slr, level, k)}_reg": slr for k in copies}
         return found
 
     @property
