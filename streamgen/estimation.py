@@ -19,7 +19,7 @@ from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.errors import GraphError
-from streamgen.explore import phase_cycles, predict
+from streamgen.explore import phase_cycles
 from streamgen.explore.bound import phases
 from streamgen.extras import needed
 from streamgen.fifo.clocks import clocks_of
@@ -38,6 +38,7 @@ from streamgen.turns import one_at_a_time
 
 __all__ = ["estimate"]
 
+EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
 WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
 
 
@@ -145,22 +146,23 @@ class _Built:
             place = partial(place_program, config=self.config)
             self.program, _ = finished(binding, part.model, self.config, place)
         with _timed("resources", seconds):
-            self.outline: Outline = outline(self.program, self.config)
+            self.outline: Outline = outline(self.program, self.config, ends=True)
             self.placement = require_fit(self.config.name, self.outline.top, self.config.card)
             self.resources: dict[str, Resources] = promised(self.outline.top)
         rate = self.config.card.hbm.beats_per_cycle(self.config.clock_mhz)
         latency = self.config.card.hbm.latency
         self.memory = MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=latency)
         self._rate = rate
+        self._predicted: dict[tuple[int, int, str | None], tuple[int, ...]] = {}
 
     def cycles(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
         """Of a pass, as `Accelerator.predict` has them."""
-        return predict(*self._run(tokens, position, variant))
+        return sum(self._by_phase(tokens, position, variant))
 
     def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
         """A pass, phase by phase."""
-        graph, *rest = self._run(tokens, position, variant)
-        found = phase_cycles(graph, *rest)
+        graph, *_ = self._run(tokens, position, variant)
+        found = self._by_phase(tokens, position, variant)
         return PassEstimate(
             group=self.config.name,
             tokens=tokens,
@@ -205,6 +207,12 @@ class _Built:
             channel_bytes=board.hbm.channel_bytes,
         )
 
+    def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
+        key = tokens, position, variant
+        if key not in self._predicted:
+            self._predicted[key] = phase_cycles(*self._run(*key))
+        return self._predicted[key]
+
     def _run(self, tokens: int, position: int, variant: str | None) -> tuple[Graph, Any, MemoryTiming, int]:
         encoding = self.outline.top.encoding
         table = encoding.table if variant is None else encoding.variants[variant]
@@ -247,10 +255,30 @@ def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
 
 
 def _first(built: _Built, tokens: int, most: int) -> int:
-    """Cycles until the first token behind a prompt: those of all its passes."""
+    """Cycles until the first token behind a prompt: those of all its passes. Of many whole passes some are
+    predicted: between two of them the cycles grow evenly, where the one in the middle says so."""
     variant = BEST if BEST in built.program.variants else None
-    starts = range(0, tokens, most)
-    return sum(built.cycles(min(most, tokens - start), start, variant) for start in starts)
+
+    def one(number: int) -> int:
+        return built.cycles(most, number * most, variant)
+
+    def between(first: int, last: int) -> float:
+        """Of the passes behind `first` and before `last`."""
+        if last - first < 2:
+            return 0.0
+        middle = (first + last) // 2
+        evenly = one(first) + (one(last) - one(first)) * (middle - first) / (last - first)
+        if abs(one(middle) - evenly) <= EVEN * one(middle):
+            ways = (middle - first - 1, one(first)), (last - middle - 1, one(last))
+            return one(middle) + sum(count * (one(middle) + end) / 2 for count, end in ways)
+        return between(first, middle) + one(middle) + between(middle, last)
+
+    whole, rest = divmod(tokens, most)
+    total = built.cycles(rest, whole * most, variant) if rest else 0
+    if whole:
+        total += one(0) + (one(whole - 1) if whole > 1 else 0)
+        total += round(between(0, whole - 1))
+    return total
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in what a run varies.
 
 Every field of every node is evaluated for every phase and every number of token tiles (all of them up
-to 64, beyond that the ends, the powers of two and their neighbours), for the first, second and last walks
-of a section, and for positions at both ends of the context. A field with one value everywhere becomes a
-constant of the hardware. Any other must be base + layer * walk + position * first position + tiles * tiles
-in each phase.
+to 64, beyond that the ends, the powers of two and their neighbours; the ends alone where nothing is emitted
+yet), for the first, second and last walks of a section, and for positions at both ends of the context. A
+field with one value everywhere becomes a constant of the hardware. Any other must be base + layer * walk +
+position * first position + tiles * tiles in each phase.
 """
 
 from collections.abc import Callable
@@ -33,17 +33,18 @@ class Encoding:
     variants: dict[str, PhaseTable]
 
 
-def encode(program: Program, stores: set[str], first: set[str]) -> Encoding:
+def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = False) -> Encoding:
     """Descriptors of a program.
 
     stores: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
     (loads that run ahead), those last that share a channel with an input, which would wait behind them.
+    ends: look at one token tile and at all of them only: the same result for a program that can be emitted.
     GraphError when a field is not affine in the token tiles.
     """
     graph = program.graph
     variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda one: one, **program.variants}
     values: dict[str, _Values] = {name: {} for name in variants}
-    for run in _runs(program):
+    for run in _runs(program, _ends(program.max_tiles) if ends else _tiles(program.max_tiles)):
         whole = program.at(run.tiles, run.position)
         for name, variant in variants.items():
             values[name][run] = _describe(variant(whole), run.end)
@@ -104,9 +105,8 @@ _Described = dict[tuple[str, int], dict[str, int]]  # values of the fields, by n
 _Values = dict[_Run, _Described]
 
 
-def _runs(program: Program) -> list[_Run]:
+def _runs(program: Program, tiles: list[int]) -> list[_Run]:
     """The first ones differ from the very first in one thing by one step, where there is room for that."""
-    tiles = _tiles(program.max_tiles)
     runs = [_Run(tiles[0])]
     if program.last_position(1):
         runs.append(_Run(tiles[0], 1))
@@ -115,6 +115,10 @@ def _runs(program: Program) -> list[_Run]:
     runs += [_Run(t) for t in tiles[1:]]
     runs += [_Run(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
     return list(dict.fromkeys(runs))
+
+
+def _ends(largest: int) -> list[int]:
+    return sorted({1, largest})
 
 
 def _tiles(largest: int) -> list[int]:

@@ -32,17 +32,20 @@ def place_program(program: Program, config: CompileConfig) -> Regions:
     """Where the blocks of a program lie: as it has been placed before, if that fits, else anew; FIFOs that
     have no depth yet are taken for such of one token.
 
-    BudgetError when nothing fits the board; GraphError for descriptors that are not affine.
+    BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
     """
-    found = find_fit(config.name, outline(program, config).top, config.card, program.regions.slrs)
+    found = find_fit(config.name, outline(program, config, ends=True).top, config.card, program.regions.slrs)
     return Regions(found.slrs, found.crossings)
 
 
-def outline(program: Program, config: CompileConfig) -> Outline:
-    """BudgetError when a memory channel has too little room; GraphError for descriptors not affine."""
+def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> Outline:
+    """BudgetError when a memory channel has too little room; GraphError for descriptors not affine.
+
+    ends: as of `encode`, for what is not emitted.
+    """
     graph = program.graph
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    encoding = encode(program, set(stores(graph)), constants)
+    encoding = encode(program, set(stores(graph)), constants, ends=ends)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
     control_channel = boundary[0].channel if boundary else 0

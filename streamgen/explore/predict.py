@@ -1,18 +1,28 @@
-"""The cycles of one pass of a finished graph, predicted token by token (`tokens`)."""
+"""The cycles of one pass of a finished graph, predicted token by token (`tokens`).
+
+Layers do the same one after the other, so only the first walks of a section are looked at, until two take
+about the same cycles.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.contract import Bounds, KernelParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
 from streamgen.explore.tokens import Descriptors, Fifo, TokenRun
-from streamgen.fifo.clocks import clocks_of
+from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.crossing import fifo, way_of
 from streamgen.graph import Edge, Graph
 from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
+WALKS = 3  # of a section, looked at before it is asked whether the others take as many cycles
+STEADY = 0.01  # of a walk, by which the next one may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
 _TABLE_DEPTH, _TABLE_BURST = 64, 16
@@ -27,19 +37,54 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
     graph: finished, with the bounds of the pass. table: what the sequencer walks. control_channel: where the
     table lies. GraphError when the FIFOs are such that the pass would never end.
     """
-    return _run(graph, table, memory, control_channel).cycles + _END
+    return sum(phase_cycles(graph, table, memory, control_channel))
 
 
 def phase_cycles(
     graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int
 ) -> tuple[int, ...]:
     """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
-    has passed the last stream, as in a profile. The end of the run belongs to the last."""
-    run = _run(graph, table, memory, control_channel, times=True)
+    has passed the last stream, as in a profile. The end of the run belongs to the last.
+
+    Walks of a section are looked at until two in a row differ by no more than STEADY; the others take as many
+    cycles as the last one seen.
+    """
+    walks = [walks for _, walks in graph.walked()]
+    seen = WALKS
+    while True:
+        few = [min(seen, count) for count in walks]
+        steps = _steps(*_cut(graph, table, few), memory, control_channel)
+        of_phase = [0] * graph.phases
+        steady, step = True, 0
+        for (phases, _), looked_at, count in zip(graph.walked(), few, walks, strict=True):
+            by_walk = steps[step : step + looked_at * len(phases)].reshape(looked_at, len(phases))
+            step += by_walk.size
+            if looked_at < count:
+                last, before = by_walk[-1], by_walk[-2]
+                steady &= int(np.abs(last - before).sum()) <= STEADY * last.sum()
+            for phase, total in zip(phases, by_walk.sum(0) + (count - looked_at) * by_walk[-1], strict=True):
+                of_phase[phase] = int(total)
+        if steady:
+            return tuple(of_phase)
+        seen *= 2
+
+
+def _cut(graph: Graph, table: PhaseTable, few: Sequence[int]) -> tuple[Graph, PhaseTable]:
+    """A pass with so many walks of each section."""
+    sections, told = [], iter(table.sections)
+    for (phases, _), walks in zip(graph.walked(), few, strict=True):
+        if any(node.bounds[phase] is not None for node in graph.nodes for phase in phases):
+            sections.append(replace(next(told), repeats=walks))
+    each = tuple((len(phases), walks) for (phases, _), walks in zip(graph.walked(), few, strict=True))
+    return replace(graph, sections=each), PhaseTable(sections=tuple(sections))
+
+
+def _steps(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int) -> np.ndarray:
+    """The cycles of each phase in each walk, in their order."""
+    run = _run(graph, table, memory, control_channel)
     steps = [phase for phase, _ in graph.steps()]
     ends = np.zeros(len(steps), np.int64)
-    fifos = [edge for edge in graph.edges if _fifo(graph, edge) is not None]
-    for number, edge in enumerate(fifos):
+    for number, edge in enumerate(_fifos(graph)):
         source, target = graph.node(edge.source.node), graph.node(edge.target.node)
         sides = (
             (run.sent(number), [source.outputs(p).get(edge.source.name) for p in range(graph.phases)]),
@@ -51,17 +96,22 @@ def phase_cycles(
             ends[some] = np.maximum(ends[some], moved[np.cumsum(counts)[some] - 1])
     ends = np.maximum.accumulate(ends)
     ends[-1] = run.cycles + _END
-    of_phase = np.zeros(graph.phases, np.int64)
-    np.add.at(of_phase, steps, np.diff(ends, prepend=0))
-    return tuple(map(int, of_phase))
+    return np.diff(ends, prepend=0)
 
 
-def _run(
-    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, *, times: bool = False
-) -> TokenRun:
+def _run(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int) -> TokenRun:
+    known: dict[Hashable, Clocks] = {}
+
+    def clocks(params: KernelParams, bounds: Bounds) -> Clocks:
+        """Those of a node; the same object for nodes that are alike."""
+        key = params, tuple(sorted(bounds.items()))
+        if key not in known:
+            known[key] = clocks_of(params, bounds)
+        return known[key]
+
     executions = {
         node.name: {
-            phase: clocks_of(node.params, bounds)
+            phase: clocks(node.params, bounds)
             for phase, bounds in enumerate(node.bounds)
             if bounds is not None
         }
@@ -72,25 +122,27 @@ def _run(
         return TokenRun(
             [phase for phase, _ in graph.steps()],
             {name: by_phase for name, by_phase in executions.items() if by_phase},
-            [fifo for edge in graph.edges if (fifo := _fifo(graph, edge)) is not None],
+            [*_fifos(graph).values()],
             memory,
             channels,
             _descriptors(graph, table, control_channel),
-            times=times,
+            times=True,
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error
 
 
-def _fifo(graph: Graph, edge: Edge) -> Fifo | None:
-    """None for an edge that rests in all phases."""
-    bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
-    if not bits:
-        return None
-    depth = edge.depth or 1
-    ends = (edge.source.node, edge.source.name), (edge.target.node, edge.target.name)
-    latency = fifo(max(bits), depth, edge.boundaries).latency
-    return Fifo(*ends, latency, depth, way_of(edge.boundaries))
+def _fifos(graph: Graph) -> dict[Edge, Fifo]:
+    """By edge, but for those that rest in all phases."""
+    fifos = {}
+    for edge in graph.edges:
+        bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
+        if bits:
+            depth = edge.depth or 1
+            ends = (edge.source.node, edge.source.name), (edge.target.node, edge.target.name)
+            latency = fifo(max(bits), depth, edge.boundaries).latency
+            fifos[edge] = Fifo(*ends, latency, depth, way_of(edge.boundaries))
+    return fifos
 
 
 def _descriptors(graph: Graph, table: PhaseTable, channel: int) -> Descriptors:

@@ -169,6 +169,25 @@ static void advance(struct run *r, number p)
     }
 }
 
+/* A descriptor to its node, behind the last of its slots; whether there is room for it. */
+static int deliver(struct run *r, number target)
+{
+    const struct model *m = r->m;
+    struct node *node = &r->nodes[target];
+    cycles at = r->cycle - 1 + m->way;
+    if (node->delivered >= m->deepest) {
+        number before = node->delivered - m->deepest;
+        if (node->taken <= before)
+            return 0;
+        if (node->start[node->order[before]] + 1 > at)
+            at = node->start[node->order[before]] + 1;
+    }
+    r->cycle = at - m->way + 1;
+    node->offered[node->order[node->delivered++]] = at;
+    take_descriptors(r, target);
+    return 1;
+}
+
 /* The sequencer: beats of the table become descriptors at the nodes. */
 static void sequence(struct run *r)
 {
@@ -210,8 +229,6 @@ static void sequence(struct run *r)
             return;
         {
             number target = m->item_node[r->item], slots = m->item_slots[r->item];
-            struct node *node = &r->nodes[target];
-            cycles at;
             while (r->passed < slots) {
                 if (r->slot == SLOTS) {
                     cycles taken;
@@ -231,17 +248,8 @@ static void sequence(struct run *r)
                 r->cycle++;
                 r->passed++;
             }
-            at = r->cycle - 1 + m->way;
-            if (node->delivered >= m->deepest) {
-                number before = node->delivered - m->deepest;
-                if (node->taken <= before)
-                    return; /* the descriptor that must leave first has not been taken yet */
-                if (node->start[node->order[before]] + 1 > at)
-                    at = node->start[node->order[before]] + 1;
-            }
-            r->cycle = at - m->way + 1;
-            node->offered[node->order[node->delivered++]] = at;
-            take_descriptors(r, target);
+            if (target >= 0 && !deliver(r, target))
+                return; /* the descriptor that must leave first has not been taken yet */
             r->passed = 0;
             if (++r->item == m->walk_item[r->walk + 1]) {
                 r->walk_end[r->walk++] = r->cycle;

@@ -39,7 +39,8 @@ struct model { /* as tokens.py gives it */
     const number *client_asks, *client_beats, *client_done; /* streams, or -1 */
     const number *client_track;                   /* clients x phases: first command, or -1 */
     const number *command_beats, *command_offset, *command_last; /* of an execution */
-    const number *item_node, *item_slots;         /* descriptors in the order in which they are sent */
+    const number *item_node, *item_slots;         /* descriptors in the order in which they are sent; node -1:
+                                                     of one that another stands for */
     const number *walk_item, *walk_beats;         /* walks + 1: first item; beats of the chunk and of each walk */
     number table, deepest, way, dropped;          /* client of the table; descriptors that wait at a node, cycles
                                                      to it; beats of the chunk behind the first walk */

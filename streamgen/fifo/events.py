@@ -69,7 +69,10 @@ class SelfTimedRun:
         shown = np.concatenate([takes, sends])
         output = np.concatenate([np.zeros(total, np.int32), 1 + inside[stream_of]])
         token = np.tile(np.arange(total), 2)
-        order = np.lexsort((output, cycle, node))
+        most = max((int(cycles.max(initial=0)) for cycles in (sent, taken)), default=0)
+        if most >= _NEVER // 2:
+            raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
+        order = np.argsort((node.astype(np.int64) * (most + 1) + cycle) * 3 + output, kind="stable")
         order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
         node, cycle, shown = node[order], cycle[order], shown[order]
         output, token = output[order], token[order]
@@ -83,6 +86,7 @@ class SelfTimedRun:
         self._nodes, self.tokens, self._first = len(nodes), total, first
         self._sources, self._targets = source, target
         self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
+        self._latency = np.zeros(len(streams), np.int32)
         self.times = np.concatenate([sends, takes, np.zeros(groups, np.int32)])
         self.latest = np.full(2 * total, _NEVER, np.int32)
         self._promise = np.full(groups, _NEVER, np.int32)
@@ -101,7 +105,7 @@ class SelfTimedRun:
                 target,
                 sent_group,
                 taken_group,
-                np.array(latencies, np.int32),
+                self._latency,
                 way,
                 self.depth,
             ),
@@ -111,18 +115,26 @@ class SelfTimedRun:
             np.zeros(len(self.times), np.int32),
         )
         self._arrays = tuple(np.ascontiguousarray(array, np.int32) for array in arrays)
-        if max((int(array.max(initial=0)) for array in (sent, taken)), default=0) >= _NEVER // 2:
-            raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
         self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0, 0, 1)
         self._state = (self.depth, self.times, self.latest, self._needed, self._base)
         self.group = np.concatenate([sent_group, taken_group])
         self.group_node, self.group_cycle = node[begins], cycle[begins].astype(np.int32)
-        self._touch(range(len(nodes)))
-        # no path of waits is longer, but where it goes round in circles
-        longest = int(
+        self._longest = int(
             np.concatenate([_EMPTY, *(c[-1:] for ends in curves for c in ends)]).astype(np.int64).sum()
         )
-        longest += total * (2 + max(latencies, default=0) + int(way.max(initial=0)))
+        self._longest += total * (2 + int(way.max(initial=0)))
+        self._new = [array.copy() for array in self._state]
+        self.begin(latencies)
+
+    def begin(self, latencies: Sequence[int]) -> None:
+        """A new run of the same streams through FIFOs of other latencies."""
+        for array, new in zip(self._state, self._new, strict=True):
+            array[:] = new
+        self._promise[:] = _NEVER
+        self._latency[:] = latencies
+        self._touch(range(self._nodes))
+        # no path of waits is longer, but where it goes round in circles
+        longest = self._longest + self.tokens * max(latencies, default=0)
         self.ends = self.settle(min(longest, _NEVER))
 
     @property

@@ -21,18 +21,21 @@ graphs small enough every FIFO is also tried as the first and as the last, and t
 graphs too large for that many FIFOs are limited at once, and one by one where they turn out too small. In
 graphs larger still `normal` takes the depths that FIFOs have when every token moves at the last moment.
 
+FIFOs in which the same happens in every run, as those of the columns of an engine, are one (`symmetry`): one
+of them is sized, and counts as many times as there are.
+
 A deep queue is slower than a shallow one. Sizing begins with the fastest queues and is done again while
 queues turn out slower, so that runs are computed with the FIFOs that will be built.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from hashlib import blake2b
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from scipy.optimize import linprog
@@ -42,12 +45,14 @@ from streamgen.errors import GraphError
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
+from streamgen.fifo.symmetry import Digests, classes, firsts
 from streamgen.fifo.waits import deadlock
 
 __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 
 Strategy = Literal["normal", "conservative"]
 Begin = Literal["free", "rates"]
+_T = TypeVar("_T")
 
 # Token moves over all runs and FIFOs tried: about as many as a processor computes in half a second.
 _EFFORT = 20_000_000
@@ -90,32 +95,96 @@ def size(
     """
     if strategy not in ("normal", "conservative"):
         raise ValueError(f"strategy is {strategy!r}; 'normal' and 'conservative' are allowed")
+    nodes = [*nodes]
     fifos = [_common(streams) for streams in zip(*runs, strict=True)]
-    order = _ordered(nodes, fifos)
+    _ordered(nodes, fifos)  # whose errors name nodes and streams as they are
+    alike = _Alike(nodes, fifos, runs)
+    fifos = alike.of(fifos)
+    order = _ordered(alike.nodes, fifos)
     latencies = [_latency(fifo, 1) for fifo in fifos]
-    keys = [_content(streams) for streams in runs]
-    different = dict(zip(keys, runs, strict=True))
+    different = dict(zip(alike.keys, map(alike.of, runs), strict=True))
+    sizer = _Sizer(order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin)
     while True:
-        sizer = _Sizer(order, fifos, [*different.values()], latencies, strategy, least, begin)
         depths, schedules = sizer.search()
         slower = [
             max(old, _latency(fifo, depth)) for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
         ]
         if slower == latencies:
-            found = dict(zip(different, schedules, strict=True))
-            return Sizing(tuple(depths), tuple(found[key] for key in keys))
-        latencies = slower
+            found = dict(zip(different, map(alike.expanded, schedules), strict=True))
+            return Sizing(tuple(alike.all(depths)), tuple(found[key] for key in alike.keys))
+        sizer.begin(latencies := slower)
 
 
-def _content(streams: Sequence[Stream | None]) -> bytes:
-    """Equal for runs in which the same happens: of layers that are alike, say."""
-    digest = blake2b()
-    for stream in streams:
-        digest.update(b"rests" if stream is None else f"{stream.depth} {len(stream.produced)} ".encode())
-        if stream is not None:
-            for cycles in (stream.produced, stream.consumed, *stream.clocks):
-                digest.update(cycles.astype(np.int64).tobytes())
-    return digest.digest()
+class _Alike:
+    """FIFOs in which the same happens in every run, as those of columns that are alike (`symmetry`): one of
+    each is sized, for all.
+
+    nodes: one of each class. counts: how many FIFOs each one kept stands for. keys: equal for runs in which
+    the same happens: of layers that are alike, say.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        fifos: Sequence[Stream | None],
+        runs: Sequence[Sequence[Stream | None]],
+    ) -> None:
+        digests = Digests()
+        contents = [[_content(stream, digests) for stream in streams] for streams in runs]
+        number: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
+        outside = len(nodes), len(nodes) + 1
+        ends = [
+            (-1, -1) if f is None else (number.get(f.source, outside[0]), number.get(f.target, outside[1]))
+            for f in fifos
+        ]
+        labels = [
+            (None if f is None else (f.bits, f.depth, f.latency, f.inside, f.way), *said)
+            for f, said in zip(fifos, zip(*contents, strict=True), strict=True)
+        ]
+        links = [(*end, label) for end, label in zip(ends, labels, strict=True) if end[0] >= 0]
+        of = classes([0] * len(nodes) + [1, 2], links)
+        same = firsts(
+            ("rests",) if source < 0 else (of[source], of[target], label)
+            for (source, target), label in zip(ends, labels, strict=True)
+        )
+        one = firsts(of)
+        self._named: dict[str | None, str | None] = {
+            name: nodes[one[i]] for name, i in number.items() if name
+        }
+        self.nodes = [name for i, name in enumerate(nodes) if one[i] == i]
+        times = Counter(same)
+        self._kept = [*times]
+        self.counts = [*times.values()]
+        place = {k: i for i, k in enumerate(self._kept)}
+        self._place = [place[k] for k in same]
+        self.keys = [tuple(said[k] for k in self._kept) for said in contents]
+
+    def of(self, streams: Sequence[Stream | None]) -> list[Stream | None]:
+        """Those kept, between the nodes kept."""
+        kept = [streams[k] for k in self._kept]
+        return [
+            s
+            if s is None or (self._named.get(s.source) == s.source and self._named.get(s.target) == s.target)
+            else replace(s, source=self._named.get(s.source), target=self._named.get(s.target))
+            for s in kept
+        ]
+
+    def all(self, found: Sequence[_T]) -> list[_T]:
+        """By every FIFO what is found of those kept."""
+        return [found[i] for i in self._place]
+
+    def expanded(self, found: Timetable) -> Timetable:
+        """The timetable of all FIFOs."""
+        return Timetable(
+            found.finish, *(tuple(self.all(moves)) for moves in (found.produced, found.consumed))
+        )
+
+
+def _content(stream: Stream | None, digests: Digests) -> Hashable:
+    """Equal for streams in which the same happens in a run."""
+    if stream is None:
+        return None
+    return stream.depth, *map(digests.of, (stream.produced, stream.consumed, *stream.clocks))
 
 
 def _common(streams: Sequence[Stream | None]) -> Stream | None:
@@ -186,31 +255,23 @@ def _sorted(nodes: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[str]
 
 
 class _Sizer:
-    """Sizes FIFOs of given latencies."""
+    """Sizes FIFOs of given latencies. counts: how many each one stands for."""
 
     def __init__(
         self,
         nodes: Sequence[str],
         fifos: Sequence[Stream | None],
+        counts: Sequence[int],
         runs: Sequence[Sequence[Stream | None]],
         latencies: Sequence[int],
         strategy: Strategy,
         at_least: int,
         begin: Begin,
     ) -> None:
-        self._fifos = fifos
-        self._strategy = strategy
-        own: list[np.ndarray] = []
+        self._nodes, self._fifos, self._streams = nodes, fifos, runs
+        self._strategy, self._from_rates = strategy, begin == "rates"
         self._runs = [SelfTimedRun(nodes, streams, latencies) for streams in runs]
-        for run, streams in zip(self._runs, runs, strict=True):
-            if not run.ends:
-                raise GraphError(deadlock(nodes, streams))
-            if strategy == "normal" or begin == "rates":
-                own.append(_own_rates(run, nodes, streams, latencies))
-            end = np.full(len(run.group_cycle), run.finish - 1)
-            run.promise(own[-1] if strategy == "normal" else end)
-            run.mark()
-        self._bits = [0 if fifo is None else fifo.bits for fifo in fifos]
+        self._bits = [0 if f is None else f.bits * count for f, count in zip(fifos, counts, strict=True)]
         self._ways = [0 if fifo is None else fifo.way for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
         self._floor = [min(at_least, most) for most in self._most]
@@ -219,7 +280,27 @@ class _Sizer:
             for k, fifo in enumerate(fifos)
             if fifo is not None and fifo.depth is None and fifo.source is not None and fifo.target is not None
         ]
-        self._begin = self._held([*zip(self._runs, own, strict=True)]) if begin == "rates" else None
+        self._promise(latencies)
+
+    def begin(self, latencies: Sequence[int]) -> None:
+        """Size them again, with queues that take so many cycles."""
+        for run in self._runs:
+            run.begin(latencies)
+        self._promise(latencies)
+
+    def _promise(self, latencies: Sequence[int]) -> None:
+        """Promise what the runs do while no FIFO is limited."""
+        own: list[np.ndarray] = []
+        for run, streams in zip(self._runs, self._streams, strict=True):
+            if not run.ends:
+                raise GraphError(deadlock(self._nodes, streams))
+            if self._strategy == "normal" or self._from_rates:
+                own.append(_own_rates(run, self._nodes, streams, self._bits, latencies))
+            end = np.full(len(run.group_cycle), run.finish - 1)
+            run.promise(own[-1] if self._strategy == "normal" else end)
+            run.mark()
+        held = self._held([*zip(self._runs, own, strict=True)]) if self._from_rates else None
+        self._begin = held
 
     def search(self) -> tuple[list[int], tuple[Timetable, ...]]:
         """The best depths of several orders of limiting the FIFOs, and what the runs promise with them."""
@@ -362,13 +443,17 @@ class _Sizer:
 
 
 def _own_rates(
-    run: SelfTimedRun, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
+    run: SelfTimedRun,
+    nodes: Sequence[str],
+    streams: Sequence[Stream | None],
+    bits: Sequence[int],
+    latencies: Sequence[int],
 ) -> np.ndarray:
     """When each group of events is done by nodes at their own rates, or as given depths force them."""
     place = {name: i for i, name in enumerate(nodes)}
     inner = [
-        (place[stream.source], place[stream.target], stream, latency)
-        for stream, latency in zip(streams, latencies, strict=True)
+        (place[stream.source], place[stream.target], stream, weight, latency)
+        for stream, weight, latency in zip(streams, bits, latencies, strict=True)
         if stream is not None
         and stream.source is not None
         and stream.target is not None
@@ -382,19 +467,19 @@ def _own_rates(
     return np.maximum(own, moved)
 
 
-def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int]]) -> np.ndarray:
+def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int, int]]) -> np.ndarray:
     """Start of every node that keeps its own rate: the linear program."""
     if not streams:
         return np.zeros(nodes, np.int64)
     source, target = (np.array([stream[end] for stream in streams]) for end in (0, 1))
-    least = np.array([int((s.produced - s.consumed).max()) + latency for _, _, s, latency in streams])
+    least = np.array([int((s.produced - s.consumed).max()) + latency for _, _, s, _, latency in streams])
     earliest = [0] * nodes
     for k in np.argsort(source, kind="stable"):  # nodes stand in topological order
         earliest[target[k]] = max(earliest[target[k]], earliest[source[k]] + int(least[k]))
     weights = np.full(nodes, 1e-6)
-    for u, v, stream, _ in streams:
+    for u, v, stream, bits, _ in streams:
         span = max(int(c[-1] - c[0]) for c in (stream.produced, stream.consumed)) + 1
-        rate = stream.bits * len(stream.produced) / span
+        rate = bits * len(stream.produced) / span
         weights[v] += rate
         weights[u] -= rate
     count = np.arange(len(streams))

@@ -196,6 +196,13 @@ class Graph:
         reads = [step for step in self.steps() if edge.target.name in target.inputs(step[0])]
         return list(zip(sends, reads, strict=False))
 
+    def pairs(self, edge: Edge) -> list[tuple[int, int]]:
+        """Phase in which the source sends, with that in which the target reads it; each pair once."""
+        if edge.back:
+            return list(dict.fromkeys((sent, read) for (sent, _), (read, _) in self.deliveries(edge)))
+        source = self.node(edge.source.node)
+        return [(phase, phase) for phase in range(self.phases) if edge.source.name in source.outputs(phase)]
+
     def tensor_itensor(self, tensor: Tensor) -> ITensor:
         """In which order a tensor lies in memory: its own, or as its node streams it in the first phase."""
         if tensor.itensor is not None:

@@ -100,7 +100,7 @@ def _verify_edge(graph: Graph, edge: Edge, position, fail, converters_pending: b
                 fail(f"edge {edge.name}: one side rests in phase {phase}, the other does not")
     if converters_pending:
         return
-    for phase, read in dict.fromkeys((sent[0], read[0]) for sent, read in graph.deliveries(edge)):
+    for phase, read in graph.pairs(edge):
         sends, wants = source.outputs(phase)[edge.source.name], target.inputs(read)[edge.target.name]
         if not same_stream(sends, wants):
             fail(f"edge {edge.name}, phase {phase}: the producer sends {sends}, the consumer wants {wants}")

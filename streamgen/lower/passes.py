@@ -110,7 +110,7 @@ def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
     idle."""
     source, target = graph.node(edge.source.node), graph.node(edge.target.node)
     pairs: list[tuple[ITensor, ITensor] | None] = [None] * graph.phases
-    for (sent, _), (read, _) in graph.deliveries(edge):
+    for sent, read in graph.pairs(edge):
         if edge.target.name in target.inputs(read):
             pairs[read] = source.outputs(sent)[edge.source.name], target.inputs(read)[edge.target.name]
     return pairs
@@ -232,7 +232,7 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
-        if itensor is None or ((phase, 0), (phase, 0)) not in graph.deliveries(edge):
+        if itensor is None or (edge.back and ((phase, 0), (phase, 0)) not in graph.deliveries(edge)):
             streams.append(None)
             continue
         depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)

@@ -110,7 +110,10 @@ def round_f24(values: np.ndarray) -> np.ndarray:
 
     There is one rounding, from float64, with an exponent without bounds. Then what is below 2**-126
     becomes zero of the same sign, what is 2**128 or above becomes infinite; NaN is the canonical NaN.
+    Of a view of one number everywhere the result is one, too.
     """
+    if isinstance(values, np.ndarray) and values.size > 1 and not any(values.strides):
+        return np.broadcast_to(round_f24(values.flat[0]), values.shape)
     wide = np.array(values, np.float64)
     word = np.atleast_1d(wide).view(np.uint64).reshape(wide.shape)
     dropped = np.uint64(52 - 15)

@@ -1,0 +1,186 @@
+"""Who acts in a predicted run: of all that do the same at the same time (`fifo.symmetry`) the last one.
+
+Nodes that are alike, as the columns of an engine, differ in one thing: their descriptors come one after the
+other. So the node that is told last stands for them, for which others would have to wait anyway.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streamgen.explore.layout import OUTSIDE, Client, Descriptors, Layout, Moves
+from streamgen.fifo.symmetry import Digests, classes
+
+__all__ = ["Acting"]
+
+_NONE = np.zeros(0, np.int64)
+_Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
+
+
+class Acting:
+    """nodes, parts, streams, clients, channels: numbers in the layout of those who act, the FIFOs first, the
+    client of the table last. fifos: how many of the streams are FIFOs. of_fifo: for every FIFO of the layout,
+    which of the streams has its times."""
+
+    def __init__(self, layout: Layout, descriptors: Descriptors | None) -> None:
+        self._layout, self._descriptors = layout, descriptors
+        clients = [*layout.clients.values()]
+        part_nodes = [layout.nodes[node] for node, _ in layout.parts]
+        counts = (len(layout.nodes), len(layout.parts), len(clients), len(layout.used), 1)
+        first = [0, *np.cumsum(counts).tolist()]  # members: nodes, parts, clients, channels, the sequencer
+        labels = self._labels(clients)
+        ends = [
+            tuple(
+                first[4] if end == OUTSIDE else first[1] + end if end >= 0 else first[2] - 1 - end
+                for end in (stream.source, stream.target)
+            )
+            for stream in layout.streams
+        ]
+        links: list[_Class] = [(a, b, label) for (a, b), label in zip(ends, labels, strict=True)]
+        links += [(n, first[1] + p, layout.intakes[p]) for p, n in enumerate(part_nodes)]
+        ranks = Counter[tuple[int, bool]]()
+        for number, client in enumerate(clients):
+            way = client.channel, client.writes  # the master serves those of a channel in turn
+            links.append((first[2] + number, first[3] + client.channel, (client.writes, ranks[way])))
+            ranks[way] += 1
+        kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
+        of = classes(kinds, links)
+        last = {number: member for member, number in enumerate(of)}
+        keys = [(of[a], of[b], label) for (a, b), label in zip(ends, labels, strict=True)]
+        stream_of = {key: number for number, key in enumerate(keys)}
+        self.nodes, self.parts, self.clients, self.channels = (
+            sorted({last[of[member]] - start for member in range(start, end)})
+            for start, end in pairwise(first[:5])
+        )
+        self.streams = sorted(stream_of.values())
+        place = {number: k for k, number in enumerate(self.streams)}
+        self._stream_at = [place[stream_of[key]] for key in keys]
+        self.of_fifo = self._stream_at[: layout.fifos]
+        self.fifos = sum(number < layout.fifos for number in self.streams)
+        self._node_at = {number: k for k, number in enumerate(self.nodes)}
+        part_at, client_at, channel_at = (
+            {number: k for k, number in enumerate(kept)} for kept in (self.parts, self.clients, self.channels)
+        )
+        self._part_nodes = [self._node_at[last[of[part_nodes[part]]]] for part in self.parts]
+        self._channel_of = [
+            channel_at[last[of[first[3] + clients[client].channel]] - first[3]] for client in self.clients
+        ]
+
+        def end(member: int) -> int:
+            """An end of a stream as the run has it."""
+            member = last[of[member]]
+            if member == first[4]:
+                return OUTSIDE
+            if member >= first[2]:
+                return -1 - client_at[member - first[2]]
+            return part_at[member - first[1]]
+
+        self._ends = [(end(a), end(b)) for a, b in (ends[number] for number in self.streams)]
+
+    def arrays(self, phases: int) -> list[Any]:
+        """Those of `struct model`, behind the steps, in their order."""
+        layout = self._layout
+        streams = [layout.streams[number] for number in self.streams]
+        everyone = [*layout.clients.values()]
+        clients = [everyone[number] for number in self.clients]
+        walks = [] if self._descriptors is None else self._descriptors.walks
+        items = [item for walk in walks for item in walk]
+        return [
+            np.searchsorted(self._part_nodes, np.arange(len(self.nodes) + 1)),
+            self._part_nodes,
+            [layout.intakes[part] for part in self.parts],
+            *self._tracks(phases),
+            *([two[k] for two in self._ends] for k in (0, 1)),
+            *([getattr(one, name) for one in streams] for name in ("depth", "latency", "back")),
+            self._channel_of,
+            *([getattr(one, name) for one in clients] for name in ("writes", "burst", "depth")),
+            *(
+                [-1 if (k := getattr(one, name)) < 0 else self._stream_at[k] for one in clients]
+                for name in ("asks", "beats", "done")
+            ),
+            *_commands(clients, phases),
+            [self._node_at.get(layout.nodes[node], -1) for node, _ in items],
+            [slots for _, slots in items],
+            np.cumsum([0, *map(len, walks)]),
+            [0] if self._descriptors is None else self._descriptors.beats,
+        ]
+
+    def tokens(self, steps: Sequence[int]) -> np.ndarray:
+        """Number of the first token of each FIFO in a run; behind it, of all."""
+        counts = np.zeros((2, self.fifos), np.int64)
+        times = Counter(steps)
+        for part in self.parts:
+            for phase in times:
+                for cycles, _, event in self._moves(part, phase) or ():
+                    if event >> 1 < self.fifos:
+                        counts[event & 1, event >> 1] += times[phase] * len(cycles)
+        return np.concatenate([[0], np.cumsum(counts.max(axis=0))])
+
+    def _labels(self, clients: Sequence[Client]) -> list[Hashable]:
+        """What passes through each stream, equal for streams in which the same does."""
+        layout, digests = self._layout, Digests()
+        said: dict[int, list[Hashable]] = {}
+        for (_, phase), several in layout.tracks.items():
+            for cycles, clock, event in several:
+                said.setdefault(event, []).append((phase, digests.of(cycles), digests.of(clock)))
+        roles: dict[int, Hashable] = {}
+        for client in clients:
+            commands = tuple(
+                (phase, tuple(map(tuple, (rows % [1 << 30, client.burst]).tolist())))
+                for phase, rows in client.commands.items()
+            )
+            for role in ("asks", "beats", "done"):
+                roles[getattr(client, role)] = role, client.burst, client.depth, commands
+        return [
+            (
+                *(number < layout.fifos, stream.depth, stream.latency, stream.back, roles.get(number)),
+                *(tuple(said.get(2 * number + side, ())) for side in (0, 1)),
+            )
+            for number, stream in enumerate(layout.streams)
+        ]
+
+    def _moves(self, part: int, phase: int) -> list[Moves] | None:
+        """What a part does in a phase, each stream once; None where it rests."""
+        if (several := self._layout.tracks.get((part, phase))) is None:
+            return None
+        found: dict[int, Moves] = {}
+        for cycles, clock, event in several:
+            kept = 2 * self._stream_at[event >> 1] + (event & 1)
+            found.setdefault(kept, (cycles, clock, kept))
+        return [*found.values()]
+
+    def _tracks(self, phases: int) -> list[np.ndarray]:
+        """By part and phase the number of its track; where groups of tracks begin, their clocks, where their
+        events begin, the events. A group is all that is due in a cycle, inputs first; one that has no events
+        stands for a part that does nothing."""
+        track = np.full((len(self.parts), phases), -1)
+        groups, clocks, counts, events = [0], [_NONE], [np.zeros(1, np.int64)], [_NONE]
+        for number, part in enumerate(self.parts):
+            for phase in range(phases):
+                if (moves := self._moves(part, phase)) is None:
+                    continue
+                track[number, phase] = len(groups) - 1
+                cycle, clock = (np.concatenate([_NONE, *(move[k] for move in moves)]) for k in (0, 1))
+                event = np.concatenate([_NONE, *(np.full(len(one), event) for one, _, event in moves)])
+                order = np.argsort(2 * cycle + (event & 1), kind="stable")
+                begins = np.flatnonzero(np.diff(cycle[order], prepend=-1))
+                clocks.append(clock[order][begins] if len(order) else np.zeros(1, np.int64))
+                counts.append(np.diff(begins, append=len(order)) if len(order) else np.zeros(1, np.int64))
+                events.append(event[order])
+                groups.append(groups[-1] + len(clocks[-1]))
+        joined = [np.concatenate(several) for several in (clocks, counts, events)]
+        return [track, np.array(groups), joined[0], np.cumsum(joined[1]), joined[2]]
+
+
+def _commands(clients: Sequence[Client], phases: int) -> list[np.ndarray]:
+    """By client and phase its first command; beats and offset of each, and whether it is the last one."""
+    track = np.full((len(clients), phases), -1)
+    rows = [np.zeros((0, 3), np.int64)]
+    for number, client in enumerate(clients):
+        for phase, commands in client.commands.items():
+            track[number, phase] = sum(map(len, rows))
+            rows.append(np.column_stack([commands, np.arange(len(commands)) == len(commands) - 1]))
+    return [track, *np.concatenate(rows).T]
