@@ -79,11 +79,38 @@ class Curve:
         """A curve of one piece."""
         return cls(((first, tuple(loops)),))
 
+    @classmethod
+    def at(cls, cycles: np.ndarray) -> "Curve":
+        """The curve of these cycles: a piece for each run of tokens of one distance."""
+        steps = np.diff(cycles)
+        begins = np.flatnonzero(np.diff(steps, prepend=-1)) if len(steps) else np.zeros(0, np.int64)
+        firsts, pieces, at = [*begins.tolist(), len(cycles)], [], 0
+        for k, first in enumerate(firsts[:-1]):
+            # a run of steps begins at the token before it, unless the run before has that token
+            end = min(firsts[k + 1] + 1, len(cycles))
+            if (count := end - max(at, first)) > 0:
+                begin = max(at, first)
+                pieces.append((int(cycles[begin]), ((count, int(steps[first])),)))
+                at = end
+        if at < len(cycles):
+            pieces.append((int(cycles[at]), ((len(cycles) - at, 1),)))
+        return cls(tuple(pieces))
+
     def cycles(self) -> np.ndarray:
         """int64 array: the cycle of each token."""
+        if len(self.pieces) > 16 and all(len(loops) == 1 for _, loops in self.pieces):
+            return self._runs()
         parts = []
         for first, loops in self.pieces:
             axes = [np.arange(trip, dtype=np.int64) * period for trip, period in loops]
             grid = reduce(lambda a, b: (a[:, None] + b[None, :]).reshape(-1), axes, np.zeros(1, np.int64))
             parts.append(grid + first)
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def _runs(self) -> np.ndarray:
+        """The same where all pieces have one loop."""
+        first = np.array([first for first, _ in self.pieces], np.int64)
+        trips, periods = np.array([loops[0] for _, loops in self.pieces], np.int64).T
+        begins = np.repeat(np.cumsum(trips) - trips, trips)
+        steps = np.arange(int(trips.sum())) - begins
+        return np.repeat(first, trips) + steps * np.repeat(periods, trips)

@@ -28,6 +28,7 @@ from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import Part, parts_of
 from streamgen.manifest import MemoryTiming
+from streamgen.observe.channels import channel_bytes
 from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate, PhaseEstimate
 from streamgen.observe.report import ResourceReport
 from streamgen.observe.summary import intermediate_memory
@@ -187,10 +188,6 @@ class _Built:
     def estimate(self) -> GroupEstimate:
         """What is known without a run."""
         board = self.config.card
-        channels: dict[int, dict[str, int]] = {}
-        for buffer in self.outline.buffers:
-            by_role = channels.setdefault(buffer.channel, {})
-            by_role[buffer.role] = by_role.get(buffer.role, 0) + buffer.bytes
         return GroupEstimate(
             name=self.config.name,
             multipliers=sum(multipliers(node.params) for node in self.program.graph.nodes),
@@ -203,7 +200,7 @@ class _Built:
                 fill=board.fill,
                 crossings=self.placement.crossings,
             ),
-            channels=dict(sorted(channels.items())),
+            channels=channel_bytes(self.outline.buffers),
             channel_bytes=board.hbm.channel_bytes,
         )
 

@@ -131,7 +131,8 @@ def test_wrong_weights(call: Call, tmp_path: Path) -> None:
     )
     code, out, err = call("simulate", place, "--changed-files", "--probe", "-o", "y.npy")
     assert (code, out) == (1, "") and not Path("y.npy").exists()
-    assert err.startswith("streamgen: edge load_linear_column0_w.o -> linear_column0.i_w differs from golden")
+    edge = "load_linear_column0_weights.o -> linear_column0_weights.i"
+    assert err.startswith(f"streamgen: edge {edge} differs from golden")
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ FAILURES = {
     "full at once": (Path, "write_bytes", 0, FULL),
     "full later": (Path, "write_bytes", 2, FULL),
     "full in the text": (Path, "write_text", 0, FULL),
-    "full in the arrays": (storage.np.lib.format, "write_array", 1, FULL),
+    "full in the arrays": (storage.np.lib.format, "write_array", 0, FULL),
     "full at the end": (Path, "write_text", 1, FULL),
     "interrupted": (Path, "replace", 0, KeyboardInterrupt()),
 }

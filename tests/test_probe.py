@@ -38,7 +38,7 @@ def test_nothing_differs(loaded: Accelerator) -> None:
     x = values(3, 40)
     assert same(loaded.run(x, probe=True), tiny().golden(x))
     count = 3 * tokens(loaded.graph)
-    assert str(loaded.probed) == f"{count} tokens on 8 edges in 3 run(s): no difference from golden"
+    assert str(loaded.probed) == f"{count} tokens on 9 edges in 3 run(s): no difference from golden"
     assert loaded.probed.difference is None
     assert same(loaded.run(x, probe=True, memory=MemoryModel(delays=40, seed=3)), tiny().golden(x))
     assert loaded.probed.tokens == count
@@ -50,12 +50,12 @@ def test_a_weight_that_is_not_golden_s(written: Path) -> None:
     """The load is named, with the very weight; the next run starts afresh."""
     loaded = streamgen.load(written, changed_files=True)
     graph = loaded.graph
-    (codes,) = [t for t in graph.tensors if t.name.endswith("_w_0")]
-    itensor = graph.tensor_itensor(codes)
-    file = written / f"weights_{codes.channel}.bin"
+    (weights,) = [t for t in graph.tensors if t.name.endswith("_weights_0")]
+    itensor = graph.tensor_itensor(weights)
+    file = written / f"weights_{weights.channel}.bin"
     image = file.read_bytes()
-    (bounds,) = graph.node(codes.node).bounds
-    place = 64 * bounds["offset"] + 32 * 3 + 6  # token 3, code 6
+    (bounds,) = graph.node(weights.node).bounds
+    place = 64 * bounds["offset"] + 64 * 3 + 6  # beat 3, byte 6
     file.write_bytes(image[:place] + bytes([image[place] ^ 1]) + image[place + 1 :])
     try:
         with pytest.raises(ProbeError) as error:
@@ -63,12 +63,12 @@ def test_a_weight_that_is_not_golden_s(written: Path) -> None:
     finally:
         file.write_bytes(image)
     found = loaded.probed.difference
-    assert found is not None and found.node == codes.node and (found.token, found.run) == (3, 1)
+    assert found is not None and found.node == weights.node and (found.token, found.run) == (3, 1)
     element = tuple(int(i) for i in itensor.offsets()[3] + np.array([0, 6]))
     assert found.element == element
-    assert int(found.expected) == codes.data[element] and int(found.seen) == int(found.expected) ^ 1
+    assert int(found.expected) == weights.data[element] and int(found.seen) == int(found.expected) ^ 1
     assert str(error.value) == str(loaded.probed)
-    assert str(error.value).endswith("tokens on 8 edges were right before it")
+    assert str(error.value).endswith("tokens on 9 edges were right before it")
     x = values(2, 40)
     assert same(loaded.run(x, probe=True), tiny().golden(x))
 

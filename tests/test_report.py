@@ -45,6 +45,8 @@ def _report() -> Report:
             fill=0.75,
             crossings={},
         ),
+        channels={k: {"weights": 1000, "state": 2000} for k in range(4)} | {4: {"weights": 5}},
+        channel_bytes=1 << 20,
         fifos=(*fifos, FifoReport(name="a.o -> b.i", bits=24, depth=7, greatest=None)),
         passes=(3000,),
         kernels=(*kernels, KernelReport(name="norm", kind="Norm", busy=1, stalled=2, idle=3)),
@@ -70,6 +72,8 @@ def test_full_has_every_row() -> None:
 def test_numbers_of_tables() -> None:
     text = str(_report())
     assert "1,235" in text and "1234.56" not in text and "0.5" in text  # whole LUTs, halves of memories
+    (line,) = (line for line in text.splitlines() if "0 to 3" in line)
+    assert line.replace("│", "").split()[3:] == ["1,000", "2,000", "3,000", "0.3"]  # of each channel
     assert "10.0" in text and "400000.0" in text  # 3,000 cycles at 300 MHz: 10 us, 4 tokens
 
 

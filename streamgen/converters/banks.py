@@ -66,7 +66,7 @@ class BanksParams:
         multiplexers = bank.bits * _mux(pieces) + box * _mux(ways)
         total = Resources(lut=multiplexers + banks, ff=4 + registers)
         if bank.kind != "lutram":
-            return total + bank.block_memory * banks
+            return total + bank.storage * banks
         # 8 LUTs hold 32 rows of 14 bits or 64 rows of 7 bits
         rows = -(-bank.depth // 64)
         cells = -(-bank.bits // 14) if bank.depth <= 32 else rows * -(-bank.bits // 7)

@@ -104,7 +104,7 @@ def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
         assert bounds is not None
         (result,) = node.outputs(0).values()
         work += products(node.params, bounds) // result.shape[0] * tokens
-        for load in _feeders(graph, name):
+        for load in dict.fromkeys(_feeders(graph, name)):
             if load in constants:
                 source = graph.node(load)
                 (bounds,) = source.bounds
@@ -121,7 +121,7 @@ def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
 
 
 def _feeders(graph: Graph, name: str) -> Iterator[str]:
-    """Nodes that feed a node through chains of nodes with one input each (converters)."""
+    """Nodes that feed a node through chains of nodes with one input each."""
     for edge in graph.inputs_of(name):
         source = edge.source.node
         while len(before := list(graph.inputs_of(source))) == 1:

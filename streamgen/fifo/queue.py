@@ -28,11 +28,11 @@ from streamgen.boards import ULTRASCALE_PLUS
 from streamgen.cost import Resources
 from streamgen.stream.register_slice import add_skid, skid_resources
 
-__all__ = ["Kind", "Queue", "QueueParams"]
+__all__ = ["RAM_STYLE", "Kind", "Queue", "QueueParams"]
 
 Kind = Literal["register", "lutram", "bram", "uram"]
 
-_RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
+RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
 _LATENCY = {"register": 1, "lutram": 1, "bram": 3, "uram": 3}
 # A block memory with its two registers moves a token a cycle from this depth on.
 _BLOCK_DEPTH = 8
@@ -57,7 +57,7 @@ class QueueParams:
         for name in ("bits", "depth"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} of a queue must be at least 1, not {getattr(self, name)}")
-        if self.memory not in (None, "register", *_RAM_STYLE):
+        if self.memory not in (None, "register", *RAM_STYLE):
             raise ValueError(
                 f"memory of a queue must be register, lutram, bram, uram or None, not {self.memory!r}"
             )
@@ -95,20 +95,21 @@ class QueueParams:
         count, address = bits_for(self.depth), ceil_log2(self.depth)
         folds = 1 << address != self.depth  # a pointer that turns round before its width does
         if self.kind == "lutram":
+            pointers = 4 * address + 3 if folds else 3 * address + 6
+            return self.storage + Resources(lut=pointers, ff=2 * address + count + 2)
+        pointers = Resources(lut=(5 if folds else 4) * address + 10, ff=2 * address + 2 * count + 4)
+        return self.storage + pointers + Resources(lut=0, ff=self.bits)
+
+    @property
+    def storage(self) -> Resources:
+        """The memory alone, not of registers: with the LUTs that choose among blocks of rows."""
+        if self.kind == "lutram":
             # a LUT chooses among 4 banks
             shapes = ULTRASCALE_PLUS.lutram
             shape = next((shape for shape in shapes if self.depth <= shape.rows), shapes[-1])
             banks = -(-self.depth // shape.rows)
             memory = -(-self.bits // shape.columns) * banks * int(shape.blocks)
-            choice = self.bits * -(-banks // 4) + banks if banks > 1 else 0
-            pointers = 4 * address + 3 if folds else 3 * address + 6
-            return Resources(lut=pointers + memory + choice, ff=2 * address + count + 2)
-        pointers = Resources(lut=(5 if folds else 4) * address + 10, ff=2 * address + 2 * count + 4)
-        return self.block_memory + pointers + Resources(lut=0, ff=self.bits)
-
-    @property
-    def block_memory(self) -> Resources:
-        """The memory alone, of a block kind: with the LUTs that choose among blocks of rows."""
+            return Resources(lut=memory + (self.bits * -(-banks // 4) + banks if banks > 1 else 0), ff=0)
         blocks, rows = self._bram
         found = {"bram": blocks}
         if self.kind == "uram":
@@ -162,7 +163,7 @@ class Queue(wiring.Component):
     def _build_memory(self, m: Module) -> None:
         params = self._params
         m.submodules.memory = rows = Memory(
-            shape=params.bits, depth=params.depth, init=[], attrs={"ram_style": _RAM_STYLE[params.kind]}
+            shape=params.bits, depth=params.depth, init=[], attrs={"ram_style": RAM_STYLE[params.kind]}
         )
         push = Signal()
         pop = Signal()

@@ -261,6 +261,6 @@ def _running_ahead(graph: Graph) -> set[str]:
         sources = [edge.source.node for edge in graph.inputs_of(node.name)]
         if sources and ahead.issuperset(sources):
             ahead.add(node.name)
-        if len(list(graph.outputs_of(node.name))) > 1:
+        if len({edge.target.node for edge in graph.outputs_of(node.name)}) > 1:
             ahead.discard(node.name)
     return ahead

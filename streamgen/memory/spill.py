@@ -206,8 +206,8 @@ class SpillLoadParams(_SpillParams):
         cost = self.dma.cost(self.layout.bounds(bounds))
         memory, queue = self.layout.memory, self.dma.client.queue
         if memory.tokens_per_beat == memory.beats_per_token:  # what of a beat is no token is not kept
-            kept = replace(queue, bits=self.layout.token_bits, memory=queue.kind).block_memory
-            cost = replace(cost, resources=cost.resources + kept + -1 * queue.block_memory)
+            kept = replace(queue, bits=self.layout.token_bits, memory=queue.kind).storage
+            cost = replace(cost, resources=cost.resources + kept + -1 * queue.storage)
         return cost
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:

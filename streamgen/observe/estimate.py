@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.observe.alike import spread
+from streamgen.observe.channels import channel_table
 from streamgen.observe.report import WIDTH, IntermediateMemory, ResourceReport
 
 __all__ = ["Estimate", "GroupEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
-
-ALIKE = 0.02  # channels whose bytes differ by less share a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +113,7 @@ class Estimate:
             yield f"{group.name}: {group.multipliers:,} multipliers"
             yield from (f"  {choice}" for choice in group.choices)
             yield group.resources.table()
-            yield _channel_table(group)
+            yield channel_table(group.channels, group.channel_bytes)
         yield str(self.memory)
         yield "processor time: " + ", ".join(f"{stage} {took:.1f} s" for stage, took in self.seconds.items())
 
@@ -165,29 +163,6 @@ def comparison(found: Sequence[Estimate]) -> str:
 def _share(resources: ResourceReport, name: str) -> float:
     """Percent of what the board leaves."""
     return float(100 * getattr(resources.total, name) / getattr(resources.available, name))
-
-
-def _channel_table(group: GroupEstimate) -> Table:
-    """Bytes by channel; channels that are alike, one after the other, share a line."""
-    roles = list(dict.fromkeys(role for by_role in group.channels.values() for role in by_role))
-    table = _table("channel", *roles, "all", f"% of {group.channel_bytes:,}")
-    runs: list[list[int]] = []
-    for channel, by_role in group.channels.items():
-        if runs and _alike(group.channels[runs[-1][0]], by_role):
-            runs[-1].append(channel)
-        else:
-            runs.append([channel])
-    for run in runs:
-        several = [group.channels[channel] for channel in run]
-        name = f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}"
-        cells = [spread([by_role.get(role, 0) for by_role in several]) for role in roles]
-        sums = [sum(by_role.values()) for by_role in several]
-        table.add_row(name, *cells, spread(sums), f"{100 * max(sums) / group.channel_bytes:.1f}")
-    return table
-
-
-def _alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= ALIKE * max(a[k], b[k]) for k in a)
 
 
 def _table(first: str, *others: str) -> Table:

@@ -19,6 +19,7 @@ from streamgen.boards import Board
 from streamgen.cost import Resources
 from streamgen.files import decode, parsed, read_file
 from streamgen.observe.alike import gathered, named, spread
+from streamgen.observe.channels import channel_table
 
 __all__ = [
     "FifoReport",
@@ -188,6 +189,7 @@ class GroupReport:
     units: what it computes. ended: why it holds no more. passes: cycles of each pass of the last run; none
     before the first. scheduled_cycles: by number of tokens, what a pass takes in the schedule that sized the
     FIFOs, where nothing waits for memory. timings: of a language model, its passes beside their bounds.
+    channels: bytes by memory channel and by what they are; channel_bytes: the room of each.
     """
 
     name: str
@@ -198,6 +200,8 @@ class GroupReport:
     multipliers: int
     choices: tuple[str, ...]
     resources: ResourceReport
+    channels: Mapping[int, Mapping[str, int]]
+    channel_bytes: int
     fifos: tuple[FifoReport, ...]
     passes: tuple[int, ...] = ()
     kernels: tuple[KernelReport, ...] = ()
@@ -219,6 +223,7 @@ class GroupReport:
             yield self._kernel_table(full)
         yield self._fifo_table(full)
         yield self.resources.table()
+        yield channel_table(self.channels, self.channel_bytes)
 
     def _timing_table(self, clock_mhz: float) -> Table:
         table = Table("position", "tokens", "cycles", "bound", "cycles / bound", "µs", "tokens/s")

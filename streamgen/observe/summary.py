@@ -9,6 +9,7 @@ from streamgen.graph import Edge, Graph
 from streamgen.lower import converter_bits, fifo_bits, unfused_bits
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.numbers import formats
+from streamgen.observe.channels import channel_bytes
 from streamgen.observe.report import (
     FifoReport,
     GroupReport,
@@ -60,6 +61,8 @@ def group_report(
             fill=notes.board.fill,
             crossings=notes.crossings,
         ),
+        channels=channel_bytes(manifest.buffers),
+        channel_bytes=notes.board.hbm.channel_bytes,
         fifos=tuple(
             FifoReport(
                 name=edge.name,

@@ -1,20 +1,20 @@
 """Matmuls that have columns of their own: C of them, column c owning the output rows n with n % C == c.
 
 quantise (shared by all such matmuls that read the value in a phase)
-  -> C columns, each fed by its own loads
+  -> C columns, each with its weights, which one load feeds
   -> concat, one (1, C) token of neighbouring rows a cycle
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Any
 
 import numpy as np
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.itensor import ITensor, without_reuse
+from streamgen.buffers.weight_layout import WeightLayout
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP
@@ -26,11 +26,6 @@ from streamgen.schedule.plan import HardwarePlan
 
 __all__ = ["Alone"]
 
-THIN_PREFETCH, THIN_BURST = 64, 16  # beats, of streams that hold several tokens a beat
-
-Weights = Mapping[str, list[np.ndarray]]
-"""By port, an array of all columns for each walk."""
-
 
 class Alone:
     """Such matmuls of a schedule. extent: features of values with their padding."""
@@ -41,7 +36,9 @@ class Alone:
         for step in (step for phase in found.phases for step in phase.steps if step.path in plan.alone):
             (x,) = step.inputs
             self._units[x] = lcm(self._units.get(x, MX_GROUP), _weights(step)[0].group or MX_GROUP)
-        self._weights: dict[str, Weights] = {}  # by path, once for the graphs of all runs
+        self._beats: dict[
+            str, Sequence[Sequence[np.ndarray]]
+        ] = {}  # by path, once for the graphs of all runs
 
     def codes(self, site: PhaseSite, value: Value, x: Stream) -> Mapping[str, Stream]:
         """A value as the operand of all that read it in this phase."""
@@ -78,17 +75,26 @@ class Alone:
             "format": weights[0].format,
             "grouped": grouped,
         }
-        wanted = params.inputs(bounds)
-        tensors = self._tensors(step, rows, k)
+        feed = WeightsParams(column=params)
+        layout = feed.layout(bounds)
         outputs: dict[str, Any] = {}
         for c in range(plan.columns):
-            streams: dict[str, Any] = {
-                port: self._fixed(wanted[port], [walk[c :: plan.columns] for walk in walks], plan.channels[c])
-                for port, walks in tensors.items()
-            }
             name = f"{step.name}_column{c}"
+            fixed: dict[str, Any] = {
+                "i": Fixed(
+                    layout.order,
+                    self._packed(step, rows, k, layout)[c],
+                    plan.channels[c],
+                    self._plan.own_prefetch,
+                    burst=64,
+                )
+            }
+            streams = site.kernel(f"{name}_weights", feed, bounds, alone=True, **fixed)
+            weights_in: dict[str, Any] = {
+                port.replace("o_", "i_"): stream for port, stream in streams.items()
+            }
             ports = site.kernel(
-                name, params, bounds, alone=True, i_x=codes["o_x"], i_e=codes["o_e"], **streams
+                name, params, bounds, alone=True, i_x=codes["o_x"], i_e=codes["o_e"], **weights_in
             )
             outputs[f"i_{c}"] = ports["o_y"]
         joined: Stream = outputs["i_0"]
@@ -100,26 +106,16 @@ class Alone:
             joined = site.kernel(f"{step.name}_concat", concat, {"itensor": out}, **outputs)["o"]
         return Stream(joined.port, joined.itensor, y.shape, by_rows=False)
 
-    def _tensors(self, step: Step, rows: int, k: int) -> Weights:
-        if step.path not in self._weights:
+    def _packed(self, step: Step, rows: int, k: int, layout: WeightLayout) -> Sequence[Sequence[np.ndarray]]:
+        """What each column reads: beats for each walk."""
+        if step.path not in self._beats:
+            columns = self._plan.alone[step.path].columns
             walks = [column_tensors(weight, rows, k) for weight in _weights(step)]
-            self._weights[step.path] = {port: [walk[port] for walk in walks] for port in walks[0]}
-        return self._weights[step.path]
-
-    def _fixed(self, wanted: ITensor, walks: list[np.ndarray], channel: int) -> Fixed:
-        """A constant read once, in the order in which `wanted` meets each tile first. Streams of whole beats
-        a token (codes) run ahead as far as the plan says, thinner ones less."""
-        once = without_reuse(wanted)
-        padded = []
-        for data in walks:
-            array = data
-            if data.shape != once.shape:
-                array = np.zeros(once.shape, data.dtype)
-                array[tuple(slice(extent) for extent in data.shape)] = data
-            padded.append(array)
-        if MemoryLayout.of(once).tokens_per_beat > 1:
-            return Fixed(wanted, padded, channel, THIN_PREFETCH, THIN_BURST)
-        return Fixed(wanted, padded, channel, self._plan.own_prefetch, 64)
+            self._beats[step.path] = [
+                [layout.pack(**{name: tensor[c::columns] for name, tensor in walk.items()}) for walk in walks]
+                for c in range(columns)
+            ]
+        return self._beats[step.path]
 
 
 def _weights(step: Step) -> list[QuantisedWeight]:

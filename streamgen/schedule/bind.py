@@ -23,6 +23,7 @@ from streamgen.graph.logical import Shape
 from streamgen.itensor import ITensor, broadcast, without_reuse
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
@@ -329,7 +330,7 @@ class Binder:
         for port, fixed in inputs.items():
             if not isinstance(fixed, Fixed):
                 continue
-            name = f"{node}_{port.removeprefix('i_')}"
+            name = node if port == "i" else f"{node}_{port.removeprefix('i_')}"
             once, data = without_reuse(fixed.itensor), np.asarray(fixed.data)
             behind = Behind(
                 port="memory",
@@ -386,7 +387,8 @@ class Binder:
         matmul = engine.matmuls[phase.number]
         operand = matmul.operand
         bounds = engine.bounds(phase.number, self.count(operand.shape))
-        wanted = engine.params.inputs(bounds)
+        weights = WeightsParams(column=engine.params)
+        layout = weights.layout(bounds)
         out = engine.params.outputs(bounds)["o_y"]
         held = dict(zip(("i_x", "i_e"), self._operands[operand], strict=True))
         for hold in held.values():
@@ -400,17 +402,19 @@ class Binder:
             column.bounds[phase.number] = bounds
             for port, hold in held.items():
                 self._instances.link(phase.number, hold.source, Port(name, port))
-            weights = {
-                port: Fixed(
-                    itensor=wanted[port],
-                    data=data,  # type: ignore[arg-type]
-                    channel=c,
-                    prefetch=plan.prefetch if port == "i_w" else 64,
-                    burst=64 if port == "i_w" else 16,
-                )
-                for port, data in engine.column(phase.number, c, wanted).items()
-            }
-            self._constants(phase, name, weights)
+            feed = f"{name}_weights"
+            self._instances.by_name.setdefault(feed, Instance(feed, weights)).bounds[phase.number] = bounds
+            beats = Fixed(
+                itensor=layout.order,
+                data=engine.column(phase.number, c, layout),  # type: ignore[arg-type]
+                channel=c,
+                prefetch=plan.prefetch,
+                burst=64,
+            )
+            self._constants(phase, feed, {"i": beats})
+            for port in weights.outputs(bounds):
+                sink = Port(name, port.replace("o_", "i_"))
+                self._instances.link(phase.number, Port(feed, port), sink)
             outputs[f"i_{c}"] = Stream(Port(name, "o_y"), out, Shape(1))
         concat = ConcatParams(
             ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=out.token_count

@@ -13,8 +13,8 @@ from math import lcm
 
 import numpy as np
 
+from streamgen.buffers.weight_layout import WeightLayout
 from streamgen.contract import Bounds
-from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP, round_f24
@@ -76,7 +76,7 @@ class Engine:
     def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self.plan = plan
         self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
-        self._columns: dict[tuple[int, str], np.ndarray] = {}
+        self._columns: dict[int, np.ndarray] = {}
 
     @cached_property
     def params(self) -> ColumnParams:
@@ -107,37 +107,27 @@ class Engine:
             "grouped": matmul.weight.scale is not None,
         }
 
-    def column(self, phase: int, column: int, wanted: Mapping[str, ITensor]) -> dict[str, np.ndarray]:
-        """By port, what a column reads of its weights: an array for each walk, in the order of `wanted`."""
-        return {
-            port: self._tensors(phase, port, without_reuse(wanted[port]))[column]
-            for port in ("i_w", "i_s", "i_r")
-            if port in wanted
-        }
+    def column(self, phase: int, column: int, layout: WeightLayout) -> np.ndarray:
+        """What a column reads of its weights: beats [walks, beats, 64]."""
+        if phase not in self._columns:  # once for the graphs of all runs
+            self._columns[phase] = self._packed(self.matmuls[phase], layout)
+        return self._columns[phase][column]
 
-    def _tensors(self, phase: int, port: str, itensor: ITensor) -> np.ndarray:
-        """What columns read in a phase: for each an array shaped as `itensor` for each walk."""
-        key = (phase, port)
-        if key not in self._columns:  # once for the graphs of all runs
-            count, matmul = self.plan.columns, self.matmuls[phase]
-            walks = []
-            integers = [
-                [op.integers for op in ops] for ops in zip(*(s.ops for s in matmul.steps), strict=True)
+    def _packed(self, matmul: Matmul, layout: WeightLayout) -> np.ndarray:
+        """What all columns read for a matmul: beats [columns, walks, beats, 64]."""
+        count = self.plan.columns
+        integers = [[op.integers for op in ops] for ops in zip(*(s.ops for s in matmul.steps), strict=True)]
+        alike = all(a is b for walk in integers for a, b in zip(walk, integers[0], strict=True))
+        packed = np.empty((count, 1 if alike else len(integers), *layout.order.shape), np.uint8)
+        for walk in range(packed.shape[1]):
+            parts = [
+                column_tensors(weight, rows, matmul.k)
+                for weight, rows in zip(integers[walk], matmul.rows, strict=True)
             ]
-            alike = all(a is b for walk in integers for a, b in zip(walk, integers[0], strict=True))
-            for walk in range(1 if alike else len(integers)):
-                parts = [
-                    column_tensors(weight, rows, matmul.k)[port]
-                    for weight, rows in zip(integers[walk], matmul.rows, strict=True)
-                ]
-                walks.append(matmul.joined(parts, count))
-            padded = np.zeros((count, len(walks), *itensor.shape), walks[0].dtype)
-            for walk, tensor in enumerate(walks):
-                inside = tuple(slice(extent) for extent in (len(tensor) // count, *tensor.shape[1:]))
-                for c in range(count):
-                    padded[c, walk][inside] = tensor[c::count]
-            self._columns[key] = np.broadcast_to(padded, (count, len(integers), *itensor.shape))
-        return self._columns[key]
+            whole = {name: matmul.joined([part[name] for part in parts], count) for name in parts[0]}
+            for c in range(count):
+                packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
+        return np.broadcast_to(packed, (count, len(integers), *layout.order.shape))
 
 
 def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:

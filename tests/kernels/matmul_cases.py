@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.numbers import formats
 
-__all__ = ["bounds_of", "column", "operands", "random_bounds"]
+__all__ = ["beats_of", "bounds_of", "column", "operands", "random_bounds"]
 
 
 def column(**changes: Any) -> ColumnParams:
@@ -76,3 +77,11 @@ def operands(
         kind = formats.numpy_dtype(f"i{params.scale_bits}")
         inputs["i_s"] = rng.integers(-limit, limit, shape).astype(kind)
     return inputs
+
+
+def beats_of(
+    params: WeightsParams, bounds: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The weights among the operands of a column as beats of memory."""
+    arrays = {port[2:]: array for port, array in inputs.items() if port in ("i_w", "i_s", "i_r")}
+    return {"i": params.layout(bounds).pack(**arrays)}

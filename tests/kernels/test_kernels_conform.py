@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from matmul_cases import bounds_of, column, operands
+from matmul_cases import beats_of, bounds_of, column, operands
 
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import KernelParams
@@ -23,6 +23,7 @@ from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
@@ -243,6 +244,12 @@ def matmul(params: ColumnParams, *changes: dict) -> Kernel:
     return params, cases, refused
 
 
+def weights(params: ColumnParams, *changes: dict) -> Kernel:
+    _, cases, refused = matmul(params, *changes)
+    feed = WeightsParams(column=params)
+    return feed, [(bounds, beats_of(feed, bounds, inputs)) for bounds, inputs in cases], refused
+
+
 def softmax(params: AttentionSoftmaxParams | SoftmaxParams) -> Kernel:
     several: list[dict] = [
         {"rows": 3, "length": 11, "causal": True, "position": 4, "rows_per_position": 2},
@@ -336,6 +343,10 @@ KERNELS = {
     "column-w4": matmul(column(minimum=True, t_lanes=2), {}, {"t": 2, "k": 32}),
     "column-both": matmul(
         column(formats=("w4", "w8"), minimum=True), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}
+    ),
+    "weights-w4": weights(column(n_lanes=4, max_n=40, minimum=True), {}, {"t": 2, "k": 32}, {"n": 4}),
+    "weights-both": weights(
+        column(formats=("w4", "w8"), max_n=6), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}
     ),
     "rms-norm": norm("rms", bias=False),
     "layer-norm": norm("layer", bias=True),

@@ -217,10 +217,10 @@ def test_names_of_operations_may_look_like_parts_of_others() -> None:
         "quantise_x": (Binary("add"), "load_x", "load_x_bias"),
         "store_y": (Binary("mul"), "quantise_x", "x"),
         "load_x_column0": (Constant(np.ones(8, np.float32)),),
-        "load_x_column0_w": (Binary("add"), "store_y", "load_x_column0"),
-        "y": (linear(rng, 8, 8), "load_x_column0_w"),
+        "load_x_column0_weights": (Binary("add"), "store_y", "load_x_column0"),
+        "y": (linear(rng, 8, 8), "load_x_column0_weights"),
     }
-    graph = network({"x": 8}, operations, "y", "load_x_column0_w", "load_x")
+    graph = network({"x": 8}, operations, "y", "load_x_column0_weights", "load_x")
     compiled = Compiled(graph, CompileConfig(max_tokens=2, channels=4))
     tensors = {tensor.name: tensor.role for tensor in compiled.program.graph.tensors}
     assert {name for name, role in tensors.items() if role != "constant"} == {"x", *graph.outputs}

@@ -1,0 +1,48 @@
+"""What lies in each memory channel, and how much of it that takes."""
+
+from collections.abc import Iterable, Mapping
+
+from rich.table import Table
+
+from streamgen.manifest import Buffer
+from streamgen.observe.alike import spread
+
+__all__ = ["channel_bytes", "channel_table"]
+
+ALIKE = 0.02  # channels whose bytes differ by less share a line
+
+Channels = Mapping[int, Mapping[str, int]]
+
+
+def channel_bytes(buffers: Iterable[Buffer]) -> dict[int, dict[str, int]]:
+    """Bytes by channel and by what they are, channels in order."""
+    found: dict[int, dict[str, int]] = {}
+    for buffer in buffers:
+        by_role = found.setdefault(buffer.channel, {})
+        by_role[buffer.role] = by_role.get(buffer.role, 0) + buffer.bytes
+    return dict(sorted(found.items()))
+
+
+def channel_table(channels: Channels, room: int) -> Table:
+    """Bytes by channel; channels that are alike, one after the other, share a line. room: of a channel."""
+    roles = list(dict.fromkeys(role for by_role in channels.values() for role in by_role))
+    table = Table("channel")
+    for title in (*roles, "all", f"% of {room:,}"):
+        table.add_column(title, justify="right")
+    runs: list[list[int]] = []
+    for channel, by_role in channels.items():
+        if runs and _alike(channels[runs[-1][0]], by_role):
+            runs[-1].append(channel)
+        else:
+            runs.append([channel])
+    for run in runs:
+        several = [channels[channel] for channel in run]
+        name = f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}"
+        cells = [spread([by_role.get(role, 0) for by_role in several]) for role in roles]
+        sums = [sum(by_role.values()) for by_role in several]
+        table.add_row(name, *cells, spread(sums), f"{100 * max(sums) / room:.1f}")
+    return table
+
+
+def _alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= ALIKE * max(a[k], b[k]) for k in a)
