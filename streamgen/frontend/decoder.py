@@ -24,7 +24,7 @@ from streamgen.frontend.layers import folded
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.rotary import rotated
 from streamgen.frontend.tables import Tables
-from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, shape
+from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, one_thread, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Cache, Embedding
 from streamgen.turns import one_at_a_time
@@ -106,7 +106,8 @@ def import_decoder(
         if not isinstance(value, int) or value < least[size]:
             raise ValueError(f"{size} is {value!r}; an integer of at least {least[size]} is needed")
         sizes[size] = value
-    return _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
+    with one_thread():
+        return _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:

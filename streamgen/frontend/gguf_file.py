@@ -6,23 +6,34 @@ tensor holds 256 weights under one d and one e: eight groups of 32, d * s * q - 
 (block_q4_K: of every 64 weights the first 32 in the low nibbles, the next 32 in the high ones).
 """
 
+import copy
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gguf
 import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFReader, ReaderTensor
+from gguf import GGUFReader, GGUFValueType, ReaderTensor
 from gguf.quants import dequantize
 
 from streamgen.errors import CheckpointError
 from streamgen.numbers.quantisation import GroupGrid
 
-__all__ = ["CORRUPT", "StoredTensor", "architecture_of", "field_of", "open_gguf", "read_tensor"]
+__all__ = [
+    *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "field_of", "has_grid", "lent", "open_gguf"),
+    "read_tensor",
+]
 
 GROUP = 32
 GROUPS = 8  # of a block of Q4_K
 FLOATS = {Kind.F32, Kind.F16, Kind.BF16, Kind.F64}
+TEXT, TOKENS = "tokenizer.", "tokenizer.ggml.tokens"
+GRIDS = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K}
 # What gguf's reader lets through when the bytes make no sense.
 CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError)
 
@@ -30,7 +41,8 @@ CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError
 class _Reader(GGUFReader):
     """Refuses to read past the end of the file, where gguf's own reader returns less than was asked.
 
-    The file is mapped, but not as numpy's class memmap: slices of that take most of the time of reading.
+    The file is mapped, but not as numpy's class memmap: slices of that take most of the time of reading. And
+    arrays are cut by one loop each, for a vocabulary is a million values.
     """
 
     data: npt.NDArray[Any]
@@ -43,6 +55,54 @@ class _Reader(GGUFReader):
         if end > len(self.data):
             raise ValueError(f"byte {end} is needed, the file has {len(self.data)}")
         return super()._get(int(offset), dtype, count, override_order)
+
+    def _get_field_parts(
+        self, orig_offs: int, raw_type: int
+    ) -> tuple[int, list[npt.NDArray[Any]], list[int], list[GGUFValueType]]:
+        if raw_type != GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        start = int(orig_offs)
+        kind, count = self._get(start, np.uint32), self._get(start + 4, np.uint64)
+        of, number, begin = GGUFValueType(int(kind[0])), int(count[0]), start + 12
+        types = [GGUFValueType.ARRAY, *([of] if number else [])]
+        dtype = self.gguf_scalar_to_np.get(of)
+        if dtype is not None:
+            values = self._get(begin, dtype, number)
+            parts = [values[index : index + 1] for index in range(number)]
+            return 12 + values.nbytes, [kind, count, *parts], list(range(2, 2 + number)), types
+        if of != GGUFValueType.STRING:
+            raise ValueError(f"an array of {of.name}")
+        end, parts = self._strings(begin, number)
+        return end - start, [kind, count, *parts], list(range(3, 3 + 2 * number, 2)), types
+
+    def _strings(self, at: int, count: int) -> tuple[int, list[npt.NDArray[Any]]]:
+        """Where so many strings end, and of each its length and its bytes."""
+        data, parts, room = self.data, [], len(self.data)
+        length = struct.Struct("<Q")
+        for _ in range(count):
+            begin = at + 8
+            if begin > room:
+                raise ValueError(f"byte {begin} is needed, the file has {room}")
+            end = begin + length.unpack_from(data, at)[0]
+            if end > room:
+                raise ValueError(f"byte {end} is needed, the file has {room}")
+            parts += (data[at:begin].view(np.uint64), data[begin:end])
+            at = end
+        return at, parts
+
+
+@contextmanager
+def lent(reader: GGUFReader) -> Iterator[None]:
+    """Whoever opens a GGUF file by `gguf.GGUFReader` in this block gets the reader that is there already:
+    transformers opens a file each time that it looks for something, and gguf's own reader takes long. Of the
+    tokenizer it gets the tokens, whose number it needs."""
+    before, less = gguf.GGUFReader, copy.copy(reader)
+    less.fields = OrderedDict((k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT))
+    gguf.GGUFReader = lambda path: less  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = before  # type: ignore[misc]
 
 
 def open_gguf(path: Path) -> GGUFReader:
@@ -103,19 +163,26 @@ def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
     if not finite.all():
         position = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise CheckpointError(f"{path}: tensor {tensor.name}{list(position)} is {array[position]}")
-    return StoredTensor(array, grid, None if grid or tensor.tensor_type in FLOATS else "w8")
+    return StoredTensor(array, grid, asked_of(tensor))
+
+
+def has_grid(tensor: ReaderTensor) -> bool:
+    """Whether a tensor has a 4-bit grid."""
+    return tensor.tensor_type in GRIDS
+
+
+def asked_of(tensor: ReaderTensor) -> str | None:
+    """The format that a tensor asks for: "w8" where it is quantised, but on no 4-bit grid."""
+    return None if has_grid(tensor) or tensor.tensor_type in FLOATS else "w8"
 
 
 def _grid(tensor: ReaderTensor) -> GroupGrid | None:
     """The 4-bit grid of a tensor that has one."""
+    if not has_grid(tensor):
+        return None
     if tensor.tensor_type == Kind.Q4_K:
         return _grid_of_blocks(tensor)
-    if tensor.tensor_type == Kind.Q4_1:
-        head = 4
-    elif tensor.tensor_type == Kind.Q4_0:
-        head = 2
-    else:
-        return None
+    head = 4 if tensor.tensor_type == Kind.Q4_1 else 2
     N = tensor.data.shape[0]
     blocks = np.asarray(tensor.data).reshape(N, -1, head + GROUP // 2)
     reals = np.ascontiguousarray(blocks[..., :head]).view(np.float16).astype(np.float32)

@@ -15,7 +15,7 @@ from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.gguf_file import architecture_of, field_of, read_tensor
+from streamgen.frontend.gguf_file import architecture_of, asked_of, field_of, has_grid, lent, read_tensor
 from streamgen.frontend.pretrained import attention_of, quiet, require_tensors
 from streamgen.graph.logical import LogicalGraph
 
@@ -48,7 +48,7 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
         known = ", ".join(sorted(GGUF_CONFIG_MAPPING.keys() - {"general", "tokenizer"}))
         raise CheckpointError(f"{path}: the architecture is {architecture!r}; {known} can be read")
     try:
-        with quiet():
+        with quiet(), lent(reader):
             config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
             _require_known(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
             config._attn_implementation = attention_of(config)
@@ -100,10 +100,11 @@ def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Mod
         tensor = tensors.get(f"{name}.weight") or tensors.get(f"{TIED}.weight" if name == "output" else "")
         if tensor is None:
             continue
-        found = read_tensor(path, tensor)
-        given = weight.detach().numpy()
-        whole = np.array_equal(found.array, given) or np.array_equal(found.array, given.T)  # of GPT-2
-        if found.grid and whole:
-            module.weight_grid = found.grid
-        elif found.grid or found.asked:  # a grid that the library's reader turned needs more bits
-            module.weight_format = "w8"
+        if has_grid(tensor):
+            found, given = read_tensor(path, tensor), weight.detach().numpy()
+            if np.array_equal(found.array, given) or np.array_equal(found.array, given.T):  # of GPT-2
+                module.weight_grid = found.grid
+            else:  # a grid that the library's reader turned needs more bits
+                module.weight_format = "w8"
+        elif asked := asked_of(tensor):
+            module.weight_format = asked

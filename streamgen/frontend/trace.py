@@ -8,7 +8,8 @@ with the module it stands in and the source line that made it.
 import operator
 import re
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ __all__ = [
     "aten",
     "export_program",
     "module_path",
+    "one_thread",
     "report",
     "same_tokens",
     "shape",
@@ -182,6 +184,17 @@ def _gist(error: Exception) -> str:
     ]
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
     return f"{first.rstrip()} ({own[-1].filename}:{own[-1].lineno})" if own else first
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors of a trace are small: threads that wait for one another take thrice the time of the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def report(problems: Sequence[str], supported: str) -> None:
