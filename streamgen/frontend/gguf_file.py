@@ -97,7 +97,9 @@ def lent(reader: GGUFReader) -> Iterator[None]:
     transformers opens a file each time that it looks for something, and gguf's own reader takes long. Of the
     tokenizer it gets the tokens, whose number it needs."""
     before, less = gguf.GGUFReader, copy.copy(reader)
-    less.fields = OrderedDict((k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT))
+    less.fields = OrderedDict(
+        (k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT)
+    )
     gguf.GGUFReader = lambda path: less  # type: ignore[assignment, misc]
     try:
         yield
