@@ -14,7 +14,6 @@ import multiprocessing
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -221,13 +221,13 @@ def _by_rows(
     elements stay in the cache."""
     N, K = shape
     step = max(1, at_once // K)
-    if N <= step:
+    if step >= N:
         return one(slice(N))
     parts = [one(slice(first, first + step)) for first in range(0, N, step)]
 
     def joined(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)
+        found = [getattr(part, name) for part in parts]
+        return None if found[0] is None else np.concatenate(found)
 
     form, group = parts[0].format, parts[0].group
     return QuantisedWeight(
