@@ -26,7 +26,6 @@ from streamgen.grouping import Part, group_graph, parts_of
 from streamgen.language_model import GRAPH, LanguageModel
 from streamgen.lower import finish
 from streamgen.nests import Interface, read_interface
-from streamgen.numbers.quantisation import QuantisedWeight
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.operations import Linear
@@ -196,13 +195,12 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
         op = operation.op
         if isinstance(op, Linear):
             count += 1
-            floats = op.grid is None and not isinstance(op.weight, QuantisedWeight)
-            rounded += floats and numbers.weight_format(path, op.wanted) == "w4"
+            rounded += op.is_fitted(numbers, path)
     if rounded:
         warnings.warn(
             f"{rounded} of {count} matmuls have float weights, rounded to 4 bits as they are: small language "
             "models lose 20 to 35 % of perplexity so. CompileConfig.weights='w8' loses hardly any; "
-            "streamgen.calibration, or --calibrate, rounds to 4 bits for texts",
+            "streamgen.calibration, or --calibrate, rounds to 4 bits for texts, --bits N gives some 8",
             AccuracyWarning,
             stacklevel=4,
         )
@@ -228,14 +226,18 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
 
 
 def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
-    """What a language model knows of texts; a file's tokenizer that is not known, or has more tokens than the
-    model, is missing, and why is kept."""
+    """What a language model knows of texts; a file's tokenizer that is not known is missing, and why is kept.
+    CheckpointError for one of another vocabulary."""
     if tokenizer is not None or not isinstance(model, (str, Path)):
         return Text(vocabulary=vocabulary, tokenizer=tokenizer)
     try:
-        return Text(vocabulary=vocabulary, tokenizer=load_tokenizer(model))
-    except (CheckpointError, ValueError) as error:
+        found = load_tokenizer(model)
+    except CheckpointError as error:
         return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error))
+    try:
+        return Text(vocabulary=vocabulary, tokenizer=found)
+    except ValueError as error:
+        raise CheckpointError(f"{model}: {error}") from error
 
 
 def _whole(graph: Graph, tiles: int, position: int) -> Graph:

@@ -86,7 +86,8 @@ class _Text:
 class _Calibration:
     def __init__(self, graph: LogicalGraph, numbers: Numbers, kept: "_Kept | None", tell: Progress) -> None:
         self.graph, self.numbers, self.kept, self.tell = graph, numbers, kept, tell
-        self.wanted = [path for path, operation in graph.walk() if self._is_wanted(path, operation.op)]
+        linears = ((path, o.op) for path, o in graph.walk() if isinstance(o.op, Linear))
+        self.wanted = [path for path, op in linears if op.is_fitted(numbers, path)]
         self.left = set(self.wanted)
 
     def of(self, texts: Texts) -> LogicalGraph:
@@ -95,11 +96,6 @@ class _Calibration:
             return self._walk(self.graph, running, "")
         finally:
             self.tell("")
-
-    def _is_wanted(self, path: str, op: Operator) -> bool:
-        if not isinstance(op, Linear) or isinstance(op.weight, QuantisedWeight) or op.grid is not None:
-            return False
-        return self.numbers.weight_format(path, op.wanted) == "w4"
 
     def _walk(self, graph: LogicalGraph, texts: Sequence[_Text], prefix: str) -> LogicalGraph:
         """The graph with its operations quantised; texts get its values as long as one is needed."""

@@ -73,7 +73,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
     heads = metadata.integer("llama.attention.head_count")
     head_dim = metadata.integer("llama.attention.key_length", hidden // heads)
     if metadata.integer("llama.attention.value_length", head_dim) != head_dim:
-        raise metadata.refuse(
+        metadata.lack(
             "llama.attention.value_length",
             metadata.get("llama.attention.value_length"),
             f"it must be that of keys, {head_dim}",
@@ -82,23 +82,19 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
     for key in ("llama.expert_count", "llama.attention.sliding_window"):
         value = metadata.get(key)
         if value and not (key.endswith("window") and isinstance(value, int) and value >= context):
-            raise metadata.refuse(key, value, "dense feed-forward blocks and attention to all tokens are")
+            metadata.lack(key, value, "dense feed-forward blocks and attention to all tokens are")
     for key in FOREIGN:
         if metadata.get(key):
-            raise metadata.refuse(key, metadata.get(key), "a Llama decoder has no such factor, bound or cap")
+            metadata.lack(key, metadata.get(key), "a Llama decoder has no such factor, bound or cap")
     scaling = metadata.get("llama.rope.scaling.type") or "linear"  # llama.cpp's default, with factor 1
     if scaling not in ("none", "linear"):
-        raise metadata.refuse(
-            "llama.rope.scaling.type", scaling, f"'none', 'linear' and the divisors {DIVISORS} are"
-        )
+        metadata.lack("llama.rope.scaling.type", scaling, f"'none', 'linear' and the divisors {DIVISORS} are")
     base = metadata.number("llama.rope.freq_base", 10000.0)
     older = metadata.number("llama.rope.scale_linear", 1.0)
     factor = metadata.number("llama.rope.scaling.factor", older) if scaling == "linear" else 1.0
     rotated = metadata.integer("llama.rope.dimension_count", head_dim)
-    if rotated > head_dim or rotated % 2:
-        raise CheckpointError(
-            f"{path}: llama.rope.dimension_count is {rotated}; an even number up to {head_dim} is needed"
-        )
+    if (rotated > head_dim or rotated % 2) and not metadata.broken:
+        metadata.note(f"llama.rope.dimension_count is {rotated}; an even number up to {head_dim} is needed")
 
     def rotation() -> Rotation:
         f = linear_scaling(frequencies(base, rotated), factor)
@@ -112,7 +108,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
             f = f / divisors.astype(np.float64)
         return Rotation(f)
 
-    return Sizes(
+    sizes = Sizes(
         hidden=hidden,
         features=metadata.integer("llama.feed_forward_length"),
         layers=metadata.integer("llama.block_count"),
@@ -123,4 +119,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         epsilon=metadata.number("llama.attention.layer_norm_rms_epsilon"),
         function="silu",
         rotation=rotation,
+        problems=metadata.problems,
     )
+    metadata.require()
+    return sizes

@@ -77,13 +77,14 @@ class _Reader(GGUFReader):
 
     def _strings(self, at: int, count: int) -> tuple[int, list[npt.NDArray[Any]]]:
         """Where so many strings end, and of each its length and its bytes."""
-        data, parts, room = self.data, [], len(self.data)
-        length = struct.Struct("<Q")
+        data, room = self.data, len(self.data)
+        parts: list[npt.NDArray[Any]] = []
+        length, held = struct.Struct("<Q"), data.data
         for _ in range(count):
             begin = at + 8
             if begin > room:
                 raise ValueError(f"byte {begin} is needed, the file has {room}")
-            end = begin + length.unpack_from(data, at)[0]
+            end = begin + length.unpack_from(held, at)[0]
             if end > room:
                 raise ValueError(f"byte {end} is needed, the file has {room}")
             parts += (data[at:begin].view(np.uint64), data[begin:end])
@@ -100,11 +101,11 @@ def lent(reader: GGUFReader) -> Iterator[None]:
     less.fields = OrderedDict(
         (k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT)
     )
-    gguf.GGUFReader = lambda path: less  # type: ignore[assignment, misc]
+    gguf.GGUFReader = lambda path: less
     try:
         yield
     finally:
-        gguf.GGUFReader = before  # type: ignore[misc]
+        gguf.GGUFReader = before
 
 
 def open_gguf(path: Path) -> GGUFReader:

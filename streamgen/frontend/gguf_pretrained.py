@@ -16,7 +16,8 @@ from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.gguf_file import architecture_of, asked_of, field_of, has_grid, lent, read_tensor
-from streamgen.frontend.pretrained import attention_of, quiet, require_tensors
+from streamgen.frontend.pretrained import attention_of, quiet, tensor_problems, vocabulary_size
+from streamgen.frontend.problems import refuse
 from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_gguf_pretrained"]
@@ -47,10 +48,11 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     if architecture not in GGUF_CONFIG_MAPPING:
         known = ", ".join(sorted(GGUF_CONFIG_MAPPING.keys() - {"general", "tokenizer"}))
         raise CheckpointError(f"{path}: the architecture is {architecture!r}; {known} can be read")
+    problems: list[str] = []
     try:
         with quiet(), lent(reader):
             config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-            _require_known(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
+            problems += _unknown(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
             config._attn_implementation = attention_of(config)
             model, info = AutoModelForCausalLM.from_pretrained(
                 path.parent,
@@ -64,8 +66,9 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     except CheckpointError:
         raise
     except Exception as error:  # transformers documents no set of exceptions
-        raise CheckpointError(f"{path}: transformers cannot read it: {error}") from error
-    require_tensors(path, info)
+        refuse(path, [*problems, f"transformers cannot read it: {error}"])
+        raise
+    refuse(path, [*problems, *tensor_problems(info)], vocabulary=vocabulary_size(model))
     model.eval()
     _mark(path, reader, architecture, model)
     name = field_of(path, reader, "general.name")
@@ -73,9 +76,9 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     return import_decoder(model, context=traced_context(model, context), name=name)
 
 
-def _require_known(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> None:
-    """CheckpointError for fields of the model that change what it means and are not read."""
-    prefix = f"{architecture}."
+def _unknown(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> list[str]:
+    """Fields of the model that change what it means and are not read."""
+    prefix, problems = f"{architecture}.", []
     for key in reader.fields:
         name = key.removeprefix(prefix)
         if not key.startswith(prefix) or read.get(name) is not None:
@@ -84,7 +87,8 @@ def _require_known(path: Path, reader: GGUFReader, config: Any, architecture: st
         meant = getattr(config, ALSO[name], None) if name in ALSO else None
         if meant != value:
             said = f"; {meant} is" if name in ALSO and meant is not None else ""
-            raise CheckpointError(f"{path}: {key} is {value!r}, which is not supported{said}")
+            problems.append(f"{key} is {value!r}, which is not supported{said}")
+    return problems
 
 
 def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Module) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import (
     AttentionParts,
     FeedForwardParts,
@@ -26,18 +25,18 @@ from streamgen.frontend.assembly import (
     Rotation,
     language_model,
 )
+from streamgen.frontend.problems import refuse
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Linear, Norm
 
 __all__ = ["Names", "Sizes", "Tensors", "build_decoder", "frequencies", "linear_scaling", "llama3_scaling"]
 
-SHOWN = 8  # problems that a message lists
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What metadata says. rotation is called once all shapes are found right."""
+    """What metadata says. rotation is called once all shapes are found right. problems: features that we
+    lack."""
 
     hidden: int
     features: int
@@ -54,6 +53,7 @@ class Sizes:
     tied: bool | None = None  # None: unless the file has a head
     attention_bias: bool | None = None  # None: where the file has one
     feed_forward_bias: bool | None = None
+    problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +123,17 @@ class _Builder:
 
     def _check(self) -> None:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
+        problems = list(sizes.problems)
         if sizes.heads % sizes.kv_heads:
-            raise CheckpointError(
-                f"{self.path}: {sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly"
+            problems.append(f"{sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly")
+        first = f"{names.layer.format(0)}{names.parts['q']}.weight"
+        found = len({name for name in shapes if name.endswith(f"{names.parts['q']}.weight")})
+        if found != sizes.layers:  # which would make a problem of every tensor
+            problems.append(
+                f"the metadata says {sizes.layers} layers, the file has {found} (tensors like {first})"
             )
+            refuse(self.path, problems, vocabulary=self._vocabulary)
         needed = self._needed()
-        problems = []
         for name, needed_shape in needed.items():
             if name not in shapes:
                 problems.append(f"tensor {name} is missing; its shape is {list(needed_shape)}")
@@ -140,23 +145,18 @@ class _Builder:
         for name in shapes:
             if name not in needed and not name.endswith(ignored):
                 problems.append(f"tensor {name} has no place in a decoder of {sizes.layers} layers")
-        if problems:
-            more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-            raise CheckpointError("\n  ".join([f"{self.path}:", *problems[:SHOWN], *more]))
+        refuse(self.path, problems, vocabulary=self._vocabulary)
+
+    @property
+    def _vocabulary(self) -> int:
+        stated = self.sizes.vocabulary
+        shape = self.tensors.shapes.get(f"{self.names.embedding}.weight", (1,))
+        return shape[0] if stated is None else stated
 
     def _needed(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all tensors that the sizes ask for."""
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
-        first = names.layer.format(0)
-        found = len({name for name in shapes if name.endswith(f"{names.parts['q']}.weight")})
-        if found != sizes.layers:
-            raise CheckpointError(
-                f"{self.path}: the metadata says {sizes.layers} layers, the file has {found} "
-                f"(tensors like {first}{names.parts['q']}.weight)"
-            )
-        vocabulary = sizes.vocabulary
-        if vocabulary is None:
-            vocabulary = shapes.get(f"{names.embedding}.weight", (1,))[0]
+        vocabulary = self._vocabulary
         needed: dict[str, tuple[int, ...]] = {
             f"{names.embedding}.weight": (vocabulary, sizes.hidden),
             f"{names.norm}.weight": (sizes.hidden,),

@@ -1,11 +1,15 @@
-"""Metadata of checkpoints: keys looked up, every value checked before it is used."""
+"""Metadata of checkpoints: keys looked up, every value checked before it is used.
+
+What is wrong is noted and read on, so that one error has all of it: `sizes` that cannot be used end in
+`require`, features that we lack are told with the tensors (`problems.refuse`).
+"""
 
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamgen.errors import CheckpointError
+from streamgen.frontend.problems import refuse
 
 __all__ = ["Metadata"]
 
@@ -14,41 +18,52 @@ LARGEST = 2**31 - 1
 
 
 class Metadata:
-    """Values by key; CheckpointError names the key, its value and what is needed. get: None without one."""
+    """Values by key. get: None without one. problems: key, value and what is needed, of all that is wrong."""
 
-    def __init__(self, path: Path, get: Callable[[str], Any]) -> None:
+    def __init__(self, path: Path, get: Callable[[str], Any], problems: list[str] | None = None) -> None:
         self.path = path
         self.get = get
+        self.problems = [] if problems is None else problems
+        self.broken = False
+        """Whether a value stands for one that cannot be used."""
 
     def integer(self, key: str, default: Any = REQUIRED) -> int:
         """An integer of 1 and more."""
         value = self._value(key, default)
-        if type(value) is not int or not 1 <= value <= LARGEST:
-            raise CheckpointError(f"{self.path}: {key} is {value!r}; an integer of at least 1 is needed")
-        return value
+        if type(value) is int and 1 <= value <= LARGEST:
+            return value
+        return self._stand_in(key, value, "an integer of at least 1")
 
     def number(self, key: str, default: Any = REQUIRED) -> float:
         """A finite number above 0."""
         value = self._value(key, default)
-        if type(value) not in (int, float) or not (value > 0 and math.isfinite(value)):
-            raise CheckpointError(f"{self.path}: {key} is {value!r}; a finite number above 0 is needed")
-        return float(value)
+        if type(value) in (int, float) and value > 0 and math.isfinite(value):
+            return float(value)
+        return self._stand_in(key, value, "a finite number above 0")
 
     def boolean(self, key: str, default: Any = REQUIRED) -> bool:
         """True or false."""
         value = self._value(key, default)
-        if type(value) is not bool:
-            raise CheckpointError(f"{self.path}: {key} is {value!r}; true or false is needed")
-        return value
+        return value if type(value) is bool else bool(self._stand_in(key, value, "true or false"))
 
-    def refuse(self, key: str, value: Any, supported: str) -> CheckpointError:
-        """The error for a feature that we lack."""
-        return CheckpointError(f"{self.path}: {key} is {value!r}, which is not supported; {supported}")
+    def lack(self, key: str, value: Any, supported: str) -> None:
+        """Note a feature that we lack."""
+        self.problems.append(f"{key} is {value!r}, which is not supported; {supported}")
+
+    def note(self, problem: str) -> None:
+        """Note what is wrong with a value that others depend on."""
+        self.broken = True
+        self.problems.append(problem)
+
+    def require(self) -> None:
+        """CheckpointError with all problems if there is a value that cannot be used."""
+        if self.broken:
+            refuse(self.path, self.problems)
 
     def _value(self, key: str, default: Any) -> Any:
         value = self.get(key)
-        if value is not None:
-            return value
-        if default is REQUIRED:
-            raise CheckpointError(f"{self.path}: {key} is missing")
-        return default
+        return default if value is None else value
+
+    def _stand_in(self, key: str, value: Any, needed: str) -> int:
+        self.note(f"{key} is missing" if value is REQUIRED else f"{key} is {value!r}; {needed} is needed")
+        return 1

@@ -17,7 +17,8 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.pretrained import attention_of, require_tensors
+from streamgen.frontend.pretrained import attention_of, tensor_problems, vocabulary_size
+from streamgen.frontend.problems import refuse
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import FLOATS, TensorFolder
 from streamgen.graph.logical import LogicalGraph
@@ -70,9 +71,12 @@ def _understood(place: Path, said: Any) -> tuple[str, int, int]:
         ("desc_act", said.get("desc_act"), not said.get("desc_act"), "columns in their own order are"),
         ("version", version, method != "awq" or str(version).lower() == "gemm", "'gemm' is"),
     ]
-    for name, value, holds, law in laws:
-        if not holds:
-            raise CheckpointError(f"{place}: quantization_config.{name} is {value!r}; only {law} supported")
+    wrong = (
+        f"quantization_config.{name} is {value!r}; only {law} supported"
+        for name, value, holds, law in laws
+        if not holds
+    )
+    refuse(place, list(wrong)[: None if method in ("gptq", "awq") else 1])
     first = method == "gptq" and said.get("checkpoint_format", "gptq") != "gptq_v2"
     return str(method), int(said["group_size"]), int(first)
 
@@ -117,8 +121,7 @@ def _fill(folder: Path, model: Any, tensors: TensorFolder, grids: Mapping[str, G
     state |= {f"{stem}.weight": grid.dequantise().astype(np.float32) for stem, grid in grids.items()}
     own = model.state_dict(keep_vars=True)
     given = {id(own[name]) for name in state if name in own}
-    require_tensors(
-        folder,
+    problems = tensor_problems(
         {
             "missing_keys": {name for name in own if name not in state and id(own[name]) not in given},
             "unexpected_keys": state.keys() - own.keys(),
@@ -128,8 +131,9 @@ def _fill(folder: Path, model: Any, tensors: TensorFolder, grids: Mapping[str, G
                 if name in own and array.shape != tuple(own[name].shape)
             },
             "error_msgs": [],
-        },
+        }
     )
+    refuse(folder, problems, vocabulary=vocabulary_size(model))
     model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, strict=False)
     for stem, grid in grids.items():
         model.get_submodule(stem).weight_grid = grid

@@ -13,12 +13,12 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
+from streamgen.frontend.problems import refuse
 from streamgen.frontend.quiet import quiet
 from streamgen.graph.logical import LogicalGraph
 
-__all__ = ["attention_of", "load_pretrained", "require_tensors"]
+__all__ = ["attention_of", "load_pretrained", "tensor_problems", "vocabulary_size"]
 
-SHOWN = 8  # problems that a message lists
 KINDS = {
     "missing_keys": "tensor {} is missing",
     "unexpected_keys": "tensor {} has no place in the model",
@@ -53,7 +53,7 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
         raise
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(f"{folder}: transformers cannot read it: {error}") from error
-    require_tensors(folder, info)
+    refuse(folder, tensor_problems(info), vocabulary=vocabulary_size(model))
     model.eval()
     return import_decoder(model, context=traced_context(model, context), name=folder.resolve().name)
 
@@ -63,11 +63,15 @@ def attention_of(config: Any) -> str:
     return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
 
 
-def require_tensors(path: Path, info: Mapping[str, Any]) -> None:
-    """CheckpointError names every tensor that is not as the config says."""
+def tensor_problems(info: Mapping[str, Any]) -> list[str]:
+    """Every tensor that is not as the config says."""
     problems = [text.format(name) for kind, text in KINDS.items() for name in sorted(info[kind])]
     for name, found, wanted in sorted(info["mismatched_keys"]):
         problems.append(f"tensor {name} has shape {list(found)}; {list(wanted)} is needed")
-    if problems:
-        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-        raise CheckpointError("\n  ".join([f"{path}:", *problems[:SHOWN], *more]))
+    return problems
+
+
+def vocabulary_size(model: Any) -> int:
+    """Rows of a model's embedding."""
+    size: int = model.config.get_text_config(decoder=True).vocab_size
+    return size

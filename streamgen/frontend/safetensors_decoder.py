@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import Rotation
 from streamgen.frontend.llama import (
     Names,
@@ -79,18 +78,19 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
 def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
     metadata = Metadata(path, config.get)
     if config.get("partial_rotary_factor", 1.0) != 1.0:
-        raise metadata.refuse("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")
+        metadata.lack("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")
     function = config.get("hidden_act", "silu")
     if not isinstance(function, str) or function not in FUNCTIONS:
-        raise metadata.refuse("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
+        metadata.lack("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
     context = metadata.integer("max_position_embeddings")
     window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
     hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
     head_dim = metadata.integer("head_dim", hidden // heads)
-    if head_dim % 2:
-        raise CheckpointError(f"{path}: head_dim is {head_dim}; an even number is needed")
+    if head_dim % 2 and not metadata.broken:
+        metadata.note(f"head_dim is {head_dim}; an even number is needed")
     bias = metadata.boolean("attention_bias", False), metadata.boolean("mlp_bias", False)
-    return Sizes(
+    scaled = _scaled(metadata, config, head_dim, context)
+    sizes = Sizes(
         hidden=hidden,
         features=metadata.integer("intermediate_size"),
         layers=metadata.integer("num_hidden_layers"),
@@ -99,34 +99,40 @@ def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
         head_dim=head_dim,
         context=context,
         epsilon=metadata.number("rms_norm_eps", 1e-6),
-        function=FUNCTIONS[function],
-        rotation=lambda: Rotation(_scaled(path, config, head_dim, context)),
+        function=FUNCTIONS.get(function, "silu"),
+        rotation=lambda: Rotation(scaled),
         vocabulary=metadata.integer("vocab_size"),
         window=window if window is not None and window < context else None,
         tied=metadata.boolean("tie_word_embeddings", False),
         attention_bias=bias[0],
         feed_forward_bias=bias[1],
+        problems=metadata.problems,
     )
+    metadata.require()
+    return sizes
 
 
-def _scaled(path: Path, config: dict[str, Any], head_dim: int, context: int) -> np.ndarray:
+def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -> np.ndarray:
     """Frequencies after the scaling that rope_parameters, or rope_theta and rope_scaling, ask for."""
     key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     given = config.get(key) or {}
     if not isinstance(given, dict):
-        raise CheckpointError(f"{path}: {key} is {given!r}; an object is needed")
-    metadata = Metadata(path, lambda name: given.get(name))
-    theta = Metadata(path, config.get).number("rope_theta", 10000.0)
-    f = frequencies(metadata.number("rope_theta", theta), head_dim)
+        of.note(f"{key} is {given!r}; an object is needed")
+        given = {}
+    metadata = Metadata(of.path, given.get, of.problems)
+    f = frequencies(metadata.number("rope_theta", of.number("rope_theta", 10000.0)), head_dim)
     kind = given.get("rope_type", given.get("type", "default"))
-    if kind == "default":
-        return f
     if kind == "linear":
-        return linear_scaling(f, metadata.number("factor"))
-    if kind != "llama3":
-        raise metadata.refuse(f"{key}.rope_type", kind, "'default', 'linear' and 'llama3' are")
-    low, high = metadata.number("low_freq_factor"), metadata.number("high_freq_factor")
-    if low >= high:
-        raise CheckpointError(f"{path}: low_freq_factor is {low}; it must be below high_freq_factor, {high}")
-    original = metadata.integer("original_max_position_embeddings", context)
-    return llama3_scaling(f, factor=metadata.number("factor"), low=low, high=high, context=original)
+        f = linear_scaling(f, metadata.number("factor"))
+    elif kind == "llama3":
+        low, high = metadata.number("low_freq_factor"), metadata.number("high_freq_factor")
+        original = metadata.integer("original_max_position_embeddings", context)
+        factor = metadata.number("factor")
+        if low < high:
+            f = llama3_scaling(f, factor=factor, low=low, high=high, context=original)
+        elif not metadata.broken:
+            metadata.note(f"low_freq_factor is {low}; it must be below high_freq_factor, {high}")
+    elif kind != "default":
+        metadata.lack(f"{key}.rope_type", kind, "'default', 'linear' and 'llama3' are")
+    of.broken = of.broken or metadata.broken
+    return f

@@ -229,10 +229,8 @@ def _by_rows(
         found = [getattr(part, name) for part in parts]
         return None if found[0] is None else np.concatenate(found)
 
-    form, group = parts[0].format, parts[0].group
-    return QuantisedWeight(
-        *(joined(name) for name in ("codes", "scale", "minimum", "row_scale")), form, group
-    )
+    codes, scale, minimum, row_scale = map(joined, ("codes", "scale", "minimum", "row_scale"))
+    return QuantisedWeight(codes, scale, minimum, row_scale, parts[0].format, parts[0].group)
 
 
 def is_uniform(array: np.ndarray) -> bool:

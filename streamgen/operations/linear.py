@@ -52,6 +52,11 @@ class Linear(Operator):
         """The format that keeps what the checkpoint has."""
         return self.asked if self.grid is None else "w4"
 
+    def is_fitted(self, numbers: Numbers, path: str) -> bool:
+        """Whether its floats are to be fitted to 4 bits, for want of a grid of their own."""
+        own = isinstance(self.weight, QuantisedWeight) or self.grid is not None
+        return not own and numbers.weight_format(path, self.wanted) == "w4"
+
     @property
     def integers(self) -> QuantisedWeight:
         """The quantised weight; GraphError when it is not quantised."""

@@ -195,11 +195,18 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
             "gemma3.attention.value_length is 16, which is not supported; 24 is",
         ),
         ({"expert_count": 4}, "", "gemma3.expert_count is 4, which is not supported"),
-        ({}, "blk.3.ffn_up.weight", "\n  tensor model.layers.3.mlp.up_proj.weight is missing"),
+        (
+            {"expert_count": 4, "attention.value_length": 16},
+            "blk.3.ffn_up.weight",
+            ":\n  gemma3.attention.value_length is 16, which is not supported; 24 is"
+            "\n  gemma3.expert_count is 4, which is not supported"
+            "\n  tensor model.layers.3.mlp.up_proj.weight is missing",
+        ),
+        ({}, "blk.3.ffn_up.weight", ": tensor model.layers.3.mlp.up_proj.weight is missing"),
         (
             {"embedding_length": 24},
             "",
-            "\n  tensor model.embed_tokens.weight has shape [71, 48]; [71, 24] is needed",
+            ": tensor model.embed_tokens.weight has shape [71, 48]; [71, 24] is needed",
         ),
     ],
 )

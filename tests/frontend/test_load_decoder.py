@@ -13,6 +13,8 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from sim.smollm2 import PARTS
 from streamgen.errors import CheckpointError
@@ -241,7 +243,6 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
             {},
             ": llama.attention.value_length is 8, which is not supported; it must be that of keys, 16",
         ),
-        ({"attention.head_count_kv": 3}, {}, ": 4 query heads cannot share 3 key heads evenly"),
         (
             {},
             {
@@ -252,6 +253,26 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
             ":\n  tensor blk.0.attn_k.weight has shape [16, 64]; [32, 64] is needed"
             "\n  tensor blk.1.ffn_up.weight is missing; its shape is [96, 64]"
             "\n  tensor blk.1.attn_q_norm.weight has no place in a decoder of 2 layers",
+        ),
+        (
+            {"logit_scale": 0.25, "expert_count": 8, "attention.head_count_kv": 3},
+            {"blk.1.ffn_up.weight": None},
+            ":\n  llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention "
+            "to all tokens are"
+            "\n  llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, "
+            "bound or cap"
+            "\n  4 query heads cannot share 3 key heads evenly"
+            "\n  tensor blk.0.attn_k.weight has shape [32, 64]; [48, 64] is needed"
+            "\n  tensor blk.0.attn_v.weight has shape [32, 64]; [48, 64] is needed"
+            "\n  tensor blk.1.attn_k.weight has shape [32, 64]; [48, 64] is needed"
+            "\n  tensor blk.1.attn_v.weight has shape [32, 64]; [48, 64] is needed"
+            "\n  tensor blk.1.ffn_up.weight is missing; its shape is [96, 64]",
+        ),
+        (
+            {"embedding_length": None, "rope.freq_base": -1.0},
+            {"blk.1.ffn_up.weight": None},
+            ":\n  llama.embedding_length is missing"
+            "\n  llama.rope.freq_base is -1.0; a finite number above 0 is needed",
         ),
         (
             {},
@@ -388,7 +409,31 @@ def test_bad_config(folder: Path, tmp_path: Path, changes: dict[str, Any], messa
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     with pytest.raises(CheckpointError) as caught:
         load_decoder(tmp_path)
-    assert str(caught.value) == f"{tmp_path / 'config.json'}: {message}"
+    assert str(caught.value) in (f"{place}: {message}" for place in (tmp_path, tmp_path / "config.json"))
+
+
+def test_all_that_is_wrong_is_in_one_error(folder: Path, tmp_path: Path) -> None:
+    """Features of the config, tensors, and a tokenizer of another model."""
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_act": "relu2", "partial_rotary_factor": 0.5, "mlp_bias": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    Tokenizer(BPE(vocab={chr(256 + i): i for i in range(VOCABULARY + 1)}, merges=[])).save(
+        str(tmp_path / "tokenizer.json")
+    )
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    layer = "tensor model.layers.0.mlp"
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}:",
+        "  partial_rotary_factor is 0.5, which is not supported; 1.0 is",
+        "  hidden_act is 'relu2', which is not supported; silu, swish, gelu, gelu_new, gelu_pytorch_tanh, "
+        "relu, sigmoid, tanh are",
+        f"  {layer}.gate_proj.bias is missing; its shape is [{FEATURES}]",
+        f"  {layer}.up_proj.bias is missing; its shape is [{FEATURES}]",
+        f"  {layer}.down_proj.bias is missing; its shape is [{HIDDEN}]",
+        f"  the tokenizer has {VOCABULARY + 1} tokens, the vocabulary of the model {VOCABULARY}",
+    ]
 
 
 def test_wrong_tensors(folder: Path, tmp_path: Path) -> None:
