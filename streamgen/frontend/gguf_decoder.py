@@ -71,7 +71,7 @@ def load_gguf_decoder(path: Path, reader: GGUFReader) -> LogicalGraph:
 def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> Sizes:
     hidden = metadata.integer("llama.embedding_length")
     heads = metadata.integer("llama.attention.head_count")
-    head_dim = metadata.integer("llama.attention.key_length", hidden // heads)
+    head_dim = metadata.integer("llama.attention.key_length", max(1, hidden // heads))
     if metadata.integer("llama.attention.value_length", head_dim) != head_dim:
         metadata.lack(
             "llama.attention.value_length",

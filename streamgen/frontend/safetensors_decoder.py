@@ -85,7 +85,7 @@ def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
     context = metadata.integer("max_position_embeddings")
     window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
     hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
-    head_dim = metadata.integer("head_dim", hidden // heads)
+    head_dim = metadata.integer("head_dim", max(1, hidden // heads))
     if head_dim % 2 and not metadata.broken:
         metadata.note(f"head_dim is {head_dim}; an even number is needed")
     bias = metadata.boolean("attention_bias", False), metadata.boolean("mlp_bias", False)

@@ -206,7 +206,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
         (
             {"embedding_length": 24},
             "",
-            ": tensor model.embed_tokens.weight has shape [71, 48]; [71, 24] is needed",
+            "\n  tensor model.embed_tokens.weight has shape [71, 48]; [71, 24] is needed",
         ),
     ],
 )

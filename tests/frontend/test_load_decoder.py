@@ -13,8 +13,9 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from sim.smollm2 import PARTS
 from streamgen.errors import CheckpointError
@@ -418,9 +419,9 @@ def test_all_that_is_wrong_is_in_one_error(folder: Path, tmp_path: Path) -> None
     config |= {"hidden_act": "relu2", "partial_rotary_factor": 0.5, "mlp_bias": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    Tokenizer(BPE(vocab={chr(256 + i): i for i in range(VOCABULARY + 1)}, merges=[])).save(
-        str(tmp_path / "tokenizer.json")
-    )
+    words = Tokenizer(BPE(vocab={chr(ord("!") + i): i for i in range(VOCABULARY + 1)}, merges=[]))
+    words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    words.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(CheckpointError) as caught:
         load_decoder(tmp_path)
     layer = "tensor model.layers.0.mlp"

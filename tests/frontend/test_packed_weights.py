@@ -118,8 +118,8 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         ({f"{stem}.scales": whole[f"{stem}.scales"][:1]}, r"zeros \[2, 96\] and scales \[1, 96\]"),
         ({f"{stem}.g_idx": whole[f"{stem}.g_idx"].flip(0)}, "columns of a group do not follow one another"),
         ({f"{stem}.qzeros": torch.zeros(2, 12)}, f"tensor {stem}.qzeros is float32; integers are needed"),
-        ({"model.norm.weight": None}, "\n  tensor model.norm.weight is missing"),
-        ({"extra.weight": torch.zeros(2)}, "\n  tensor extra.weight has no place in the model"),
+        ({"model.norm.weight": None}, "tensor model.norm.weight is missing"),
+        ({"extra.weight": torch.zeros(2)}, "tensor extra.weight has no place in the model"),
         ({"model.norm.weight": torch.zeros(3)}, r"model.norm.weight has shape \[3\]; \[64\] is needed"),
     ):
         tensors = {name: tensor for name, tensor in (whole | changed).items() if tensor is not None}
