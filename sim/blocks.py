@@ -408,7 +408,9 @@ def _memory_kernels() -> list[Case]:
             dtype=dtype, width=width, heads=heads, layers=30, positions=positions, channels=channels
         )
         cases.append((KvStoreParams(layout=layout), {"layer": 0, "position": 0, "rows": 1}))
-        cases.append((KvLoadParams(layout=layout), {"layer": 0, "rows": 1, "waits": 0}))
+        for lanes in sorted({1, channels}):
+            load = KvLoadParams(layout=layout, lanes=lanes, max_new=4, max_again=4 * heads)
+            cases.append((load, {"layer": 0, "position": 0, "rows": 1, "again": 1}))
     for row, tile, vocabulary, ids in ((64, 4, 256, 4), (576, 4, 49152, 16), (2048, 16, 1 << 17, 512)):
         params = RowsLoadParams(shape=(row,), tile=(tile,), vocabulary=vocabulary, max_ids=ids)
         cases.append((params, {"ids": 1, "offset": 0}))
@@ -504,7 +506,7 @@ def _caches() -> list[Case]:
         layout = KvLayout(
             dtype=dtype, width=width, heads=heads, layers=24, positions=positions, channels=channels
         )
-        bounds = {"layer": 0, "position": 0, "rows": 1, "waits": 1}
+        bounds = {"layer": 0, "position": 0, "rows": 1}
         cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
     return cases
 

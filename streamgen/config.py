@@ -59,6 +59,9 @@ class CompileConfig:
         each; None: shared the greatest power of two that the multipliers allow, mixed that or a smaller one.
     lanes: elements a cycle of norms, attention and what else passes rows, a power of two up to 16; None: as
         `n_lanes`, and where there is no engine what keeps up with the slowest matmul.
+    attention_lanes: positions of a text that attention over a cache takes in a cycle, a power of two, at most
+        the channels of the cache; None: as many as its channels give, while attention has no more multipliers
+        than `multipliers`, and no more of the board than its share (`attention_width`).
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
         512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024.
     hold_bits: budget of values that a phase leaves for a later one, on the chip; the largest lie in
@@ -88,6 +91,7 @@ class CompileConfig:
     fixed: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     n_lanes: int | None = None
     lanes: int | None = None
+    attention_lanes: int | None = None
     prefetch_beats: int | None = None
     hold_bits: int | None = None
     clock_mhz: float = 300.0
@@ -119,6 +123,11 @@ class CompileConfig:
             ("token_lanes", "None or a power of two", _power_of_two_or_none(self.token_lanes)),
             ("n_lanes", "None or at least 1", self.n_lanes is None or self.n_lanes >= 1),
             ("lanes", "None or a power of two up to 16", self.lanes in (None, 1, 2, 4, 8, 16)),
+            (
+                "attention_lanes",
+                "None or a power of two up to 32",
+                self.attention_lanes in (None, 1, 2, 4, 8, 16, 32),
+            ),
             (
                 "prefetch_beats",
                 "None or at least 64 (one burst)",

@@ -26,6 +26,7 @@ What else Params may have, and what holds where they have it not; functions belo
 
     multipliers         8-bit multipliers that are built; 0
     products(bounds)    what they multiply in an execution; 0
+    work(bounds)        cycles that multipliers for other operands (of attention) need at least; 0
     moves               whether what comes out is what went in, somewhere else or in another order; False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
@@ -44,7 +45,7 @@ from streamgen.itensor import ITensor
 
 __all__ = [
     *("Bounds", "Field", "KernelParams", "descriptor_values", "held_bits", "least_prefetch", "memory_ports"),
-    *("missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products", "traffic"),
+    *("missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products", "traffic", "work"),
 ]
 
 Bounds = Mapping[str, Any]
@@ -117,6 +118,11 @@ def multipliers(params: KernelParams) -> int:
 def products(params: KernelParams, bounds: Bounds) -> int:
     """Products that the multipliers compute in an execution."""
     return params.products(bounds) if hasattr(params, "products") else 0
+
+
+def work(params: KernelParams, bounds: Bounds) -> int:
+    """Cycles that multipliers which take no weights need at least in an execution."""
+    return params.work(bounds) if hasattr(params, "work") else 0
 
 
 def moves(params: KernelParams) -> bool:

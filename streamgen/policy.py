@@ -15,7 +15,7 @@ from dataclasses import replace
 from streamgen.buffers.packing import BEAT_BITS
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
-from streamgen.explore import Fixed, explore, fixed_factors
+from streamgen.explore import Fixed, attention_width, explore, fixed_factors
 from streamgen.graph import Graph, Program, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape
@@ -55,6 +55,11 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
 
     BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
     """
+    found = _hardware(model, config)
+    return replace(found, attention_lanes=attention_width(model, config, found.kv_channels, rate_of(config)))
+
+
+def _hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     policy = policy_of(model, config)
     if policy == "shared":
         if config.fixed:
@@ -304,6 +309,7 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
             count = f"{len(section.phases)} of {len(binding.phases)} phases"
             lines.append(f"{count} are walked {section.walks} times")
     if model.context:
-        lines.append(f"keys and values lie on {plan.kv_channels} channels")
+        lanes = f"{plan.attention_lanes} position{'s' * (plan.attention_lanes > 1)}"
+        lines.append(f"keys and values lie on {plan.kv_channels} channels, attention takes {lanes} a cycle")
     lines += [f"{name} waits in memory on channel {channel}" for name, channel in binding.spilled.items()]
     return (*lines, *(plan.own.reasons if plan.own else ()))

@@ -10,7 +10,8 @@ and the stages of a graph follow one another. Bytes are those that the loads rea
 user gave; padded rows and features count.
 
 In a graph of several phases each phase is a stage as often as its section is walked. Its bytes are all that
-its nodes read and write: constants, rows of tables, keys and values, inputs and outputs.
+its nodes read and write: constants, rows of tables, keys and values, inputs and outputs. It lasts no less
+than the attention in it, whose multipliers are its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.contract import multipliers, products, traffic
+from streamgen.contract import multipliers, products, traffic, work
 from streamgen.graph import Graph
 
 __all__ = ["Stage", "least_cycles", "pass_cycles", "phases", "stages"]
@@ -26,13 +27,15 @@ __all__ = ["Stage", "least_cycles", "pass_cycles", "phases", "stages"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """columns: names of the nodes. products: weights times tokens. bytes: of constants, over `channels`."""
+    """columns: names of the nodes. products: weights times tokens. bytes: of constants, over `channels`.
+    work: cycles of the busiest node whose multipliers take no weights."""
 
     columns: tuple[str, ...]
     products: int
     multipliers: int
     bytes: int
     channels: tuple[int, ...]
+    work: int = 0
 
     def memory_cycles(self, rate: Fraction) -> float:
         """Cycles that the channels need at `rate` beats a cycle each."""
@@ -43,7 +46,7 @@ class Stage:
     @property
     def compute_cycles(self) -> float:
         """Cycles that the multipliers need."""
-        return self.products / self.multipliers
+        return max(self.products / self.multipliers, self.work)
 
     def cycles(self, rate: Fraction) -> float:
         """The larger of both."""
@@ -91,19 +94,20 @@ def _phase(graph: Graph, phase: int) -> Stage:
         multipliers=max(1, sum(built.values())),
         bytes=sum(moved.values()),
         channels=tuple(sorted(moved)),
+        work=max((work(graph.node(name).params, bounds) for name, bounds in active.items()), default=0),
     )
 
 
 def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
     constants = {tensor.node: tensor.channel for tensor in graph.tensors if tensor.role == "constant"}
-    work = total = 0
+    done = total = 0
     channels = set()
     for name in names:
         node = graph.node(name)
         (bounds,) = node.bounds
         assert bounds is not None
         (result,) = node.outputs(0).values()
-        work += products(node.params, bounds) // result.shape[0] * tokens
+        done += products(node.params, bounds) // result.shape[0] * tokens
         for load in dict.fromkeys(_feeders(graph, name)):
             if load in constants:
                 source = graph.node(load)
@@ -113,7 +117,7 @@ def _stage(graph: Graph, names: Sequence[str], tokens: int) -> Stage:
                 channels.add(constants[load])
     return Stage(
         columns=tuple(names),
-        products=work,
+        products=done,
         multipliers=sum(multipliers(graph.node(name).params) for name in names),
         bytes=total,
         channels=tuple(sorted(channels)),

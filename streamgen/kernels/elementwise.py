@@ -27,6 +27,7 @@ import numpy as np
 from amaranth import Cat, Module, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 from numpy import ndarray
 
 from streamgen.arith import (
@@ -96,7 +97,8 @@ SCALAR_FUNCTIONS: dict[str, Any] = {
 @dataclass(frozen=True, kw_only=True)
 class _ElementwiseParams(ABC):
     """lanes: elements of a token. max_tokens: the most tokens of a row. max_rows: the most rows of a
-    descriptor; where there may be several, bounds["rows"] says how many the tokens are."""
+    descriptor; where there may be several, lanes are a power of two, bounds["rows"] says how many the tokens
+    are, and bounds["length"] how many elements a row has, if its last token is not full."""
 
     lanes: int
     max_tokens: int
@@ -109,6 +111,8 @@ class _ElementwiseParams(ABC):
             raise ValueError(f"max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
         if not 1 <= self.max_rows < 1 << 32:
             raise ValueError(f"max_rows is {self.max_rows}; 1 to 2^32 - 1 are allowed")
+        if self.max_rows > 1 and self.lanes & (self.lanes - 1):
+            raise ValueError(f"lanes is {self.lanes}; with several rows it must be a power of two")
 
     @property
     @abstractmethod
@@ -144,10 +148,12 @@ class _ElementwiseParams(ABC):
         return {"o": self._itensor(bounds, "itensor")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens of a row, of rows where there are several, the constants as bits of f24."""
-        counts = [Field("tokens", self.max_tokens.bit_length())]
-        if self.max_rows > 1:
-            counts.append(Field("rows", self.max_rows.bit_length()))
+        """The number of tokens, or elements of a row and rows; the constants as bits of f24."""
+        if self.max_rows == 1:
+            counts = [Field("tokens", self.max_tokens.bit_length())]
+        else:
+            length = (self.max_tokens * self.lanes).bit_length()
+            counts = [Field("length", length), Field("rows", self.max_rows.bit_length())]
         return *counts, *(Field(name, F24.bits) for name in self.constants)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
@@ -159,7 +165,12 @@ class _ElementwiseParams(ABC):
             raise ValueError(f"itensor has {count} tokens, which are no {rows} rows")
         if count // rows > self.max_tokens:
             raise ValueError(f"itensor has {count // rows} tokens; max_tokens is {self.max_tokens}")
-        return {"tokens": count // rows, **({"rows": rows} if self.max_rows > 1 else {})}
+        if self.max_rows == 1:
+            return {"tokens": count}
+        length = bounds.get("length", count // rows * self.lanes)
+        if -(-length // self.lanes) != count // rows:
+            raise ValueError(f"length is {length}; a row has {count // rows} tokens of {self.lanes} elements")
+        return {"length": length, "rows": rows}
 
     def cost(self, bounds: Bounds) -> Cost:
         """Exact cycles: a descriptor, a token a cycle, the latency of the unit."""
@@ -348,7 +359,7 @@ class Elementwise(wiring.Component):
         m.submodules.count = count
         row = self._add_rows(m)
         m.d.comb += [
-            count.i_count.payload.eq(row.payload["tokens"]),
+            count.i_count.payload.eq(self._tokens(row.payload)),
             count.i_count.valid.eq(row.valid),
             row.ready.eq(count.i_count.ready),
         ]
@@ -379,6 +390,13 @@ class Elementwise(wiring.Component):
                 m.d.comb += getattr(block, pins[name]).eq(i.payload[at])
             m.d.comb += (getattr(block, pins[name]).eq(value) for name, value in constants.items())
         return m
+
+    def _tokens(self, fields: Any) -> Any:
+        """Of a row."""
+        if self._params.max_rows == 1:
+            return fields.tokens
+        lanes = self._params.lanes
+        return (fields.length + (lanes - 1)) >> ceil_log2(lanes)
 
     def _add_rows(self, m: Module) -> Any:
         """A stream of a descriptor's fields, once for each of its rows."""

@@ -1,11 +1,14 @@
-"""Rows out of the KV cache in memory, when those that must be there are.
+"""The KV cache out of memory, tile by tile, with the rows of the pass that are on their way into it.
 
-    o = cache[layer, head, p]        head by head, p < rows
+    o = cache[layer, head, p]        head by head, p < position + rows; a head is sent `again` times
 
-Rows lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`); successive
-positions come from successive channels in turn. Tiles out: `o` (1, width) of a tensor [rows, heads * width].
-`i_appended`: tokens of a `KvStore`, `waits` of them before the first row is asked for. Inside are a `KvRead`,
-which says where the rows lie, a `Load` for each channel, and what takes their rows in turn.
+Rows of positions before the pass lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports
+`memory_<c>`); they are asked for as soon as there is a descriptor. Those of the pass come in on `i`, as a
+`KvStore` takes them: nobody waits for memory to have them.
+
+Tiles in: `i` (1, width), position by position, head by head. Out: `o` (lanes, width / parts) of a tensor
+[positions padded to tiles, heads * width], zeros in the padding. Inside are a `KvRead`, which says where the
+rows lie, a `Load` for each channel, and `KvTiles`, which puts them together and holds the longest context.
 """
 
 from collections.abc import Mapping
@@ -16,45 +19,56 @@ from operator import add
 from typing import Any, Literal
 
 import numpy as np
-from amaranth import Array, Module, Mux, Signal
+from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen.boards import DEFAULT_BOARD
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.buffers.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
-from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.fifo.curves import Part, Stream
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.kv_cache import KvReadParams
 from streamgen.memory.joints import COMMAND, beat_pace, join, paced, unused
-from streamgen.numbers import formats
+from streamgen.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
-from streamgen.stream import RegisterSlice, RegisterSliceParams, descriptor_signature
+from streamgen.stream import descriptor_signature
 
 __all__ = ["KvLoad", "KvLoadParams"]
 
-_OVERHEAD = 4  # cycles from the last token awaited to the first row, beside those of the load
+_ASKED = 3  # cycles to the command, beside those of the load
+_BUILT = 1  # from a row taken to its tile in the ring
+_OWN = 3  # from a row of the pass taken to its tile in the ring
+_SENT = 2  # from a tile in the ring to the tile sent
+_FIRST_OWN = 2  # cycle in which the first row of the pass is taken
 
 
 @dataclass(frozen=True, kw_only=True)
 class KvLoadParams:
-    """layout: the cache. prefetch, burst, rate, latency: as of a Load.
+    """layout: the cache. lanes: positions a tile, a divisor of the channels. parts: of a row, sent one after
+    the other (a row of scales holds those of all heads). max_new: positions of a pass. max_again: how often a
+    head is sent. prefetch, burst, rate, latency: as of a Load.
 
-    Bounds: layer, rows (positions to read, from 0 on), waits (appends to wait for).
+    Bounds: layer, position (of the first row of the pass), rows (positions of the pass), again.
     """
 
     layout: KvLayout
+    lanes: int = 1
+    parts: int = 1
+    max_new: int
+    max_again: int = 1
     prefetch: int = 32
     burst: int = 16
     rate: float = DEFAULT_BOARD.rate
     latency: int = DEFAULT_BOARD.hbm.latency
+
+    def __post_init__(self) -> None:
+        self.tiles  # noqa: B018 which checks them
 
     @property
     def read(self) -> KvReadParams:
@@ -74,101 +88,177 @@ class KvLoadParams:
         )
 
     @property
-    def row_bits(self) -> int:
-        return self.layout.width * formats.bits(self.layout.dtype)
+    def tiles(self) -> KvTilesParams:
+        """What puts rows together and holds a context."""
+        return KvTilesParams(
+            layout=self.layout,
+            lanes=self.lanes,
+            parts=self.parts,
+            max_new=self.max_new,
+            max_again=self.max_again,
+        )
 
     @property
-    def turns(self) -> QueueParams:
-        """Rows of the descriptors whose rows are still to be taken from the loads."""
-        return QueueParams(bits=bits_for(self.layout.positions), depth=4)
+    def held_bits(self) -> int:
+        return self.tiles.held_bits
 
     @property
     def memory_ports(self) -> Mapping[str, Literal["read"]]:
         return {f"memory_{c}": "read" for c in range(self.layout.channels)}
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return self.read.inputs(bounds)
+        layout = self.layout
+        loops, steps = (bounds["rows"], layout.heads), (1, layout.width)
+        return {"i": ITensor((1, layout.width), layout.dtype, loops, steps, ((0,), (1,)))}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        layout = self.layout
-        loops = (layout.heads, bounds["rows"])
-        return {"o": ITensor((1, layout.width), layout.dtype, loops, (layout.width, 1), ((1,), (0,)))}
+        layout, width = self.layout, self.layout.width // self.parts
+        loops = (layout.heads * self.parts, bounds["again"], self._count(bounds))
+        return {
+            "o": ITensor((self.lanes, width), layout.dtype, loops, (width, 1, self.lanes), ((2,), (0,))),
+        }
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        return self.read.descriptor_fields()
+        """Beats before the layer, then those of the tiles."""
+        return self.read.descriptor_fields()[:1] + self.tiles.descriptor_fields()
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        return self.read.describe(bounds)
+        position, rows, again = (bounds[name] for name in ("position", "rows", "again"))
+        base = self.read.describe({"layer": bounds["layer"], "rows": position})["base"]
+        for name, value, most in (
+            ("rows", rows, min(self.max_new, self.layout.positions - position)),
+            ("again", again, self.max_again),
+        ):
+            if not 1 <= value <= most:
+                raise ValueError(f"KvLoad: {name} is {value}; it must be 1 to {most}")
+        return {"base": base, "position": position, "rows": rows, "again": again}
 
     def traffic(self, bounds: Bounds) -> Mapping[str, int]:
-        return self.layout.traffic(0, bounds["rows"])
+        return self.layout.traffic(0, bounds["position"])
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`memory_<c>`: the rows of the cache in a channel, [rows, padded width]."""
-        layout, rows = self.layout, bounds["rows"]
-        result = np.empty((rows, layout.heads * layout.width), inputs["memory_0"].dtype)
+        layout, position = self.layout, bounds["position"]
+        shape = (self._count(bounds) * self.lanes, layout.heads * layout.width)
+        result = np.zeros(shape, inputs["i"].dtype)
         for head in range(layout.heads):
-            for p in range(rows):
+            for p in range(position):
                 channel, beat = layout.place(bounds["layer"], head, p)
                 row = inputs[f"memory_{channel}"][beat // layout.row_beats]
                 result[p, head * layout.width : (head + 1) * layout.width] = row[: layout.width]
+        result[position : position + bounds["rows"]] = inputs["i"]
         return {"o": result}
 
     def cost(self, bounds: Bounds) -> Cost:
-        last = int(self.curves(bounds)["o"].cycles()[-1])
-        slice_ = RegisterSliceParams(bits=self.row_bits).resources
-        # A bit of one of two channels fits into the LUT of the slice, that of four takes one of its own.
-        choosing = -(-self.layout.channels // 4) if self.layout.channels > 2 else 0
-        choice = Resources(lut=40 + self.row_bits * choosing, ff=30)
-        parts = [self.read.cost(bounds).resources, self.turns.resources, slice_, choice]
-        padding = BEAT_BITS - self.row_bits if self.layout.row_beats == 1 else 0
+        cycles = self.curves(bounds)["o"].cycles()
+        parts = [self.read.cost({**bounds, "rows": 0}).resources, self.tiles.resources]
+        padding = BEAT_BITS - self.tiles.row_bits if self.layout.row_beats == 1 else 0
         queue = self.load.client.queue
         parts += [self.load._resources + -1 * unused(queue, BEAT_BITS, padding)] * self.layout.channels
+        ii = float(cycles[-1] - cycles[0]) / (len(cycles) - 1) if len(cycles) > 1 else 1.0
         return Cost(
             resources=reduce(add, parts),
-            ii=max(1.0, float(self._pace(bounds["rows"]))),
-            latency=self._first(0),
-            cycles=last + 1,
+            ii=max(1.0, ii),
+            latency=int(cycles[0]) - 2,
+            cycles=int(cycles[-1]) + 1,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        waits, rows = bounds["waits"], bounds["rows"]
-        rows_out = paced(self._first(waits), self.layout.heads * rows, self._pace(rows))
-        return {"o": rows_out} | ({"i_appended": Curve.nest(2, (waits, 1))} if waits else {})
+        """The first time a head is sent as memory and the rows of the pass come, then a tile a cycle."""
+        layout, position, rows = self.layout, bounds["position"], bounds["rows"]
+        tiles, whole, times = self._count(bounds), position // self.lanes, bounds["again"] * self.parts
+        pace = self._pace(position)
+        own = (
+            _FIRST_OWN + np.arange(1, layout.heads + 1) + layout.heads * (rows - 1)
+        )  # all of a head are there
+        pieces: list[Any] = []
+        end = 0
+        for head in range(layout.heads):
+            begin = max(end, self._first + int(pace * whole * head) if position else 0)
+            if whole:
+                first = paced(begin, whole, pace if times == 1 or not head else Fraction(1))
+                pieces += first.pieces
+                end = int(first.cycles()[-1]) + 1
+            else:
+                end = begin
+            for k in range(tiles - whole):  # rows of the pass one after the other
+                there = min(rows, (k + 1) * self.lanes - position % self.lanes)
+                last = int(own[head]) - layout.heads * (rows - there) + _OWN + _SENT - 1
+                done = min(self.lanes, rows) if k else min(self.lanes - position % self.lanes, rows)
+                end = max(end + done - 1 if done > 1 else end, last if not head or rows > 1 else 0)
+                pieces.append((end, ()))
+                end += 1
+            if times > 1:
+                pieces.append((end, ((times - 1, tiles), (tiles, 1))))
+                end += (times - 1) * tiles
+        taken = Curve.nest(_FIRST_OWN, (rows * layout.heads, 1))
+        return {"i": taken, "o": Curve(tuple(pieces))}
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """A command for each head to every channel; their rows leave in turn."""
-        layout, rows, waits = self.layout, bounds["rows"], bounds["waits"]
-        heads = np.arange(layout.heads)
+        """A command for each head to every channel; rows from there and those of the pass fill the ring."""
+        layout, position, rows = self.layout, bounds["position"], bounds["rows"]
+        heads, tiles = np.arange(layout.heads), self._count(bounds)
+        times = bounds["again"] * self.parts
+        # Steps in which a tile is put together: one for each row of the pass, at least one.
+        tile_of_own = (position + np.arange(rows)) // self.lanes
+        steps = np.maximum(1, np.bincount(tile_of_own, minlength=tiles))
+        first, per_head = np.cumsum(steps) - steps, int(steps.sum())
+        every = np.arange(per_head * layout.heads)
+        ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * layout.heads))
+        begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
+        fill = Part("fill", begin + every)
+        sent = np.arange(layout.heads * times * tiles)
+        send = Part("send", begin + _SENT + sent)
+        parts, transfers = [ask, take], []
+        streams: list[Stream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
-        wait, ask = Part("wait", 2 + np.arange(waits)), Part("ask", _OVERHEAD + waits + heads)
-        send = Part("send", self.curves(bounds)["o"].cycles())
-        every = np.arange(layout.heads * rows)
-        parts, transfers = [wait, ask], []
-        streams = [wait.to(ask, np.array([waits - 1]), heads[:1], latency=_OVERHEAD - 1)] if waits else []
-        for c, count in enumerate(layout.rows(rows)):
+        for c, count in enumerate(layout.rows(position)):
             pop, row, ways = self.load.unpacked(layout.heads * count, f"_{c}")
             parts += [pop, row]
             if count:
-                mine = every[every % rows % layout.channels == c]
-                own, beats = np.arange(len(mine)), [count * layout.row_beats] * layout.heads
-                streams += [*ways, row.to(send, own, mine), send.to(row, mine[:-1], own[1:], latency=0)]
+                at = first[(c + layout.channels * np.arange(count)) // self.lanes]
+                mine, own = (heads[:, None] * per_head + at).ravel(), np.arange(layout.heads * count)
+                streams += [*ways, row.to(fill, own, mine, latency=_BUILT)]
+                streams.append(fill.to(row, mine[:-1], own[1:], latency=0))
+                beats = [count * layout.row_beats] * layout.heads
                 transfers.append(self.load.reads(f"memory_{c}", (ask, heads), pop, beats, begins))
-        ports = {"o": (send, every)} | ({"i_appended": (wait, np.arange(waits))} if waits else {})
-        return Clocks((*parts, send), ports, tuple(streams), tuple(transfers))
+        # Rows of the pass come position by position and are taken head by head: only a new latest one waits.
+        at = first[tile_of_own] + np.arange(rows) - np.searchsorted(tile_of_own, tile_of_own)
+        wanted = (heads[:, None] + layout.heads * np.arange(rows)).ravel()
+        mine = (heads[:, None] * per_head + at).ravel()
+        latest = np.flatnonzero(np.diff(np.maximum.accumulate(wanted), prepend=-1) > 0)
+        streams.append(take.to(fill, wanted[latest], mine[latest], latency=_OWN))
+        # A tile is there after its last step, and its place is free when it is read the last time.
+        ends = (heads[:, None] * per_head + first + steps - 1).ravel()
+        reads = (heads[:, None, None] * times + np.arange(times)[:, None]) * tiles + np.arange(tiles)
+        streams.append(fill.to(send, ends, reads[:, 0].ravel(), latency=_SENT))
+        depth = self.tiles.depth
+        last = reads[:, -1].ravel()
+        if len(ends) > depth:
+            streams.append(send.to(fill, last[:-depth], ends[depth:], latency=0))
+        ports = {"i": (take, np.arange(rows * layout.heads)), "o": (send, sent)}
+        return Clocks((*parts, fill, send), ports, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvLoad":
         return KvLoad(self)
 
+    def _count(self, bounds: Bounds) -> int:
+        """Tiles of a head."""
+        return -(-(bounds["position"] + bounds["rows"]) // self.lanes)
+
     def _pace(self, rows: int) -> Fraction:
-        """Cycles of a row: a head is a command to each channel, and channels take turns."""
+        """Cycles of a tile: a head is a command to each channel, and channels take turns."""
+        if not rows:
+            return Fraction(1)
         layout = self.layout
         beats = layout.heads * layout.row_beats * -(-rows // layout.channels)
-        share = Fraction(layout.row_beats, layout.channels)
-        return max(Fraction(COMMAND, rows), share * beat_pace(self.load, beats))
+        share = Fraction(layout.row_beats * self.lanes, layout.channels)
+        return max(Fraction(COMMAND * self.lanes, rows), share * beat_pace(self.load, beats), Fraction(1))
 
-    def _first(self, waits: int) -> int:
-        return waits + _OVERHEAD + self.load._first
+    @property
+    def _first(self) -> int:
+        """Cycle of the first tile of memory."""
+        return _ASKED + self.load._first + _BUILT + _SENT
 
 
 class KvLoad(wiring.Component):
@@ -180,8 +270,8 @@ class KvLoad(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i_appended": In(stream.Signature(1)),
-                "o": Out(stream.Signature(params.row_bits)),
+                "i": In(stream.Signature(params.tiles.row_bits)),
+                "o": Out(stream.Signature(params.tiles.out_bits)),
                 **{f"memory_{c}": Out(ReadPort) for c in channels},
                 **{f"base_{c}": In(64) for c in channels},
             }
@@ -189,51 +279,32 @@ class KvLoad(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        params, layout = self.params, self.params.layout
+        params = self.params
         m.submodules.read = read = params.read.build()
-        m.submodules.turns = turns = Queue(params.turns)
+        m.submodules.tiles = tiles = params.tiles.build()
+        fields, both = self.i_descriptor.payload, (read.i_descriptor, tiles.i_descriptor)
+        for one, other in (both, both[::-1]):
+            m.d.comb += one.valid.eq(self.i_descriptor.valid & other.ready)
         m.d.comb += [
-            read.i_descriptor.valid.eq(self.i_descriptor.valid & turns.i.ready),
-            read.i_descriptor.payload.eq(self.i_descriptor.payload),
-            turns.i.valid.eq(self.i_descriptor.valid & read.i_descriptor.ready),
-            turns.i.payload.eq(self.i_descriptor.payload.rows),
-            self.i_descriptor.ready.eq(read.i_descriptor.ready & turns.i.ready),
+            self.i_descriptor.ready.eq(read.i_descriptor.ready & tiles.i_descriptor.ready),
+            read.i_descriptor.payload.base.eq(fields.base),
+            read.i_descriptor.payload.rows.eq(fields.position),
+            *(
+                tiles.i_descriptor.payload[f.name].eq(fields[f.name])
+                for f in params.tiles.descriptor_fields()
+            ),
         ]
-        join(m, self.i_appended, read.i_appended)
-        rows = []
-        for c in range(layout.channels):
+        join(m, self.i, tiles.i)
+        join(m, tiles.o, self.o)
+        for c in range(params.layout.channels):
             m.submodules[f"load_{c}"] = load = params.load.build()
             wiring.connect(m, wiring.flipped(getattr(self, f"memory_{c}")), load.memory)
             m.d.comb += load.base.eq(getattr(self, f"base_{c}"))
             join(m, getattr(read, f"o_descriptor_{c}"), load.i_descriptor)
-            rows.append(load.o)
-        m.submodules.out = out = RegisterSlice(RegisterSliceParams(bits=params.row_bits))
-        join(m, out.o, self.o)
-        self._take_turns(m, turns.o, rows, out.i)
+            rows = getattr(tiles, f"i_{c}")
+            m.d.comb += [
+                rows.valid.eq(load.o.valid),
+                rows.payload.eq(load.o.payload[: params.tiles.row_bits]),
+                load.o.ready.eq(rows.ready),
+            ]
         return m
-
-    def _take_turns(self, m: Module, turns: Any, rows: list[Any], out: Any) -> None:
-        """Head by head, position by position, the row of the channel whose turn it is."""
-        layout = self.params.layout
-        running, move = Signal(), Signal()
-        channel = Signal(range(layout.channels))
-        left = Signal(range(layout.positions + 1), reset_less=True)  # rows of the head that follow this one
-        most = Signal.like(left)
-        heads = Signal(range(layout.heads + 1), reset_less=True)  # that follow this one
-        last = left == 0
-        m.d.comb += [
-            move.eq(out.valid & out.ready),
-            out.valid.eq(running & Array(row.valid for row in rows)[channel]),
-            out.payload.eq(Array(row.payload[: self.params.row_bits] for row in rows)[channel]),
-            turns.ready.eq(~running | (move & last & (heads == 0))),
-        ]
-        for c, row in enumerate(rows):
-            m.d.comb += row.ready.eq(running & out.ready & (channel == c))
-        with m.If(move):
-            turn = Mux(channel == layout.channels - 1, 0, channel + 1)
-            m.d.sync += [channel.eq(Mux(last, 0, turn)), left.eq(Mux(last, most, left - 1))]
-            with m.If(last):
-                m.d.sync += [heads.eq(heads - 1), running.eq(heads != 0)]
-        with m.If(turns.valid & turns.ready):
-            fewer = (turns.payload - 1)[: len(left)]
-            m.d.sync += [running.eq(1), left.eq(fewer), most.eq(fewer), heads.eq(layout.heads - 1)]

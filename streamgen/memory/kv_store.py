@@ -1,11 +1,10 @@
-"""Rows into the KV cache in memory, and the word that they are there.
+"""Rows into the KV cache in memory.
 
     cache[layer, head, position + t] = row (t, head) of i        t < rows
 
 Rows lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`). Tiles in:
-`i` (1, width), position by position, head by head. Out: `o_appended`, a token when all rows of a descriptor
-are in memory, for the `KvLoad` that reads them. Inside are a `KvAppend`, which finds the places, and a
-`Store` for each channel.
+`i` (1, width), position by position, head by head. Inside are a `KvAppend`, which finds the places and knows
+when all rows of a descriptor are in memory, and a `Store` for each channel.
 """
 
 from collections.abc import Mapping
@@ -38,8 +37,8 @@ from streamgen.stream import descriptor_signature
 __all__ = ["KvStore", "KvStoreParams"]
 
 _PUSHED = 2  # cycles from a row to its first beat in the FIFO of its store
-_COUNTED = 5  # cycles from a response to the token, when it is the last one
-_DONE = 12  # cycles from the last row to the token, beside those of the store
+_COUNTED = 5  # cycles from a response to `done`, when it is the last one
+_DONE = 12  # cycles from the last row to `done`, beside those of the store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ class KvStoreParams:
         return {"i": self.append.inputs(bounds)["i"]}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o_appended": self.append.outputs(bounds)["o_appended"]}
+        return {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         return self.append.descriptor_fields()
@@ -95,7 +94,7 @@ class KvStoreParams:
                 place = memory[f"memory_{channel}"][beat // layout.row_beats]
                 place[:] = 0
                 place[: layout.width] = row
-        return {"o_appended": np.ones(1, np.uint8), **memory}
+        return memory
 
     def cost(self, bounds: Bounds) -> Cost:
         """Cycles until the rows are in memory."""
@@ -104,24 +103,23 @@ class KvStoreParams:
         padding = append.memory_bits - append.row_bits if self.layout.row_beats == 1 else 0
         stored = queue.bits - BEAT_BITS + append.memory_bits
         parts += [self.store._resources + -1 * unused(queue, stored, padding)] * self.layout.channels
-        appended = int(self.curves(bounds)["o_appended"].cycles()[-1])
+        appended = self._appended(bounds)
         ii = max(1.0, float(self._pace))
         return Cost(resources=reduce(add, parts), ii=ii, latency=appended, cycles=appended + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        total = self.describe(bounds)["rows"]
-        rows = paced(1, total, self._pace)
+        return {"i": paced(1, self.describe(bounds)["rows"], self._pace)}
+
+    def _appended(self, bounds: Bounds) -> int:
+        """The cycle in which all rows are in memory."""
         written = int(self.layout.row_beats / self.rate) + self.store.client.queue.latency
-        return {
-            "i": rows,
-            "o_appended": Curve.nest(int(rows.cycles()[-1]) + written + self.latency + _DONE),
-        }
+        return int(self.curves(bounds)["i"].cycles()[-1]) + written + self.latency + _DONE
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Rows go to the store of their channel, each with a command; the last response makes the token."""
+        """Rows go to the store of their channel, each with a command; the last response is the end."""
         layout, first, rows = self.layout, bounds["position"], bounds["rows"]
-        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
-        take, appended = Part("take", curves["i"], None), Part("appended", curves["o_appended"])
+        take = Part("take", self.curves(bounds)["i"].cycles(), None)
+        appended = Part("appended", np.array([self._appended(bounds)]))
         every, client = np.arange(rows * layout.heads), self.store.client
         channels = (first + every // layout.heads) % layout.channels
         parts, streams, transfers = [take], [], []
@@ -149,8 +147,7 @@ class KvStoreParams:
                         done=(appended, np.zeros(1, np.int64)),
                     )
                 )
-        ports = {"i": (take, every), "o_appended": (appended, np.zeros(1, np.int64))}
-        return Clocks((*parts, appended), ports, tuple(streams), tuple(transfers))
+        return Clocks((*parts, appended), {"i": (take, every)}, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvStore":
         return KvStore(self)
@@ -182,7 +179,6 @@ class KvStore(wiring.Component):
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
                 "i": In(stream.Signature(params.append.row_bits)),
-                "o_appended": Out(stream.Signature(1)),
                 **{f"memory_{c}": Out(WritePort) for c in channels},
                 **{f"base_{c}": In(64) for c in channels},
                 "done": Out(1),
@@ -194,8 +190,7 @@ class KvStore(wiring.Component):
         m.submodules.append = append = self.params.append.build()
         join(m, self.i_descriptor, append.i_descriptor)
         join(m, self.i, append.i)
-        join(m, append.o_appended, self.o_appended)
-        m.d.comb += self.done.eq(self.o_appended.valid & self.o_appended.ready)
+        m.d.comb += [append.o_appended.ready.eq(1), self.done.eq(append.o_appended.valid)]
         for c in range(self.params.layout.channels):
             m.submodules[f"store_{c}"] = store = self.params.store.build()
             wiring.connect(m, wiring.flipped(getattr(self, f"memory_{c}")), store.memory)

@@ -21,10 +21,11 @@ from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import ScalarParams
+from streamgen.memory import KvLoadParams
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations.cache import quantise_heads_of
 from streamgen.operations.exact_attention import Heads, attend, quantise_heads
-from streamgen.operations.site import Codes, Site, Stream
+from streamgen.operations.site import Codes, Kept, Site, Stream
 
 __all__ = ["Attention"]
 
@@ -121,53 +122,63 @@ class Attention(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
-        """Scores, softmax and sums of values, a position a cycle; each head of the cache is read once."""
+        """Scores, softmax and sums of values; each head of a cache is read once, several positions a cycle.
+
+        Keys and values that are rows of the pass come one a cycle.
+        """
         q, keys, values = inputs
         queries = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, q)
-        cached = isinstance(keys, Codes)
-        length = site.position + site.tokens if cached else site.tokens
-        if not cached:
+        cached = isinstance(keys, Kept)
+        position, most = (site.position, site.context) if cached else (0, site.tokens)
+        lanes = site.attention_lanes if cached else 1
+        if cached:
+            again = site.tokens * self.group
+            keys = Codes(*(_loaded(site, keys, part, again) for part in range(2)))
+            values = Codes(_loaded(site, values, 0, again), _loaded(site, values, 1, 1))
+        else:
             names = (f"quantise_{site.name}_{part}" for part in ("keys", "values"))
             keys, values = (
                 quantise_heads_of(site, name, self.kv_heads, self.head_dim, stream)
                 for name, stream in zip(names, (keys, values), strict=True)
             )
-        most = site.context if cached else site.tokens
-        rows: dict[str, int] = {
+        built: dict[str, int] = {
             "dims": self.head_dim,
-            "lanes": 1,
+            "lanes": lanes,
             "group": self.group,
             "max_length": most,
             "max_rows": site.tokens * self.heads,
         }
-        where = {"heads": self.kv_heads, "t": site.tokens, "length": length}
+        where = {"heads": self.kv_heads, "t": site.tokens, "length": position + site.tokens}
         scores = site.kernel(
             "scores",
-            AttentionScoresParams(**rows),
+            AttentionScoresParams(**built),
             {**where, "scale": self.scale},
             i_q=queries.x,
             i_q_scale=queries.scale,
             i_k=keys.x,
             i_k_scale=keys.scale,
         )["o"]
+        rows = {"rows": site.tokens * self.heads, "length": where["length"]}
         mask = {
-            "rows": site.tokens * self.heads,
-            "length": length,
+            **rows,
             "causal": self.causal,
-            "position": site.position if cached else 0,
+            "position": position,
             "window": self.window or 0,
             "rows_per_position": self.group,
             "rows_per_head": site.tokens * self.group,
         }
         if self.soft_cap is not None:
             cap = ScalarParams(
-                function="soft_cap", lanes=1, max_tokens=most, max_rows=site.tokens * self.heads
+                function="soft_cap",
+                lanes=lanes,
+                max_tokens=-(-most // lanes),
+                max_rows=site.tokens * self.heads,
             )
-            bounds = {"itensor": scores.itensor, "constant": self.soft_cap, "rows": site.tokens * self.heads}
+            bounds = {"itensor": scores.itensor, "constant": self.soft_cap, **rows}
             scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
-        params = AttentionSoftmaxParams(lanes=1, max_length=most, p_bits=self.p_bits)
+        params = AttentionSoftmaxParams(lanes=lanes, max_length=most, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)
-        sums = AttentionValuesParams(**rows, p_bits=self.p_bits, width=gcd(site.lanes, self.head_dim))
+        sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=gcd(site.lanes, self.head_dim))
         found = site.kernel(
             "values",
             sums,
@@ -184,3 +195,21 @@ class Attention(Operator):
         parts += ["causal"] if self.causal else []
         parts += [] if self.window is None else [f"window {self.window}"]
         return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"
+
+
+def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
+    """The codes (part 0) or the scales of a cache, a tile of positions a token; each head so often."""
+    layout = kept.layout[part]
+    bounds = {"layer": kept.layer, "position": site.position, "rows": site.tokens, "again": again}
+    params = KvLoadParams(
+        layout=layout,
+        lanes=site.attention_lanes,
+        parts=layout.width if part else 1,
+        max_new=site.tokens,
+        max_again=again,
+        rate=site.rate,
+    )
+    name = f"load_{kept.name}_{('x', 'scale')[part]}"
+    rows = (kept.rows.x, kept.rows.scale)[part]
+    found = site.kernel(name, params, bounds, steps={"layer": kept.step}, behind=kept.behind[part], i=rows)
+    return found["o"]

@@ -12,9 +12,9 @@ from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
-from streamgen.memory import KvLoadParams, KvStoreParams
+from streamgen.memory import KvStoreParams
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
-from streamgen.operations.site import Behind, Codes, Site, Stream
+from streamgen.operations.site import Behind, Codes, Kept, Site, Stream
 
 __all__ = ["Cache"]
 
@@ -62,40 +62,37 @@ class Cache(Operator):
 
         return compute
 
-    def bind(self, site: Site, *inputs: Stream) -> tuple[Codes, ...]:
-        """Rows are quantised, appended to a cache in memory and read again from the first position on."""
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Kept, ...]:
+        """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
         codes = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, inputs[0])
-        parts = {
-            "x": ("i8", self.head_dim, self.heads, codes.x),
-            "scale": ("i24", self.heads, 1, codes.scale),
-        }
-        found = []
-        for part, (dtype, width, heads, source) in parts.items():
-            layout, layer, step = site.caches(width, dtype, heads)
+        layouts, behind = [], []
+        for part, source, *kind in (
+            ("x", codes.x, self.head_dim, "i8", self.heads),
+            ("scale", codes.scale, self.heads, "i24", 1),
+        ):
+            layout, layer, step = site.caches(*kind)
             name = f"{site.name}_{part}"
-            buffers = [(c, f"cache_{name}_{c}") for c in range(layout.channels)]
             states = [
-                Behind(port=f"memory_{c}", name=f"{c}", channel=c, itensor=layout.order, buffer=buffer)
-                for c, buffer in buffers
+                Behind(
+                    port=f"memory_{c}",
+                    name=f"{c}",
+                    channel=c,
+                    itensor=layout.order,
+                    buffer=f"cache_{name}_{c}",
+                )
+                for c in range(layout.channels)
             ]
-            appended = site.kernel(
+            site.kernel(
                 f"store_{name}",
                 KvStoreParams(layout=layout, rate=site.rate),
                 {"layer": layer, "position": site.position, "rows": site.tokens},
                 steps={"layer": step},
                 behind=states,
                 i=source,
-            )["o_appended"]
-            rows = site.kernel(
-                f"load_{name}",
-                KvLoadParams(layout=layout, rate=site.rate),
-                {"layer": layer, "rows": site.position + site.tokens, "waits": 1},
-                steps={"layer": step},
-                behind=states,
-                i_appended=appended,
-            )["o"]
-            found.append(rows)
-        return (Codes(*found),)
+            )
+            layouts.append(layout)
+            behind.append(states)
+        return (Kept(site.name, codes, tuple(layouts), layer, step, tuple(behind)),)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"cache[{self.heads} x {self.head_dim}]"

@@ -18,7 +18,9 @@ from streamgen.graph import Port
 from streamgen.graph.logical import Operator, Shape
 from streamgen.itensor import ITensor
 
-__all__ = ["Behind", "Bound", "Codes", "Fixed", "Site", "Source", "Stream", "of_itensor", "of_stream"]
+__all__ = [
+    *("Behind", "Bound", "Codes", "Fixed", "Kept", "Site", "Source", "Stream", "of_itensor", "of_stream"),
+]
 
 _Found = TypeVar("_Found")
 
@@ -74,8 +76,24 @@ class Codes:
     scale: Stream
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Rows of a pass on their way into a cache, and where those of all positions lie.
+
+    name: of the cache. layout, behind: of the codes and of the scales: how they lie in memory, and what is
+    behind the memory ports. layer, step: the layer there, the layers of a walk.
+    """
+
+    name: str
+    rows: Codes
+    layout: tuple[KvLayout, KvLayout]
+    layer: int
+    step: int
+    behind: tuple[Sequence[Behind], Sequence[Behind]]
+
+
 Source = Stream | Fixed
-Bound = Stream | Codes | np.ndarray
+Bound = Stream | Codes | Kept | np.ndarray
 """What an operation makes in a phase; a constant stays an array, [1, features] for each walk."""
 
 
@@ -84,7 +102,8 @@ class Site(Protocol):
 
     name: of the operation. ops: what it does, in each walk of the section. tokens: of the run. position: of
     the first of them. context: positions that a text may have. lanes: elements that vector kernels take in a
-    cycle. rate: beats a cycle that a memory channel gives.
+    cycle. attention_lanes: positions of a cache that attention takes in a cycle. rate: beats a cycle that a
+    memory channel gives.
     """
 
     name: str
@@ -93,6 +112,7 @@ class Site(Protocol):
     position: int
     context: int
     lanes: int
+    attention_lanes: int
     rate: float
 
     @property

@@ -34,6 +34,7 @@ class PhaseSite:
         self._once: dict[Hashable, Any] = {}
         self.tokens, self.position = binder.tokens, binder.position
         self.context, self.lanes, self.rate = binder.plan.context, binder.plan.lanes, binder.rate
+        self.attention_lanes = binder.plan.attention_lanes
         self.rows, self.count = binder.rows, binder.count
 
     @property

@@ -229,11 +229,8 @@ def kv_append() -> Kernel:
 
 def kv_read() -> Kernel:
     params = KvReadParams(layout=CACHE)
-    cases = [
-        ({"layer": layer, "rows": rows, "waits": waits}, {"i_appended": np.ones(waits, np.uint8)})
-        for layer, rows, waits in ((0, 50, 1), (2, 2, 3), (1, 7, 1))
-    ]
-    return params, cases, [{"layer": 0, "rows": 51, "waits": 1}, {"layer": 0, "rows": 1, "waits": 16}]
+    cases: list[Case] = [({"layer": layer, "rows": rows}, {}) for layer, rows in ((0, 50), (2, 2), (1, 7))]
+    return params, cases, [{"layer": 0, "rows": 51}, {"layer": 3, "rows": 1}]
 
 
 def matmul(params: ColumnParams, *changes: dict) -> Kernel:

@@ -44,9 +44,9 @@ def _graph(tiles: int, position: int) -> Graph:
     order = TABLE.table
     b.tensor("table", "constant", place, shape=ROWS.shape, channel=1, itensor=order, data=ROWS, own=True)
     bounds = {"layer": 0, "position": position, "rows": tiles}
-    appended = b.kernel("append", KvStoreParams(layout=LAYOUT), bounds, i=rows)["o_appended"]
-    bounds = {"layer": 0, "rows": position + tiles, "waits": 1}
-    found = b.kernel("read", KvLoadParams(layout=LAYOUT), bounds, i_appended=appended)["o"]
+    b.kernel("append", KvStoreParams(layout=LAYOUT), bounds, i=rows)
+    load = KvLoadParams(layout=LAYOUT, max_new=MOST)
+    found = b.kernel("read", load, {**bounds, "again": 1}, i=rows)["o"]
     for node in ("append", "read"):
         b.grow(node, layer=1)
         for c in range(LAYOUT.channels):

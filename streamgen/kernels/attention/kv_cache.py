@@ -6,13 +6,12 @@
 Where rows lie is said by `buffers.kv_layout.KvLayout`. Stores and loads have its `memory` as their layout,
 and max_tokens of 1 and of `rows_per_channel`: then their descriptors are those sent here.
 
-A read sees what was appended. A store says `done` when the responses to its writes have come; KvAppend takes
-that as a token on `i_done_c` (never refused, as a row is counted before it leaves) and, when every row of
-a descriptor is in memory, sends one token on `o_appended`. KvRead takes `waits` such tokens before its first
-descriptor leaves. So a step may read what it has itself appended, whatever the memory delays. To a sequencer,
-which ends a run when all stores are done, a token that moves is the completion of an append.
+A store says `done` when the responses to its writes have come; KvAppend takes that as a token on `i_done_c`
+(never refused, as a row is counted before it leaves) and, when every row of a descriptor is in memory, sends
+one token on `o_appended`. To a sequencer, which ends a run when all stores are done, a token that moves is
+the completion of an append; so the next run reads what this one has appended, and no run what it appends.
 KvAppend works on two descriptors at a time, one that gives rows and one whose rows are on their way.
-With eight tokens not taken it stops: every append must be waited for by a read.
+With eight tokens not taken it stops.
 
 Tiles in: `i` (1, width), position by position, head by head. Out: `o_c` (1, padded width), zeros behind the
 row, and `o_descriptor_c`, both in the order of `i`; of KvRead `o_descriptor_c`, head by head. A channel that
@@ -49,7 +48,6 @@ __all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams"]
 _OFFSET_BITS = 32
 _COUNT_BITS = 8  # rows on their way in a channel; from half of that on no more are taken
 _AHEAD = 8  # tokens on `o_appended` that may wait
-_WAIT_BITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +158,7 @@ class KvAppendParams:
 
 @dataclass(frozen=True, kw_only=True)
 class KvReadParams:
-    """layout: the cache. Bounds: layer, rows (positions to read, from 0 on), waits (appends to wait for)."""
+    """layout: the cache. Bounds: layer, rows (positions to read, from 0 on; there may be none)."""
 
     layout: KvLayout
 
@@ -170,8 +168,7 @@ class KvReadParams:
         return bits_for(self.layout.rows_per_channel)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        waits = bounds["waits"]
-        return {"i_appended": ITensor((1,), "u1", (waits,), (1,), ((0,),))} if waits else {}
+        return {}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         dtype, heads = f"u{_OFFSET_BITS + self.tokens_bits}", self.layout.heads
@@ -182,17 +179,14 @@ class KvReadParams:
         }
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Beats before the layer, positions, tokens to wait for."""
-        positions = Field("rows", bits_for(self.layout.positions))
-        return Field("base", _OFFSET_BITS), positions, Field("waits", _WAIT_BITS)
+        """Beats before the layer, positions."""
+        return Field("base", _OFFSET_BITS), Field("rows", bits_for(self.layout.positions))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         layout = self.layout
         _check("KvRead", "layer", bounds["layer"], 0, layout.layers - 1)
-        _check("KvRead", "rows", bounds["rows"], 1, layout.positions)
-        _check("KvRead", "waits", bounds["waits"], 0, (1 << _WAIT_BITS) - 1)
-        base = bounds["layer"] * layout.layer_beats
-        return {"base": base, "rows": bounds["rows"], "waits": bounds["waits"]}
+        _check("KvRead", "rows", bounds["rows"], 0, layout.positions)
+        return {"base": bounds["layer"] * layout.layer_beats, "rows": bounds["rows"]}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """Descriptors by channel, uint64 [heads]."""
@@ -205,15 +199,12 @@ class KvReadParams:
         }
 
     def cost(self, bounds: Bounds) -> Cost:
-        """Cycles with tokens that are there at once, and loads that take a descriptor a cycle."""
+        """Cycles with loads that take a descriptor a cycle."""
         self.describe(bounds)
-        first = 3 + bounds["waits"]
-        return Cost(resources=self._resources, ii=1.0, latency=first - 2, cycles=first + self.layout.heads)
+        return Cost(resources=self._resources, ii=1.0, latency=3, cycles=3 + self.layout.heads)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        waits = bounds["waits"]
-        curves = {port: Curve.nest(3 + waits, (self.layout.heads, 1)) for port in self.outputs(bounds)}
-        return curves | ({"i_appended": Curve.nest(2, (waits, 1))} if waits else {})
+        return {port: Curve.nest(3, (self.layout.heads, 1)) for port in self.outputs(bounds)}
 
     def build(self) -> "KvRead":
         return KvRead(self)
@@ -228,7 +219,7 @@ class KvReadParams:
         """Fitted to synthesis: offsets, the queue, for each channel a choice of two counts."""
         channels = self.layout.channels
         queue = Resources(lut=0, ff=self.queue.resources.ff)
-        return queue + Resources(lut=85 + (self.tokens_bits + 4.5) * channels, ff=85 + 3 * channels)
+        return queue + Resources(lut=75 + (self.tokens_bits + 4.5) * channels, ff=80 + 3 * channels)
 
 
 class KvAppend(wiring.Component):
@@ -361,7 +352,6 @@ class KvRead(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i_appended": In(stream.Signature(unsigned(1))),
                 **{f"o_descriptor_{c}": Out(descriptor) for c in range(params.layout.channels)},
             }
         )
@@ -379,7 +369,6 @@ class KvRead(wiring.Component):
         split = bits_for(layout.channels - 1) if layout.channels > 1 else 0
         ports = [getattr(self, f"o_descriptor_{c}") for c in range(layout.channels)]
         running = Signal()
-        waits = Signal(_WAIT_BITS, reset_less=True)
         left = Signal(range(layout.heads + 1), reset_less=True)  # heads to be sent
         base, offset = Signal(_OFFSET_BITS, reset_less=True), Signal(_OFFSET_BITS, reset_less=True)
         fewer, more = (Signal(self.params.tokens_bits, name=n, reset_less=True) for n in ("fewer", "more"))
@@ -389,13 +378,11 @@ class KvRead(wiring.Component):
         rest = fields.rows[:split]
         m.d.comb += [
             queue.o.ready.eq(~running),
-            self.i_appended.ready.eq(running & (waits != 0)),
             taken.eq((pending & ~Cat(port.ready for port in ports)) == 0),
         ]
         with m.If(~running):
             m.d.sync += [
                 running.eq(queue.o.valid),
-                waits.eq(fields.waits),
                 left.eq(layout.heads),
                 base.eq(fields.base),
                 fewer.eq(fields.rows[split:]),
@@ -403,8 +390,6 @@ class KvRead(wiring.Component):
                 longer.eq(Cat(rest > c for c in range(layout.channels))),
                 every.eq(Cat(fields.rows > c for c in range(layout.channels))),
             ]
-        with m.Elif(waits != 0):
-            m.d.sync += waits.eq(waits - self.i_appended.valid)
         with m.Elif(taken):
             m.d.sync += [
                 pending.eq(Mux(left != 0, every, 0)),

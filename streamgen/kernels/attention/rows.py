@@ -71,6 +71,10 @@ class AttentionRowsParams:
         count: int = bounds["heads"] * bounds["t"] * self.group
         return count
 
+    def work(self, bounds: Bounds) -> int:
+        """Cycles that the multipliers need: `lanes` positions of a row in each."""
+        return self.rows(bounds) * self.tiles(bounds)
+
     def queries(self, bounds: Bounds, dtype: str, columns: int, width: int) -> ITensor:
         """Something of each row: `columns` elements of a query head, `width` a token."""
         loops = (bounds["heads"], bounds["t"], self.group, columns // width)

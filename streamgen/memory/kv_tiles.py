@@ -1,0 +1,322 @@
+"""Tiles of the KV cache: rows of several channels side by side, then those of the pass, sent over again.
+
+    tile k of head h = rows k*lanes ... k*lanes + lanes - 1 of it       zeros behind the last one
+
+Rows of positions before the pass come from the channels' loads, in channel p mod channels, so a tile is a row
+each of `lanes` neighbouring channels and is taken in one cycle. Rows of the pass itself come in on `i`,
+position by position, head by head, and wait in a memory until the head that they belong to is put together,
+one a cycle: nothing is read from memory that this pass has written. A row of several `parts` (scales: those
+of all heads of a position) is sent part by part.
+
+Tiles go through a ring that holds the longest context once. The last reading of a tile gives its place free,
+and a tile can be read as soon as it is written: contexts that are read once pass in three cycles.
+
+    for each head of the layout, each part, `again` times: for each tile, its part
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for, ceil_log2
+
+from streamgen.buffers.kv_layout import KvLayout
+from streamgen.contract import Field
+from streamgen.cost import Resources
+from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style
+from streamgen.numbers import formats
+from streamgen.stream import descriptor_layout, descriptor_signature
+
+__all__ = ["KvTiles", "KvTilesParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvTilesParams:
+    """layout: the cache. lanes: positions a tile. parts: of a row. max_new: positions of a pass. max_again:
+    how often a context is sent."""
+
+    layout: KvLayout
+    lanes: int
+    parts: int
+    max_new: int
+    max_again: int
+
+    def __post_init__(self) -> None:
+        lanes, channels = self.lanes, self.layout.channels
+        for name, value, law, holds in (
+            ("lanes", lanes, f"a divisor of the {channels} channels", lanes > 0 and not channels % lanes),
+            (
+                "parts",
+                self.parts,
+                f"a divisor of the width, {self.layout.width}",
+                self.parts > 0 and not self.layout.width % self.parts,
+            ),
+            ("max_new", self.max_new, "at least 1", self.max_new >= 1),
+            ("max_again", self.max_again, "at least 1", self.max_again >= 1),
+        ):
+            if not holds:
+                raise ValueError(f"KvLoad.{name} is {value}; it must be {law}")
+
+    @property
+    def row_bits(self) -> int:
+        return self.layout.width * formats.bits(self.layout.dtype)
+
+    @property
+    def out_bits(self) -> int:
+        """Of a tile as it is sent."""
+        return self.lanes * self.row_bits // self.parts
+
+    @property
+    def depth(self) -> int:
+        """Tiles of the ring: those of the longest context."""
+        return 1 << max(1, ceil_log2(-(-self.layout.positions // self.lanes)))
+
+    @property
+    def own_depth(self) -> int:
+        """Rows of a pass."""
+        return 1 << max(1, ceil_log2(self.max_new * self.layout.heads))
+
+    @property
+    def held_bits(self) -> int:
+        """Of the ring and of the rows of the pass."""
+        return self.row_bits * (self.lanes * self.depth + self.own_depth)
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        """Positions before the pass, positions of the pass, how often a context is sent."""
+        return (
+            Field("position", bits_for(self.layout.positions)),
+            Field("rows", bits_for(self.max_new)),
+            Field("again", bits_for(self.max_again)),
+        )
+
+    @property
+    def queues(self) -> tuple[QueueParams, QueueParams]:
+        """Descriptors of contexts still to be put together, and still to be sent."""
+        bits = sum(field.bits for field in self.descriptor_fields())
+        return QueueParams(bits=bits, depth=4), QueueParams(bits=bits, depth=4)
+
+    @property
+    def resources(self) -> Resources:
+        """Fitted to synthesis: what chooses a bit of a tile, both memories, counters, queues, the part."""
+        groups = self.layout.channels // self.lanes
+        bits = self.lanes * self.row_bits
+        choice = 1 if groups <= 2 else 1 + -(-groups // 4)
+        part = self.out_bits * -(-(self.parts - 1) // 3) if self.parts > 1 else 0
+        tile = Resources(lut=bits * choice + part, ff=bits)
+        own = ring_resources(self.row_bits, self.own_depth)
+        counters = sum(field.bits for field in self.descriptor_fields())
+        control = Resources(lut=120 + 6 * counters + 2 * self.lanes, ff=80 + 5 * counters)
+        queues = [queue.resources for queue in self.queues]
+        return tile + own + ring_resources(bits, self.depth) + control + queues[0] + queues[1]
+
+    def build(self) -> "KvTiles":
+        return KvTiles(self)
+
+
+class KvTiles(wiring.Component):
+    """The hardware of a KvTilesParams; `i_<c>`: rows of a channel."""
+
+    def __init__(self, params: KvTilesParams) -> None:
+        self._params = params
+        row = stream.Signature(params.row_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(row),
+                **{f"i_{c}": In(row) for c in range(params.layout.channels)},
+                "o": Out(stream.Signature(params.out_bits)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = self._params
+        m.submodules.building, m.submodules.sending = queues = [Queue(one) for one in p.queues]
+        for queue, other in (queues, queues[::-1]):
+            m.d.comb += [
+                queue.i.valid.eq(self.i_descriptor.valid & other.i.ready),
+                queue.i.payload.eq(self.i_descriptor.payload),
+            ]
+        m.d.comb += self.i_descriptor.ready.eq(queues[0].i.ready & queues[1].i.ready)
+        m.submodules.ring = ring = Memory(
+            shape=p.lanes * p.row_bits, depth=p.depth, init=[], attrs=ring_style(p.depth)
+        )
+        written, freed = (Signal(range(2 * p.depth), name=name) for name in ("written", "freed"))
+        valid, tile = self._build(m, queues[0].o, (written - freed)[: len(written)] != p.depth)
+        write = ring.write_port()
+        m.d.comb += [write.en.eq(valid), write.addr.eq(written), write.data.eq(tile)]
+        m.d.sync += written.eq(written + valid)
+        self._send(m, queues[1].o, ring.read_port(), written, freed)
+        return m
+
+    def _build(self, m: Module, queue: Any, room: Value) -> tuple[Value, Value]:
+        """Put tiles together: (a tile goes to the ring now, the tile)."""
+        p = self._params
+        split = ceil_log2(p.lanes)
+        given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
+        running, valid, step = Signal(), Signal(), Signal()
+        whole, wholes = (Signal(len(given.position), name=n, reset_less=True) for n in ("whole", "wholes"))
+        new, rows = (Signal(len(given.rows), name=n, reset_less=True) for n in ("new", "rows"))
+        slot, begin = (
+            Signal(split, name=n, reset_less=True) for n in ("slot", "begin")
+        )  # of the next own row
+        is_whole, fresh, edge = (Signal(name=n, reset_less=True) for n in ("is_whole", "fresh", "edge"))
+        mask = Signal(p.lanes, reset_less=True)  # rows of memory in the tile where those of the pass begin
+        head = Signal(range(p.layout.heads), reset_less=True)
+        starts, ends, head_ends = queue.valid & ~running, Signal(), Signal()
+        own_there, own = self._own(m, running, starts, given.rows, step & ~is_whole)
+        needed = mask & (edge & fresh).replicate(p.lanes) | is_whole.replicate(p.lanes)
+        there, memory = self._rows(m, needed, step, ends, head_ends | ~running)
+        last, last_head = new == 1, head == p.layout.heads - 1
+        m.d.comb += [
+            queue.ready.eq(~running),
+            step.eq(running & (~valid | room) & there & (is_whole | own_there)),
+            ends.eq(step & (is_whole | last | (slot == (1 << split) - 1))),
+            head_ends.eq(step & ~is_whole & last),
+        ]
+        tile = [Signal(p.row_bits, name=f"tile_{n}", reset_less=True) for n in range(p.lanes)]
+        for n, lane in enumerate(tile):
+            here = ~is_whole & (slot == n)
+            with m.If(step & (fresh | here)):
+                chosen = memory[n] & needed[n].replicate(p.row_bits)
+                m.d.sync += lane.eq(chosen | (own & here.replicate(p.row_bits)))
+        with m.If(~valid | room):
+            m.d.sync += valid.eq(ends)
+        with m.If(step):
+            m.d.sync += fresh.eq(ends)
+            with m.If(is_whole):
+                m.d.sync += [whole.eq(whole - 1), is_whole.eq(whole != 1)]
+            with m.Else():
+                m.d.sync += [new.eq(new - 1), slot.eq(slot + 1), edge.eq(0)]
+        with m.If(head_ends):
+            m.d.sync += [
+                *(head.eq(Mux(last_head, 0, head + 1)), running.eq(~last_head)),
+                *(whole.eq(wholes), is_whole.eq(wholes != 0), new.eq(rows), slot.eq(begin), edge.eq(1)),
+            ]
+        with m.If(starts):
+            many, rest = given.position[split:], given.position[:split]
+            m.d.sync += [
+                *(running.eq(1), head.eq(0), fresh.eq(1), edge.eq(1)),
+                *(whole.eq(many), wholes.eq(many), is_whole.eq(many != 0)),
+                *(new.eq(given.rows), rows.eq(given.rows), slot.eq(rest), begin.eq(rest)),
+                mask.eq(lanes_before(Cat(rest, Const(0, 1)), p.lanes)),
+            ]
+        return valid & room, Cat(tile)
+
+    def _rows(
+        self, m: Module, needed: Value, step: Value, ends: Value, first: Value
+    ) -> tuple[Value, list[Value]]:
+        """Rows of memory for a tile: (those needed are there, the row of each lane). ends: with this step the
+        next channels have their turn; first: the first ones."""
+        p = self._params
+        groups = p.layout.channels // p.lanes
+        group = Signal(range(groups), reset_less=True)
+        with m.If(first):
+            m.d.sync += group.eq(0)
+        with m.Elif(ends):
+            m.d.sync += group.eq(group + 1)
+        there, lanes = [], []
+        for n in range(p.lanes):
+            mine = [getattr(self, f"i_{n + k * p.lanes}") for k in range(groups)]
+            there.append(Array(one.valid for one in mine)[group] | ~needed[n])
+            lanes.append(Array(one.payload for one in mine)[group])
+            for k, one in enumerate(mine):
+                m.d.comb += one.ready.eq(step & needed[n] & (group == k))
+        return Cat(there).all(), lanes
+
+    def _own(self, m: Module, running: Value, starts: Value, rows: Value, take: Value) -> tuple[Value, Value]:
+        """The rows of the pass, head by head: (the next one is there, the row). rows: of the descriptor that
+        starts; take: the next one is taken."""
+        p, heads = self._params, self._params.layout.heads
+        m.submodules.own = own = Memory(
+            shape=p.row_bits, depth=p.own_depth, init=[], attrs=ring_style(p.own_depth)
+        )
+        write, read = own.write_port(), own.read_port()
+        came = Signal(range(p.own_depth + 1))
+        member = Signal(range(heads))  # the head of the row that comes next
+        left = Signal(len(rows))  # positions that are still to come
+        at = Signal(range(p.own_depth + heads), reset_less=True)
+        head, follow, most = Signal(range(heads + 1)), Signal(len(rows)), Signal(len(rows))
+        there, fetch = Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(left != 0),
+            write.en.eq(self.i.ready & self.i.valid),
+            write.addr.eq(came),
+            write.data.eq(self.i.payload),
+            fetch.eq((head != heads) & (at < came) & (~there | take) & running),
+            read.en.eq(fetch),
+            read.addr.eq(at),
+        ]
+        with m.If(write.en):
+            m.d.sync += [came.eq(came + 1), member.eq(Mux(member == heads - 1, 0, member + 1))]
+            with m.If(member == heads - 1):
+                m.d.sync += left.eq(left - 1)
+        with m.If(fetch):
+            m.d.sync += [there.eq(1), at.eq(at + heads), follow.eq(follow - 1)]
+            with m.If(follow == 1):
+                m.d.sync += [at.eq(head + 1), head.eq(head + 1), follow.eq(most)]
+        with m.Elif(take):
+            m.d.sync += there.eq(0)
+        with m.If(starts):
+            m.d.sync += [
+                *(came.eq(0), left.eq(rows), at.eq(0), head.eq(0), follow.eq(rows), most.eq(rows)),
+            ]
+        return there, read.data
+
+    def _send(self, m: Module, queue: Any, read: Any, written: Value, freed: Signal) -> None:
+        """Send what is in the ring, part by part, again and again; the last time places come free."""
+        p, heads = self._params, self._params.layout.heads
+        given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
+        length_bits = bits_for(p.layout.positions + p.lanes)
+        running, valid, step = Signal(), Signal(), Signal()
+        at, base = Signal.like(written), Signal.like(written)
+        left, length = (Signal(length_bits, name=n, reset_less=True) for n in ("positions", "length"))
+        more, again = (Signal(len(given.again), name=n, reset_less=True) for n in ("more", "again"))
+        head = Signal(range(heads), reset_less=True)
+        part, shown = (Signal(range(p.parts), name=n, reset_less=True) for n in ("part", "shown"))
+        last, last_time, last_part = left <= p.lanes, more == 1, part == p.parts - 1
+        final = last_time & last_part
+        m.d.comb += [
+            step.eq(running & (at != written) & (~valid | self.o.ready)),
+            read.en.eq(step),
+            read.addr.eq(at),
+            queue.ready.eq(~running | (step & last & final & (head == heads - 1))),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(_part(read.data, p, shown)),
+        ]
+        with m.If(step | self.o.ready):
+            m.d.sync += valid.eq(step)
+        with m.If(step):
+            m.d.sync += [shown.eq(part), at.eq(at + 1), left.eq(left - p.lanes)]
+            with m.If(final):
+                m.d.sync += freed.eq(at + 1)
+            with m.If(last):
+                m.d.sync += [left.eq(length), at.eq(Mux(final, at + 1, base)), more.eq(more - 1)]
+                with m.If(last_time):
+                    m.d.sync += [more.eq(again), part.eq(Mux(last_part, 0, part + 1))]
+                with m.If(final):
+                    m.d.sync += [base.eq(at + 1), head.eq(head + 1), running.eq(head != heads - 1)]
+        with m.If(queue.valid & queue.ready):
+            positions = given.position + given.rows
+            m.d.sync += [
+                running.eq(1),
+                left.eq(positions),
+                length.eq(positions),
+                more.eq(given.again),
+                again.eq(given.again),
+                head.eq(0),
+                part.eq(0),
+            ]
+
+
+def _part(tile: Value, p: KvTilesParams, part: Value) -> Value:
+    """A part of every row of a tile."""
+    if p.parts == 1:
+        return tile
+    rows = (tile.word_select(n, p.row_bits) for n in range(p.lanes))
+    bits = p.row_bits // p.parts
+    return Cat(Array(row.word_select(k, bits) for k in range(p.parts))[part] for row in rows)
