@@ -91,6 +91,7 @@ from streamgen.memory import (
     SpillLoadParams,
     SpillStoreParams,
 )
+from streamgen.memory.kv_tiles import KvTilesParams
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
@@ -151,6 +152,7 @@ def sweep() -> dict[str, list[Case]]:
         "top k": _top_ks(),
         "column": [(params, _column_bounds(params)) for params in _columns()],
         "spill": _spills(),
+        "kv tiles": _plain(_kv_tiles()),
     }
 
 
@@ -398,6 +400,19 @@ def _unzips() -> list[Case]:
         params = UnzipParams(ways=ways, dtype=dtype, lanes=lanes, max_tokens=tokens)
         cases.append((params, {"itensor": itensor}))
     return cases
+
+
+def _kv_tiles() -> list[KvTilesParams]:
+    found = []
+    for dtype, width, heads, channels, positions, lanes, parts in (
+        *(("i8", 40, 2, 1, 64, 1, 1), ("i8", 64, 3, 4, 512, 4, 1), ("i24", 3, 1, 4, 512, 4, 3)),
+        *(("i8", 32, 4, 16, 1024, 4, 1), ("i24", 16, 1, 16, 1024, 8, 16), ("i8", 64, 2, 8, 1024, 8, 1)),
+    ):
+        layout = KvLayout(
+            dtype=dtype, width=width, heads=heads, layers=30, positions=positions, channels=channels
+        )
+        found.append(KvTilesParams(layout=layout, lanes=lanes, parts=parts, max_new=16, max_again=48))
+    return found
 
 
 def _memory_kernels() -> list[Case]:

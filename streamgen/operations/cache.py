@@ -66,11 +66,11 @@ class Cache(Operator):
         """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
         codes = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, inputs[0])
         layouts, behind = [], []
-        for part, source, *kind in (
+        for part, source, width, dtype, heads in (
             ("x", codes.x, self.head_dim, "i8", self.heads),
             ("scale", codes.scale, self.heads, "i24", 1),
         ):
-            layout, layer, step = site.caches(*kind)
+            layout, layer, step = site.caches(width, dtype, heads)
             name = f"{site.name}_{part}"
             states = [
                 Behind(

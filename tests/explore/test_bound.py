@@ -6,9 +6,10 @@ from fractions import Fraction
 import pytest
 
 from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.contract import traffic
+from streamgen.contract import traffic, work
 from streamgen.explore.bound import pass_cycles, phases
 from streamgen.graph import Graph, Node, Tensor
+from streamgen.kernels.attention.scores import AttentionScoresParams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,16 @@ def test_a_kernel_of_the_user_is_counted():
     assert (third.bytes, third.products, third.columns) == (0, 6000, ("dot",))
     rate = Fraction(1, 2)
     assert pass_cycles(graph, rate) == 16 + 5 * (max(40, 50) + 150)
+
+
+def test_attention_bounds_a_phase() -> None:
+    """Its rows times its positions over its lanes, where that is more than products of weights need."""
+    scores = AttentionScoresParams(dims=8, lanes=4, group=2, max_length=40, max_rows=64)
+    bounds = {"heads": 3, "t": 5, "length": 22, "scale": 1.0}
+    assert work(scores, bounds) == 3 * 5 * 2 * 6
+    nodes = (Node("scores", scores, (bounds,)), Node("dot", DotParams(), ({"rows": 2},)))
+    ((stage, _),) = phases(Graph("g", nodes, (), ()))
+    assert stage.columns == ("dot",) and stage.compute_cycles == 180
 
 
 def test_traffic_names_every_port():

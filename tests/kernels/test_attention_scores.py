@@ -70,7 +70,7 @@ def _cases(params: AttentionScoresParams, rng: np.random.Generator, count: int) 
     return [_case(params, rng, *shape, float(rng.choice(SCALES))) for shape in several]
 
 
-@pytest.mark.parametrize(("dims", "lanes", "group"), [(4, 1, 2), (5, 2, 1), (9, 3, 2), (1, 4, 1)])
+@pytest.mark.parametrize(("dims", "lanes", "group"), [(4, 1, 2), (5, 2, 1), (9, 3, 2), (1, 4, 1), (3, 16, 3)])
 def test_matches_golden(dims: int, lanes: int, group: int) -> None:
     """Random descriptors back to back under random stalls of all kinds."""
     params = _params(dims, lanes, group)

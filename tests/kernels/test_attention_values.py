@@ -77,6 +77,7 @@ def _cases(params: AttentionValuesParams, rng: np.random.Generator, count: int) 
         (6, 3, {"width": 2, "p_bits": 16, "group": 2}),
         (1, 4, {"p_bits": 14}),
         (2, 8, {"max_length": 8, "p_bits": 10}),
+        (2, 16, {"max_length": 100, "group": 3}),
     ],
 )
 def test_matches_golden(dims: int, lanes: int, changes: dict[str, int]) -> None:

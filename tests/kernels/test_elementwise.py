@@ -117,6 +117,22 @@ def test_rows_are_counted(function: str) -> None:
         check_promises(params, bounds, arrays)
 
 
+def test_rows_whose_last_token_is_not_full() -> None:
+    """Descriptors say elements; there are as many tokens as hold them."""
+    params = ScalarParams(function="soft_cap", lanes=4, max_tokens=5, max_rows=7)
+    cases = []
+    for number, (count, length) in enumerate([(3, 1), (2, 4), (7, 5), (1, 19), (2, 17)]):
+        itensor = rows(count * -(-length // 4), 4, row=-(-length // 4))
+        bounds = {"itensor": itensor, "constant": 30.0, "rows": count, "length": length}
+        assert params.describe(bounds)["length"] == length
+        cases.append((bounds, {"i": values(itensor.shape, number)}))
+    check_golden(params, cases, Stalls(seed=4, sources=0.3, sinks=0.3))
+    with pytest.raises(ValueError, match="length is 21; a row has 5 tokens of 4 elements"):
+        params.describe({**cases[-1][0], "length": 21})
+    with pytest.raises(ValueError, match="lanes is 3; with several rows it must be a power of two"):
+        ScalarParams(function="soft_cap", lanes=3, max_tokens=5, max_rows=7)
+
+
 def test_rows_must_fit() -> None:
     params = ScalarParams(function="scale", lanes=2, max_tokens=5, max_rows=3)
     for count, message in ((4, "rows is 4; 1 to max_rows, 3"), (3, "8 tokens, which are no 3 rows")):

@@ -108,6 +108,28 @@ def test_any_sizes(changes: dict[str, Any], plan: dict[str, int]) -> None:
     _check(_model(**changes), _plan(**plan))
 
 
+@pytest.mark.parametrize(
+    ("lanes", "channels", "changes"),
+    [
+        (2, 2, {"heads": 3, "kv_heads": 3}),
+        (2, 4, {"heads": 6, "kv_heads": 2, "windows": (None, 5)}),
+        (4, 4, {"windows": (3,)}),
+        (4, 8, {"heads": 5, "kv_heads": 1, "head_dim": 24, "rotated": 8}),
+        (16, 16, {}),
+    ],
+    ids=str,
+)
+def test_positions_side_by_side(lanes: int, channels: int, changes: dict[str, Any]) -> None:
+    """Contexts of all lengths up to one that is no multiple of lanes times channels."""
+    plan = _plan(columns=2 * channels, kv_channels=channels, attention_lanes=lanes, context=19)
+    _check(_model(**{**changes, "context": 19}), plan, (3, 1, 4, 1, 2, 4, 4))
+
+
+def test_capped_scores_side_by_side() -> None:
+    model = import_decoder(family("Gemma2")).quantised(Numbers(by_layer={"logits": "w8", "head": "w8"}))
+    _check(model, _plan(kv_channels=2, attention_lanes=2), (3, 4, 4, 1, 2))
+
+
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(name: str) -> None:
     _check(FEATURES[name](_model(layers=4)), _plan())
