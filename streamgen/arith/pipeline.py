@@ -8,7 +8,7 @@ plain delays become shift-register LUTs.
 
 from types import SimpleNamespace
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.hdl import ValueLike
 
 from streamgen.arith.format import Float
@@ -16,9 +16,11 @@ from streamgen.arith.format import Float
 __all__ = [
     "Pipeline",
     "align",
+    "delayed",
     "normalise_step",
     "operand",
     "pack",
+    "registered",
     "resize_signed",
     "round_up",
     "signed_width",
@@ -60,6 +62,21 @@ class Pipeline:
         wire = Signal(value.shape(), name=f"wire_{self.depth}")
         self._m.d.comb += wire.eq(value)
         return wire
+
+
+def registered(m: Module, value: Value, bits: int | None = None) -> Signal:
+    """`value` one cycle later, without reset; `bits` when its signed range is known to be smaller."""
+    shape = value.shape() if bits is None else signed(bits)
+    register = Signal(shape, reset_less=True, name="register")
+    m.d.sync += register.eq(value)
+    return register
+
+
+def delayed(m: Module, value: Value, cycles: int) -> Value:
+    """`value` some cycles later: a shift register without reset, which FPGAs keep in LUTs."""
+    for _ in range(cycles):
+        value = registered(m, value)
+    return value
 
 
 def operand(form: Float, bits: Value) -> SimpleNamespace:

@@ -3,10 +3,12 @@
 A level is one LUT on a path between registers or ports. A carry chain of any length is one level, a
 LUT memory read is one level. The multiplexers MUXF7-9 are part of the LUTs that they choose among; to
 their select input they are a level. BRAM and URAM begin and end paths. A multiplier (DSP) counts as 5
-levels, about what it takes without the registers inside, which this flow does not use.
+levels, about what it takes without the registers inside, which this flow does not use. Black boxes begin and
+end paths.
 """
 
 import re
+from collections.abc import Set
 from typing import Any
 
 __all__ = ["deepest"]
@@ -20,13 +22,14 @@ _DSP = "DSP48E2"
 _DSP_LEVELS = 5
 
 
-def deepest(netlist: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-    """Levels and nets of the longest path between registers or ports."""
+def deepest(netlist: dict[str, Any], boxes: Set[str] = frozenset()) -> tuple[int, tuple[str, ...]]:
+    """Levels and nets of the longest path between registers or ports. boxes: types of black boxes."""
+    stops = {*_ENDS, *boxes}
     driver: dict[int, str] = {}  # net -> cell
     for name, cell in netlist["cells"].items():
-        if cell["type"] not in (*_ENDS, "CARRY4", *_MUXES, _DSP) and not _is_lut(cell["type"]):
+        if cell["type"] not in (*stops, "CARRY4", *_MUXES, _DSP) and not _is_lut(cell["type"]):
             raise ValueError(f"cell {name} is of type {cell['type']}, which this count does not know")
-        if cell["type"] not in _ENDS:
+        if cell["type"] not in stops:
             driver.update((bit, name) for bit in _bits(cell, "output"))
     arrival: dict[int, tuple[int, int | None]] = {}  # net -> level, net before
     names = _net_names(netlist)
@@ -39,7 +42,7 @@ def deepest(netlist: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
         for bit in port["bits"]
     ]
     for cell in netlist["cells"].values():
-        if cell["type"] in _ENDS or cell["type"].startswith(("RAM", "SRL")):
+        if cell["type"] in stops or cell["type"].startswith(("RAM", "SRL")):
             outputs = [p for p, direction in cell["port_directions"].items() if direction == "output"]
             label = next((names[bit] for p in outputs for bit in cell["connections"][p] if bit in names), "?")
             ends += [

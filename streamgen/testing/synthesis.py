@@ -5,6 +5,9 @@
 Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: no DSP registers are packed, carry
 chains are CARRY4 and nothing is optimised by placement.
 
+A module of `streamgen.arith.dsp` is one DSP by the laws of its Params, which Yosys cannot map as such. It is
+a black box here: one DSP, in which paths begin and end.
+
 A LUT of any size counts 1, a LUT memory or shift register the LUTs it occupies; carry chains and the
 multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `streamgen.testing.paths`.
 """
@@ -12,13 +15,14 @@ multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `st
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from amaranth.lib import wiring
 
+from streamgen.arith.dsp import DspParams
 from streamgen.contract import Bounds
 from streamgen.cost import Resources
 from streamgen.rtl import Library, run_yosys, to_rtlil
@@ -61,6 +65,7 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
     library = Library()
     names = [f"block_{k}" for k in range(len(components))]
     texts = [to_rtlil(component, name, library) for name, component in zip(names, components, strict=True)]
+    boxes = [name for params, name in library.names.items() if isinstance(params, DspParams)]
     instances = [f"attribute \\keep 1\ncell \\{name} \\u_{name}\nend" for name in names]
     top = "\n".join(["module \\every_block", *instances, "end"])
     with tempfile.TemporaryDirectory() as folder:
@@ -72,13 +77,14 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
             *([f"read_verilog -sv {files}"] if files else []),
             # Its memories of LUTs have a write port; tables of LUTs are logic to it without being told.
             "setattr -unset rom_style a:rom_style=distributed",
+            *([f"blackbox {' '.join(boxes)}"] if boxes else []),
             f"setattr -mod -set keep_hierarchy 1 {' '.join(names)}",
             "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top every_block",
             "delete t:$scopeinfo",
             writer="write_json",
         )
     modules = json.loads(text)["modules"]
-    return [_count(modules[name]) for name in names]
+    return [_count(modules[name], frozenset(boxes)) for name in names]
 
 
 def promised(params: Any, bounds: Bounds | None = None) -> Resources:
@@ -128,14 +134,14 @@ def _faults(promise: Resources, found: Synthesis, tolerance: float, levels: int)
     return faults
 
 
-def _count(netlist: dict[str, Any]) -> Synthesis:
+def _count(netlist: dict[str, Any], boxes: Set[str]) -> Synthesis:
     cells = dict(sorted(Counter(cell["type"] for cell in netlist["cells"].values()).items()))
-    levels, path = deepest(netlist)
+    levels, path = deepest(netlist, boxes)
     return Synthesis(
         resources=Resources(
             lut=sum(_LUT_CELLS.get(kind, 0) * count for kind, count in cells.items()),
             ff=sum(cells.get(kind, 0) for kind in _FF_CELLS),
-            dsp=cells.get("DSP48E2", 0),
+            dsp=sum(cells.get(kind, 0) for kind in ("DSP48E2", *boxes)),
             bram=sum(blocks * cells.get(kind, 0) for kind, blocks in _BRAM_CELLS.items()),
             uram=sum(cells.get(kind, 0) for kind in _URAM_CELLS),
         ),

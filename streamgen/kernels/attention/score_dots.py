@@ -19,8 +19,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from streamgen.arith.pipeline import registered
 from streamgen.cost import Resources
-from streamgen.kernels.matmul.dot import registered
 
 __all__ = ["ScoreDots", "ScoreDotsParams"]
 

@@ -29,6 +29,7 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.arith import F24, MultiplyParams, ScaledIntegerParams
+from streamgen.arith.pipeline import delayed, registered
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import QueueParams
@@ -36,7 +37,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import SCALE, SCALE_DTYPE, split_scale
 from streamgen.kernels.attention.rows import AttentionRowsParams
 from streamgen.kernels.attention.score_dots import ScoreDotsParams
-from streamgen.kernels.matmul.dot import delayed, registered
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import E_NOT_FINITE
 from streamgen.rtl import Shared

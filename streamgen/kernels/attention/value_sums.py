@@ -16,9 +16,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from streamgen.arith.pipeline import delayed, registered
 from streamgen.cost import Resources
 from streamgen.kernels.attention.value_factors import FACTOR_BITS, ValueFactorsParams
-from streamgen.kernels.matmul.dot import delayed, registered
 from streamgen.rtl import Shared
 
 __all__ = ["ValueColumn", "ValueColumnParams", "ValueSums", "ValueSumsParams"]

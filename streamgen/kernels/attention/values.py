@@ -30,6 +30,7 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.arith import F24, DivideParams, ScaledIntegerParams
+from streamgen.arith.pipeline import delayed, registered
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import QueueParams
@@ -39,7 +40,6 @@ from streamgen.kernels.attention.rows import AttentionRowsParams
 from streamgen.kernels.attention.value_factors import FACTOR_BITS, PLACES, ValueFactorsParams
 from streamgen.kernels.attention.value_scales import ValueScalesParams
 from streamgen.kernels.attention.value_sums import ValueSumsParams
-from streamgen.kernels.matmul.dot import delayed, registered
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import E_NOT_FINITE
 from streamgen.rtl import Shared

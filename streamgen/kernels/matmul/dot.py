@@ -1,55 +1,89 @@
 """The lane of the matmul column: one token row times two weight rows, 32 products each a cycle.
 
     dot[n]  = sum over j of code[j] * weight[n][j]                          j = 0..31, n = 0, 1
-    term[n] = (f * scale[n] * dot[n] [+ minimum[n] * sum]) * 2^shift        shift = 15 - d, f = 5 + step
+    term[n] = (scale[n] * dot[n] [+ minimum[n] * sum]) * f * 2^s            f = 5 + step, s = 15 - d
     accumulator[n] = (0 if first else accumulator[n]) + term[n]             when valid
 
-A new group of 32 enters every cycle; nothing in a lane ever waits.
+A new group of 32 enters every cycle; nothing in a lane ever waits. All but a few adders are DSPs
+(`streamgen.arith.dsp`).
 
-Packing. Both weights of a column of the pair share the activation, so one multiplier (27 x 18, a
-DSP48E2) forms both products: (weight[1] * 2^s + weight[0]) * code. The packed products of several j are
-added as they are; the low field is read as a signed number and its sign is added back to the high one.
-That is exact while the low field holds the sum, |sum| < 2^(s-1), with |code| <= 127:
+Packing. Both weights of a column of the pair share the activation, so one DSP forms both products:
+(weight[1] * 2^b + weight[0]) * code. The packed products of several j are added as they are; the low field
+is read as a signed number and its sign is added back to the high one. That is exact while the low field
+holds the sum, |sum| < 2^(b-1), with |code| <= 127:
 
-    4-bit weights: 32 products * 127 * 8   =  32512 < 2^15, s = 16: all 32 before the fields part
-    8-bit weights:  8 products * 127 * 128 = 130048 < 2^17, s = 18: 8 before, 4 partial sums after
+    4-bit weights: 32 products * 127 * 8   =  32512 < 2^15, b = 16: all 32 before the fields part
+    8-bit weights:  8 products * 127 * 128 = 130048 < 2^17, b = 18: 8 before, 4 partial sums after
 
-so a weight of -128 is legal and an activation of -128 is not (the quantiser clamps to +-127). The
-packed factor has 16 + 5 = 21 or 18 + 9 = 27 bits; the registers that hold it and the code are those at
-the inputs of the multiplier.
+so a weight of -128 is legal and an activation of -128 is not (the quantiser clamps to +-127).
 
-`sum` has been multiplied by f already (`times_factor`), of which every row would else do the same.
+Halves. A 4-bit lane takes 8-bit weights, when it is built for `halves`, as 16 times two halves: the low
+one, unsigned, at even j, the high one at odd j, both with the same code. Bit by bit, a token of 16 weights of
+8 bits is one of 32 of 4 bits. The sums over even j and over odd j meet last,
 
-Timing, in cycles after `codes`, `low`, `high`: `minimums`, `sum` are expected `scale_delay` later, `scales`
-and `step` `factor_delay` later, `shift`, `valid`, `first` `shift_delay` later, and `accumulators` change
-`latency` later.
+    dot = even + (16 * odd if wide else odd),       16 * 127 * 128 = 260096 < 2^18, b = 19
+
+Chains. Product j = 8k + i is the k-th of chain i' of 8; four DSPs add theirs to the one before, each a cycle
+later. The second takes its operands a cycle later by a second register of its own, the third and fourth get
+theirs 1 and 2 cycles later (`SKEW`). Eight sums meet in a tree; its last adder has the input registers of
+the next DSP for a register. The sign of the low field goes to the pre-adder of that DSP.
+
+Power. f * 2^s has 4 + 15 bits, and a DSP takes 18 with their sign. So scale and minimum are multiplied by 4
+when s >= 12 (`far`), and the power is f * 2^(s - 2). A product of more than 27 bits, or a sum of more than
+48, is accumulated in two parts, of which the lower one is unsigned: 2^16 steps of (2^16 - 1) * 2^16 fit.
+
+Timing, in cycles after slice 0 of `codes`, `low`, `high` and after `wide`: `minimums`, `sum`, `far` are
+expected `minimum_delay` later, `scales` `scale_delay`, `power`, `valid`, `first` `power_delay`, and
+`accumulators` change `latency` later.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.arith.dsp import DspParams
+from streamgen.arith.pipeline import delayed, registered
 from streamgen.cost import Resources
+from streamgen.rtl import Shared
 
-__all__ = ["FACTOR_BITS", "K_LANES", "SUM_BITS", "Dot", "DotParams", "delayed", "registered", "times_factor"]
+__all__ = [
+    "CHAIN",
+    "FAR",
+    "K_LANES",
+    "LONGEST",
+    "POWER_BITS",
+    "SKEW",
+    "SLICE",
+    "SUM_BITS",
+    "Dot",
+    "DotParams",
+]
 
 K_LANES = 32
-FACTOR_BITS = 3  # that a product with f is wider
-STEP_BITS = 2
-SUM_BITS = 16  # 32 * 127 * 8 and a sign
+CHAIN = 4  # DSPs
+SLICE = K_LANES // CHAIN  # products that begin together, one of each chain
+SKEW = (0, 0, 1, 2)  # cycles by which the operands of a slice come later
+SUM_BITS = 13  # 32 * 127 and its negative
+FAR = 2  # places that a scale is shifted, and the power is not
+POWER_BITS = 18  # 8 * 2^13 and a sign
+LOW_BITS = 16  # of the lower part of what is accumulated in two
+LONGEST = 1 << 20  # greatest K: 2^16 steps of 16
+DSP_FACTOR, DSP_SUM = 27, 48
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotParams:
     """What is built: the width of a weight (4 or 8), one or two weight rows, the group scale, the sum.
 
-    scale_bits: 0 builds a lane without group scales. accumulator_bits: the caller proves that it is enough.
+    halves: 8-bit weights may come in halves, to a lane of 4 bits. scale_bits: 0 builds a lane without group
+    scales. accumulator_bits: the caller proves that it is enough, and that no more than LONGEST are added.
     """
 
     weight_bits: int
+    halves: bool
     rows: int
     scale_bits: int
     minimum: bool
@@ -58,68 +92,135 @@ class DotParams:
     @property
     def field_bits(self) -> int:
         """Distance of the two packed weights."""
-        return 16 if self.weight_bits == 4 else 18
+        return 18 if self.weight_bits == 8 else 19 if self.halves else 16
 
     @property
     def packed_levels(self) -> int:
         """Levels of the adder tree before the packed fields part."""
-        return 5 if self.weight_bits == 4 else 3
+        return 3 if self.weight_bits == 4 else 1
 
     @property
     def dot_bits(self) -> int:
         """Width of one signed dot product."""
-        return (K_LANES * 127 << self.weight_bits - 1).bit_length() + 1
+        return self._largest_dot.bit_length() + 1
+
+    @property
+    def scaled_bits(self) -> int:
+        """Width of a dot product times its scale."""
+        largest = self._largest_dot << FAR
+        if self.scale_bits:
+            sums = K_LANES * 127 * (8 + self.minimum)
+            largest = max(largest, sums << FAR + self.scale_bits - 1)
+        return largest.bit_length() + 1
+
+    @property
+    def in_two(self) -> bool:
+        """Whether terms are accumulated in two parts."""
+        return self.scaled_bits > DSP_FACTOR or self.accumulator_bits > DSP_SUM
 
     @property
     def scale_delay(self) -> int:
-        return 3 + 5 + 1  # three registers of a DSP, the tree, the parting of the fields
+        return 1 + CHAIN + 2  # the first register, the chain, two levels of the tree
 
     @property
-    def factor_delay(self) -> int:
-        """A scale is multiplied by f while the products are added; without one the sum is."""
-        return self.scale_delay - (self.scale_bits > 0)
+    def minimum_delay(self) -> int:
+        return self.scale_delay - self.minimum
 
     @property
-    def shift_delay(self) -> int:
-        return self.scale_delay + (2 if self.scale_bits else 1) + self.minimum
+    def power_delay(self) -> int:
+        return self.scale_delay + 2
 
     @property
     def latency(self) -> int:
-        return self.shift_delay + 2  # the shifter, the accumulator
+        return self.power_delay + 2
 
     @property
     def multipliers(self) -> int:
-        """DSPs: 32 for the products, one for each scale and each minimum."""
-        return K_LANES + self.rows * (bool(self.scale_bits) + self.minimum)
+        """DSPs: 32 for the products; for each row one for its scale, one for a minimum, one or two to
+        accumulate."""
+        return K_LANES + self.rows * (1 + self.minimum + 1 + self.in_two)
 
     @property
     def resources(self) -> Resources:
-        """Products and adders by their widths, a shifter and an accumulator for each row."""
-        adders = [(K_LANES >> level + 1, self._tree_bits(level)) for level in range(self.packed_levels)]
-        packed = sum(count * bits for count, bits in adders)
-        partial = adders[-1][0]
-        parts = self.rows * (2 * partial - 1) * self.dot_bits
-        factor = self.weight_bits + (self.rows - 1) * (self.field_bits + 1)
-        scaled = self.dot_bits + FACTOR_BITS + (self.scale_bits + self.minimum if self.scale_bits else 0)
-        factor_bits = (self.scale_bits or self.dot_bits) + FACTOR_BITS
-        row = Resources(
-            lut=2 * scaled + 18 + self.accumulator_bits + scaled * self.minimum + factor_bits,
-            ff=(scaled + 15)
-            + self.accumulator_bits
-            + scaled * (2 * bool(self.scale_bits) + 3 * self.minimum)
-            + factor_bits,
+        """The adders of the tree, the choices of scales, what joins the parts of a sum."""
+        first, second, last = (self._sum_bits(2 * CHAIN << level) for level in range(3))
+        if self._parted:
+            tree = 4 * first + 2 * (2 * (second + 1) + last + 1)
+            kept = 4 * first + 2 * 2 * second + 3
+        else:
+            tree = 4 * first + 2 * second + last
+            kept = 4 * first + 2 * second
+        factors = self.rows * (self.scale_bits + FAR) * (1 + self.minimum) if self.scale_bits else 2
+        joined = self.rows * (self.accumulator_bits - LOW_BITS) if self.in_two else 0
+        signs = K_LANES // 2 * self.rows + 3 if self.halves else 0
+        return Resources(
+            lut=tree + factors + joined + signs,
+            ff=kept + 1 + self.minimum + 3 * self.halves,
+            dsp=self.multipliers,
         )
-        inputs = 8 + self.rows * self.weight_bits + (self.rows - 1)
-        pack = K_LANES * (self.rows - 1) * (self.weight_bits + 1)
-        products = Resources(lut=pack, ff=K_LANES * (2 * (factor + 8) + inputs), dsp=self.multipliers)
-        return products + Resources(lut=packed + parts, ff=packed + parts + 2) + row * self.rows
 
-    def _tree_bits(self, level: int) -> int:
-        """Width of the sums of 2^(level + 1) packed products."""
-        largest = 127 << self.weight_bits - 1
-        if self.rows == 2:
-            largest = (largest << self.field_bits) + largest
-        return (largest << level + 1).bit_length() + 1
+    @property
+    def _parted(self) -> bool:
+        """Whether the fields part inside the tree."""
+        return self.rows == 2 and self.packed_levels == 1
+
+    @property
+    def _largest_dot(self) -> int:
+        halves = K_LANES // 2 * 127 * 128 if self.halves else 0
+        return max(K_LANES * 127 << self.weight_bits - 1, halves)
+
+    def _sum_bits(self, products: int) -> int:
+        """Width of the sum of so many products, packed while the fields are not parted."""
+        largest = products * 127 * (15 if self.halves else 1 << self.weight_bits - 1)
+        if products == K_LANES:
+            largest = self._largest_dot
+        packed = self.rows == 2 and products <= 2 * CHAIN << self.packed_levels - 1
+        return (largest * (1 + (packed << self.field_bits))).bit_length() + 1
+
+    def product(self, place: int) -> DspParams:
+        """The DSP of a product, by its place in the chain."""
+        bits = 5 if self.halves else self.weight_bits
+        packed = self.rows == 2
+        return DspParams(
+            a_bits=bits,
+            b_bits=8,
+            p_bits=self._sum_bits(CHAIN),
+            d_bits=bits if packed else 0,
+            shift=self.field_bits if packed else 0,
+            registers=1 if place == 0 else 2,
+            cascade=place > 0,
+        )
+
+    @property
+    def factor_bits(self) -> int:
+        """Width of a scale and of a minimum, with FAR."""
+        return (self.scale_bits or 2) + FAR
+
+    def scaled(self, row: int) -> DspParams:
+        """The DSP of a scale: the second row adds the sign of the first."""
+        return DspParams(
+            a_bits=self.dot_bits,
+            b_bits=self.factor_bits,
+            p_bits=self.scaled_bits,
+            d_bits=2 if row else 0,
+            cascade=self.minimum,
+        )
+
+    @property
+    def lifted(self) -> DspParams:
+        """The DSP of a minimum."""
+        return DspParams(a_bits=self.factor_bits, b_bits=SUM_BITS, p_bits=self.scaled_bits)
+
+    @property
+    def sums(self) -> tuple[DspParams, ...]:
+        """The DSPs that accumulate: one, or those of the lower and the upper part."""
+        parts = [(self.scaled_bits, self.accumulator_bits)]
+        if self.in_two:
+            upper = (max(1, self.scaled_bits - LOW_BITS), self.accumulator_bits - LOW_BITS)
+            parts = [(LOW_BITS + 1, DSP_SUM), upper]
+        return tuple(
+            DspParams(a_bits=bits, b_bits=POWER_BITS, p_bits=total, accumulate=True) for bits, total in parts
+        )
 
     def build(self) -> "Dot":
         return Dot(self)
@@ -131,101 +232,131 @@ class Dot(wiring.Component):
     def __init__(self, params: DotParams) -> None:
         self.params = p = params
         ports: dict[str, Any] = {
-            "codes": In(K_LANES * 8),
-            "low": In(K_LANES * p.weight_bits),
-            "step": In(STEP_BITS),
-            "shift": In(4),
+            **{f"codes_{k}": In(SLICE * 8) for k in range(CHAIN)},
+            **{f"low_{k}": In(SLICE * p.weight_bits) for k in range(CHAIN)},
+            "far": In(1),
+            "power": In(signed(POWER_BITS)),
             "valid": In(1),
             "first": In(1),
             "accumulators": Out(p.rows * p.accumulator_bits),
         }
         if p.rows == 2:
-            ports["high"] = In(K_LANES * p.weight_bits)
+            ports |= {f"high_{k}": In(SLICE * p.weight_bits) for k in range(CHAIN)}
+        if p.halves:
+            ports["wide"] = In(1)
         if p.scale_bits:
             ports["scales"] = In(p.rows * p.scale_bits)
         if p.minimum:
-            ports["minimums"] = In(p.rows * p.scale_bits)
-            ports["sum"] = In(signed(SUM_BITS))
+            ports |= {"minimums": In(p.rows * p.scale_bits), "sum": In(signed(SUM_BITS))}
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self.params
-        valid, first = delayed(m, self.valid, 1), delayed(m, self.first, 1)
-        dots = self._dots(m, self._products(m))
-        for row, dot in enumerate(dots):
-            if p.scale_bits:
-                scale = self.scales.word_select(row, p.scale_bits).as_signed()
-                factor = registered(m, times_factor(scale, self.step))
-                scaled = registered(m, registered(m, factor * dot))
-            else:
-                scaled = registered(m, times_factor(dot, self.step))
+        enable = delayed(m, self.valid, 1)
+        for row, (dot, sign) in enumerate(self._dots(m, self._chains(m))):
+            m.submodules[f"scaled_{row}"] = scaled = Shared(p.scaled(row))
+            m.d.comb += [scaled.a.eq(dot), scaled.b.eq(self._factor(m, row))]
+            if row:
+                m.d.comb += scaled.d.eq(Cat(sign, 0))
             if p.minimum:
+                m.submodules[f"lifted_{row}"] = lifted = Shared(p.lifted)
                 minimum = self.minimums.word_select(row, p.scale_bits).as_signed()
-                scaled = registered(m, scaled + registered(m, registered(m, minimum * self.sum)))
-            term = registered(m, scaled << self.shift)
-            accumulator = Signal(signed(p.accumulator_bits), reset_less=True, name=f"accumulator_{row}")
-            with m.If(valid):
-                m.d.sync += accumulator.eq(term + Mux(first, 0, accumulator))
-            m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(accumulator)
+                m.d.comb += [
+                    lifted.a.eq(Mux(self.far, minimum.shift_left(FAR), minimum)),
+                    lifted.b.eq(self.sum),
+                    scaled.cascade.eq(lifted.p),
+                ]
+            terms: list[Value] = [scaled.p]
+            if p.in_two:
+                terms = [scaled.p[:LOW_BITS], scaled.p[LOW_BITS:].as_signed()]
+            totals = []
+            for part, (params, term) in enumerate(zip(p.sums, terms, strict=True)):
+                m.submodules[f"sum_{row}_{part}"] = total = Shared(params)
+                m.d.comb += [
+                    total.a.eq(term),
+                    total.b.eq(self.power),
+                    total.first.eq(self.first),
+                    total.enable.eq(enable),
+                ]
+                totals.append(total.p)
+            found: Value = totals[0]
+            if p.in_two:
+                found = totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS)
+            m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(found)
         return m
 
-    def _products(self, m: Module) -> list[Value]:
+    def _factor(self, m: Module, row: int) -> Value:
+        """The scale of a row, or 1, shifted when the power is not."""
         p = self.params
-        # Whole vectors in one register, and the differences lane by lane: a simulator copies the former fast
-        # and is slow with wide vectors that are put together from small fields.
-        codes, lows = registered(m, self.codes), registered(m, self.low)
-        products = []
-        for j in range(K_LANES):
-            weight: Value = lows.word_select(j, p.weight_bits).as_signed()
-            if p.rows == 2:
-                extended = Signal(signed(p.field_bits), name=f"low_{j}")
-                m.d.comb += extended.eq(weight)
-                borrow = self.low.word_select(j, p.weight_bits)[-1]
-                high = self.high.word_select(j, p.weight_bits).as_signed()
-                weight = Cat(extended, registered(m, (high - borrow)[: p.weight_bits + 1])).as_signed()
-            products.append(registered(m, registered(m, weight * codes.word_select(j, 8).as_signed())))
-        return products
+        far = delayed(m, self.far, p.minimum)
+        if not p.scale_bits:
+            return Mux(far, 1 << FAR, 1)
+        scale = self.scales.word_select(row, p.scale_bits).as_signed()
+        return Mux(far, scale.shift_left(FAR), scale)
 
-    def _dots(self, m: Module, terms: list[Value]) -> list[Value]:
-        """The adder tree, a level a register; the packed fields part after `packed_levels`."""
+    def _chains(self, m: Module) -> list[Value]:
+        """The sums of the eight chains; the first four have the even products."""
         p = self.params
-        for level in range(p.packed_levels):
-            bits = p._tree_bits(level)
-            terms = [registered(m, a + b, bits) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        if p.rows == 2:
-            fields = [
-                [registered(m, term[: p.field_bits].as_signed()) for term in terms],
-                [registered(m, (term >> p.field_bits) + term[p.field_bits - 1]) for term in terms],
-            ]
-        else:
-            fields = [[registered(m, term) for term in terms]]
-        dots = []
-        for partial in fields:
-            while len(partial) > 1:
-                partial = [registered(m, a + b) for a, b in zip(partial[::2], partial[1::2], strict=True)]
-            dots.append(partial[0][: p.dot_bits].as_signed())
-        return dots
+        sums: list[Value] = [None] * SLICE
+        for k in range(CHAIN):
+            codes, low = getattr(self, f"codes_{k}"), getattr(self, f"low_{k}")
+            wide = delayed(m, self.wide, SKEW[k]) if p.halves else None
+            for i in range(SLICE):
+                chain = SLICE // 2 * (i % 2) + i // 2
+                m.submodules[f"product_{SLICE * k + i}"] = product = Shared(p.product(k))
+                weights = [self._weight(low, i, wide)]
+                if p.rows == 2:
+                    weights.append(self._weight(getattr(self, f"high_{k}"), i, wide))
+                    m.d.comb += product.d.eq(weights[0])
+                m.d.comb += [product.a.eq(weights[-1]), product.b.eq(codes.word_select(i, 8).as_signed())]
+                if k:
+                    m.d.comb += product.cascade.eq(sums[chain])
+                sums[chain] = product.p
+        return sums
+
+    def _weight(self, weights: Value, place: int, wide: Value | None) -> Value:
+        """A signed weight; the even halves of 8-bit ones are unsigned."""
+        weight = weights.word_select(place, self.params.weight_bits)
+        if wide is None:
+            return weight.as_signed()
+        return Cat(weight, weight[-1] if place % 2 else weight[-1] & ~wide).as_signed()
+
+    def _dots(self, m: Module, sums: list[Value]) -> list[tuple[Value, Value]]:
+        """The adder tree, and what the low field of each row owes to it (rows beyond the first)."""
+        p = self.params
+        terms: list[Value] = [
+            registered(m, a + b, p._sum_bits(2 * CHAIN)) for a, b in zip(sums[::2], sums[1::2], strict=True)
+        ]
+        if p._parted:
+            return self._parted(m, terms)
+        bits = p._sum_bits(4 * CHAIN)
+        even, odd = (registered(m, a + b, bits) for a, b in zip(terms[::2], terms[1::2], strict=True))
+        later: Value = odd
+        if p.halves:
+            later = Mux(delayed(m, self.wide, p.scale_delay), odd.shift_left(4), odd)
+        total = (even + later)[: p._sum_bits(K_LANES)].as_signed()
+        if p.rows == 1:
+            return [(total, None)]
+        low, high = total[: p.field_bits].as_signed(), total[p.field_bits :].as_signed()
+        return [(low, None), (high, low[-1])]
+
+    def _parted(self, m: Module, terms: list[Value]) -> list[tuple[Value, Value]]:
+        """Four packed sums. Each adder of the high fields takes a sign of the low ones with it."""
+        p = self.params
+        lows = [term[: p.field_bits].as_signed() for term in terms]
+        highs = [term[p.field_bits :].as_signed() for term in terms]
+        signs = [low[-1] for low in lows]
+        bits = p._sum_bits(4 * CHAIN)
+        lows = [registered(m, a + b, bits) for a, b in zip(lows[::2], lows[1::2], strict=True)]
+        highs = [
+            registered(m, _plus(a, b, sign), bits)
+            for a, b, sign in zip(highs[::2], highs[1::2], signs[::2], strict=True)
+        ]
+        kept = registered(m, Cat(signs[1::2]))
+        return [(lows[0] + lows[1], None), (_plus(highs[0], highs[1], kept[0]), kept[1])]
 
 
-def registered(m: Module, value: Value, bits: int | None = None) -> Signal:
-    """`value` one cycle later, without reset; `bits` when its signed range is known to be smaller."""
-    shape = value.shape() if bits is None else signed(bits)
-    register = Signal(shape, reset_less=True, name="register")
-    m.d.sync += register.eq(value)
-    return register
-
-
-def times_factor(value: Value, step: Value) -> Value:
-    """A signed value times 5 + step in one adder: 4 + 1, 4 + 2, 8 - 1 or 8 times it."""
-    two, three = step == 1, step == 3
-    large = Mux(step[1], value << 3, value << 2)
-    small = Mux(three, 0, Mux(two, value << 1, value))
-    return Mux(step == 2, large - small, large + small)[: len(value) + FACTOR_BITS].as_signed()
-
-
-def delayed(m: Module, value: Value, cycles: int) -> Value:
-    """`value` some cycles later: a shift register without reset, which FPGAs keep in LUTs."""
-    for _ in range(cycles):
-        value = registered(m, value)
-    return value
+def _plus(a: Value, b: Value, carry: Value) -> Value:
+    """a + b + carry in one adder."""
+    return (Cat(1, a).as_signed() + Cat(carry, b).as_signed())[1:].as_signed()

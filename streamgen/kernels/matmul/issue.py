@@ -3,8 +3,8 @@
     for n_tile: for t_tile: for k_step:                     a step takes one token of x, of w and of s
         issue(first = (k_step == 0), last = (k_step == k_steps - 1))
 
-In a build for both weight widths an 8-bit step takes two tokens of w, in two cycles: the first alone
-(`lone`), the second with x and s. Ungrouped weights take no tokens of s.
+In a build for both weight widths an 8-bit step is issued twice: a token of w with one of x, then another of
+w (`half`). Ungrouped weights take no tokens of s.
 
 What is issued never waits again, so the room for it must be there before:
 
@@ -67,7 +67,7 @@ class IssueParams:
 
 
 class Issue(wiring.Component):
-    """Streams' valid in, ready out; `issue` marks the cycle in which x, w and s are taken for a step."""
+    """Streams' valid in, ready out; `issue` marks the cycle in which a step goes to the lanes."""
 
     def __init__(self, params: IssueParams) -> None:
         self.params = params
@@ -128,24 +128,25 @@ class Issue(wiring.Component):
             if p.scaled:
                 m.d.sync += self.grouped.eq(descriptor.grouped)
 
-        go, lone, scale_there = Signal(), Signal(), Signal()
+        go, there, ends = Signal(), Signal(), Signal()
+        grouped_there = self.s_valid | ~self.grouped
         m.d.comb += [
             go.eq(due & (~last | room)),
-            lone.eq(self.wide & ~self.half),
-            scale_there.eq(self.s_valid | ~self.grouped),
-            self.w_ready.eq(go & (lone | (self.x_valid & scale_there))),
-            self.x_ready.eq(go & ~lone & self.w_valid & scale_there),
-            self.s_ready.eq(go & ~lone & self.w_valid & self.x_valid & self.grouped),
-            self.issue.eq(go & ~lone & self.w_valid & self.x_valid & scale_there),
-            self.first.eq(first),
-            self.last.eq(last),
+            there.eq(self.half | (self.x_valid & grouped_there)),
+            self.w_ready.eq(go & there),
+            self.x_ready.eq(go & ~self.half & self.w_valid & grouped_there),
+            self.s_ready.eq(go & ~self.half & self.w_valid & self.x_valid & self.grouped),
+            self.issue.eq(go & there & self.w_valid),
+            ends.eq(self.issue & (self.half | ~self.wide)),
+            self.first.eq(first & ~self.half),
+            self.last.eq(ends & last),
         ]
         if p.two_widths:
-            with m.If(self.wide & self.w_valid & self.w_ready):
+            with m.If(self.issue & self.wide):
                 m.d.sync += self.half.eq(~self.half)
         with m.If(running & ~due):
             m.d.sync += [wait.eq(wait - 1), due.eq(wait == 1)]
-        with m.If(self.issue):
+        with m.If(ends):
             m.d.sync += [first.eq(last), last.eq(Mux(last, k_steps == 1, k_left == 2))]
             m.d.sync += k_left.eq(Mux(last, k_steps, k_left - 1))
             with m.If(last):
@@ -158,11 +159,10 @@ class Issue(wiring.Component):
 
         # Both outcomes are compared at once: whether a step ends a tile is known late in the cycle.
         credits = Signal(range(p.depth + 1), init=p.depth)
-        ends = self.issue & last
         kept = Signal.like(credits)
         m.d.comb += kept.eq(credits + self.returned)
         m.d.sync += [
-            credits.eq(Mux(ends, kept - p.tile_results, kept)),
-            room.eq(Mux(ends, kept >= 2 * p.tile_results, kept >= p.tile_results)),
+            credits.eq(Mux(self.last, kept - p.tile_results, kept)),
+            room.eq(Mux(self.last, kept >= 2 * p.tile_results, kept >= p.tile_results)),
         ]
         return m

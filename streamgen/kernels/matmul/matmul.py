@@ -17,7 +17,8 @@ Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 
     o_y (1, 1)            n-tile, t-tile, t-lane, n-lane
 
 A column built for both weight formats has i_w as wide as 4-bit weights need, and takes 8-bit ones as tokens
-(n_lanes, 16), two a k step. 8-bit weights are never grouped; weights that are not use no i_s.
+(n_lanes, 16), two a k step, the first of them with x. 8-bit weights are never grouped; weights that are not
+use no i_s.
 
 Time. A tile takes max(cycles of its k steps, t_lanes * n_lanes) cycles, the second being the pace of o_y.
 Lanes (`dot`) and accumulators never wait; `issue` takes operands when their results will have room.
@@ -39,12 +40,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
+from streamgen.arith.pipeline import delayed
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.kernels.matmul.dot import K_LANES, DotParams, delayed
+from streamgen.kernels.matmul.dot import CHAIN, K_LANES, LONGEST, DotParams
 from streamgen.kernels.matmul.issue import IssueParams
 from streamgen.kernels.matmul.operands import WEIGHT_BITS, OperandsParams
 from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
@@ -102,17 +104,19 @@ class ColumnParams:
                 raise ValueError(f"{name} of a column must be a positive multiple of {unit}, not {value}")
         if self.largest_sum >= 1 << 63:
             raise ValueError(f"max_k of a column is {self.max_k}: 64-bit accumulators could overflow")
+        if self.max_k > LONGEST:
+            raise ValueError(f"max_k of a column must be at most {LONGEST}, not {self.max_k}")
 
     @property
-    def weight_bits(self) -> int:
-        """Width of a weight in the multipliers."""
-        return max(WEIGHT_BITS[name] for name in self.formats)
+    def two_widths(self) -> bool:
+        """Whether 8-bit weights come in halves, to multipliers of 4 bits."""
+        return len(self.formats) == 2
 
     @property
     def largest_sum(self) -> int:
         """Bound of an accumulator's magnitude; see the module's docstring."""
         grouped = 8 + self.minimum << max(self.scale_bits - 1, 0)
-        weight = max(grouped, 1 << self.weight_bits - 1)
+        weight = max(grouped, *(1 << WEIGHT_BITS[name] - 1 for name in self.formats))
         return self.max_k * 127 * formats.MX_MAX_FACTOR * weight << 15
 
     @property
@@ -134,7 +138,8 @@ class ColumnParams:
     def lane(self, rows: int) -> DotParams:
         """The lane of one token by one or two rows."""
         return DotParams(
-            weight_bits=self.weight_bits,
+            weight_bits=WEIGHT_BITS[self.formats[0]],
+            halves=self.two_widths,
             rows=rows,
             scale_bits=self.scale_bits,
             minimum=self.minimum,
@@ -163,7 +168,7 @@ class ColumnParams:
             max_k_steps=self.max_k // K_LANES,
             tile_results=self.tile_results,
             depth=self.results.depth,
-            two_widths=len(self.formats) == 2,
+            two_widths=self.two_widths,
             scaled=self.scale_bits > 0,
         )
 
@@ -198,7 +203,7 @@ class ColumnParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         t_tiles, n_tiles, steps = self._tiles(bounds)
         values = {"n_tiles": n_tiles, "t_tiles": t_tiles, "k_steps": steps}
-        if len(self.formats) == 2:
+        if self.two_widths:
             values["wide"] = int(bounds["format"] == "w8")
         if self.scale_bits:
             values["grouped"] = int(bounds["grouped"])
@@ -226,7 +231,7 @@ class ColumnParams:
         halves = busy // steps
         tiles = (t_tiles * n_tiles, period)
         result = start + busy - 1 + self._delay
-        operand = Curve.nest(start + halves - 1, tiles, (steps, halves))
+        operand = Curve.nest(start, tiles, (steps, halves))
         factor = Curve.nest(result, tiles, (self.tile_results, 1))
         curves = {
             "i_x": operand,
@@ -246,7 +251,7 @@ class ColumnParams:
         issue, scale = Part("issue", curves["i_w"], None), Part("scale", curves["i_r"])
         send = Part("send", curves["o_y"])
         weights, results, tiles = np.arange(count * busy), np.arange(count * each), np.arange(count)
-        operands = weights[halves - 1 :: halves]
+        operands = weights[::halves]
         ends, free = (tiles + 1) * busy - 1, (tiles + 1) * each - 1 - self.results.depth
         stages = self.results.latency + 1
         ports = {"i_w": (issue, weights), "i_x": (issue, operands), "i_r": (scale, results)}
@@ -377,9 +382,9 @@ class Column(wiring.Component):
             m.d.comb += operands.grouped.eq(issue.grouped)
 
         started = Signal(lane.latency)  # steps that end a tile, on their way through the lanes
-        m.d.sync += started.eq(Cat(issue.issue & issue.last, started))
-        valid = delayed(m, issue.issue, lane.shift_delay)
-        first = delayed(m, issue.first, lane.shift_delay)
+        m.d.sync += started.eq(Cat(issue.last, started))
+        valid = delayed(m, issue.issue, lane.power_delay)
+        first = delayed(m, issue.first, lane.power_delay)
         accumulators = []
         for t in range(p.t_lanes):
             for n in range(0, p.n_lanes, 2):
@@ -387,10 +392,12 @@ class Column(wiring.Component):
                 m.submodules[f"lane_{t}_{n}"] = dot = Shared(p.lane(rows))
                 m.d.comb += [dot.valid.eq(valid), dot.first.eq(first)]
                 # port of the lane, vector of operands, place in it
-                taken = [("codes", "codes", t), ("low", "low", n // 2), ("shift", "shifts", t)]
-                taken += [("step", "steps", t)]
-                taken += [("high", "high", n // 2)] * (rows == 2)
-                taken += [("sum", "sums", t)] * p.minimum
+                taken = [("far", "far", t), ("power", "powers", t)] + [("sum", "sums", t)] * p.minimum
+                for k in range(CHAIN):
+                    taken += [(f"codes_{k}", f"codes_{k}", t), (f"low_{k}", f"low_{k}", n // 2)]
+                    taken += [(f"high_{k}", f"high_{k}", n // 2)] * (rows == 2)
+                if p.two_widths:
+                    m.d.comb += dot.wide.eq(issue.wide)
                 for target, source, place in taken:
                     port = getattr(dot, target)
                     m.d.comb += port.eq(getattr(operands, source).word_select(place, len(port)))

@@ -1,14 +1,14 @@
 """The operands of a matmul column: tokens of x, w and s become what its lanes take, in step.
 
-    codes[t], low[pair], high[pair]         with the tokens (cycle 0 of a lane)
-    scales[n], steps[t]                     lane.factor_delay after that
-    minimums[n], f[t] * sums[t]             lane.scale_delay after that
-    shifts[t] = 15 - d[t]                   lane.shift_delay after that
+    codes_k[t], low_k[pair], high_k[pair]   with the tokens (cycle 0 of a lane), slice k SKEW[k] later
+    minimums[n], sums[t], far[t]            lane.minimum_delay after that
+    scales[n]                               lane.scale_delay after that
+    powers[t]                               lane.power_delay after that
 
-A lane takes weights in pairs of rows (see `dot`). 4-bit weights in a column for both widths are extended
-to 8 bits; its 8-bit weights come in two tokens, the first of which (`half` low) is kept for the second.
-Weights that are not `grouped` have a scale of 1 and a minimum of 0. Registers only: nothing waits here, and
-what comes out while nothing is issued means nothing.
+A lane takes weights in pairs of rows (see `dot`). A column for both widths takes an 8-bit step as two steps
+of 16 weights, in halves of 4 bits: the first (`half` low) with the token of x, of which what the second needs
+is kept. Weights that are not `grouped` have a scale of 1 and a minimum of 0. Registers only: nothing waits
+here, and what comes out while nothing is issued means nothing.
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,23 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.arith.pipeline import delayed
 from streamgen.cost import Resources
 from streamgen.kernels.matmul.dot import (
-    FACTOR_BITS,
+    CHAIN,
+    FAR,
     K_LANES,
-    STEP_BITS,
+    POWER_BITS,
+    SKEW,
+    SLICE,
     SUM_BITS,
     DotParams,
-    delayed,
-    registered,
-    times_factor,
 )
 from streamgen.numbers import formats
 
 __all__ = ["ROW_BITS", "WEIGHT_BITS", "Operands", "OperandsParams"]
 
+SHIFT_BITS, STEP_BITS = 4, 2
 WEIGHT_BITS = {"w4": 4, "w8": 8}
 ROW_BITS = formats.token_bits("mxi8s", (K_LANES,))  # 32 codes, shift, sum
 
@@ -63,10 +65,12 @@ class OperandsParams:
     @property
     def resources(self) -> Resources:
         scales = self.n_lanes * self.scale_bits
-        sums = SUM_BITS * self.lane.minimum
-        chains = scales + self.t_lanes * (4 + STEP_BITS + 2 * sums)  # a LUT each
-        mixed = K_LANES * self.n_lanes * 4 if self.two_widths else 0
-        return Resources(lut=chains + 4 * self.t_lanes + 4 + 2 * mixed, ff=scales + mixed + 4)
+        factor = SHIFT_BITS + STEP_BITS
+        token = Resources(lut=38 + SUM_BITS * self.lane.minimum, ff=0)  # shift registers, f * 2^s
+        if self.two_widths:
+            token += Resources(lut=8 * K_LANES + factor, ff=4 * K_LANES + factor)
+        skewed = sum(SKEW) * SLICE * (8 * self.t_lanes + self.lane.weight_bits * self.n_lanes)
+        return token * self.t_lanes + Resources(lut=scales, ff=scales + skewed)
 
     def build(self) -> "Operands":
         return Operands(self)
@@ -83,11 +87,11 @@ class Operands(wiring.Component):
             "w": In(p.token_bits),
             "half": In(1),
             "wide": In(1),
-            "codes": Out(p.t_lanes * K_LANES * 8),
-            "steps": Out(p.t_lanes * STEP_BITS),
-            "shifts": Out(p.t_lanes * 4),
-            "low": Out(-(-p.n_lanes // 2) * K_LANES * lane.weight_bits),
-            "high": Out(p.n_lanes // 2 * K_LANES * lane.weight_bits),
+            **{f"codes_{k}": Out(p.t_lanes * SLICE * 8) for k in range(CHAIN)},
+            **{f"low_{k}": Out(-(-p.n_lanes // 2) * SLICE * lane.weight_bits) for k in range(CHAIN)},
+            **{f"high_{k}": Out(p.n_lanes // 2 * SLICE * lane.weight_bits) for k in range(CHAIN)},
+            "far": Out(p.t_lanes),
+            "powers": Out(p.t_lanes * POWER_BITS),
         }
         if lane.scale_bits:
             ports |= {"s": In(p.n_lanes * p.scale_bits), "grouped": In(1)}
@@ -101,51 +105,59 @@ class Operands(wiring.Component):
         m = Module()
         p, lane = self._params, self._params.lane
         tokens = [self.x.word_select(t, ROW_BITS) for t in range(p.t_lanes)]
-        shifts = Cat(~token[8 * K_LANES :][:4] for token in tokens)
-        steps = [token[8 * K_LANES + 5 :][:STEP_BITS] for token in tokens]
-        rows = self._weights(m)
-        m.d.comb += [
-            self.codes.eq(Cat(token[: 8 * K_LANES] for token in tokens)),
-            self.steps.eq(delayed(m, Cat(steps), lane.factor_delay)),
-            self.shifts.eq(delayed(m, shifts, lane.shift_delay)),
-            self.low.eq(Cat(rows[::2])),
-            self.high.eq(Cat(rows[1::2])),
-        ]
+        codes, factors = self._activations(m, tokens)
+        bits = K_LANES * lane.weight_bits
+        rows = [self.w.word_select(n, bits) for n in range(p.n_lanes)]
+        for name, vectors, width in (("codes", codes, 8), ("low", rows[::2], 0), ("high", rows[1::2], 0)):
+            size = SLICE * (width or lane.weight_bits)
+            for k, skew in enumerate(SKEW):
+                part = Cat(vector[k * size :][:size] for vector in vectors)
+                m.d.comb += getattr(self, f"{name}_{k}").eq(delayed(m, part, skew))
+
+        early = delayed(m, Cat(shift[-2:].all() for shift, _ in factors), lane.minimum_delay)
+        late = delayed(m, Cat(Cat(factor) for factor in factors), lane.power_delay)
+        m.d.comb += [self.far.eq(early), self.powers.eq(Cat(_power(late, t) for t in range(p.t_lanes)))]
         if lane.scale_bits:
             scales = [
                 Mux(self.grouped, self.s.word_select(n, p.scale_bits), 1)[: p.scale_bits]
                 for n in range(p.n_lanes)
             ]
             low = Cat(scale[: lane.scale_bits] for scale in scales)
-            m.d.comb += self.scales.eq(delayed(m, low, lane.factor_delay))
+            m.d.comb += self.scales.eq(delayed(m, low, lane.scale_delay))
         if lane.minimum:
             high = Cat(scale[lane.scale_bits :] for scale in scales)
-            totals = (token[8 * K_LANES + 8 :][: SUM_BITS - FACTOR_BITS].as_signed() for token in tokens)
-            products = (registered(m, times_factor(t, step)) for t, step in zip(totals, steps, strict=True))
+            sums = Cat(token[8 * K_LANES + 8 :][:SUM_BITS] for token in tokens)
             m.d.comb += [
-                self.minimums.eq(delayed(m, high, lane.scale_delay)),
-                self.sums.eq(delayed(m, Cat(products), lane.scale_delay - 1)),
+                self.minimums.eq(delayed(m, high, lane.minimum_delay)),
+                self.sums.eq(delayed(m, sums, lane.minimum_delay)),
             ]
         return m
 
-    def _weights(self, m: Module) -> list[Value]:
-        """The 32 weights of each row, as they come in."""
-        p = self._params
-        rows = [range(n * K_LANES, (n + 1) * K_LANES) for n in range(p.n_lanes)]
-        if not p.two_widths:
-            return [self.w.word_select(n, K_LANES * p.lane.weight_bits) for n in range(p.n_lanes)]
-        before = Signal(len(self.w), reset_less=True)
-        with m.If(~self.half):
-            m.d.sync += before.eq(self.w)
-        halves = [range(n * K_LANES // 2, (n + 1) * K_LANES // 2) for n in range(p.n_lanes)]
-        return [
-            Cat(
-                Mux(self.wide, wide, narrow)
-                for wide, narrow in zip(
-                    (source.word_select(j, 8) for source in (before, self.w) for j in half),
-                    (Cat(code, code[-1].replicate(4)) for code in (self.w.word_select(j, 4) for j in row)),
-                    strict=True,
-                )
-            )
-            for half, row in zip(halves, rows, strict=True)
+    def _activations(self, m: Module, tokens: list[Value]) -> tuple[list[Value], list[tuple[Value, Value]]]:
+        """The 32 codes of each token, as its lanes take them; the shift 15 - d and the step of each."""
+        codes = [token[: 8 * K_LANES] for token in tokens]
+        factors = [
+            (~token[8 * K_LANES :][:SHIFT_BITS], token[8 * K_LANES + 5 :][:STEP_BITS]) for token in tokens
         ]
+        if not self._params.two_widths:
+            return codes, factors
+        chosen, later = [], []
+        for code, (shift, step) in zip(codes, factors, strict=True):
+            kept = Signal(4 * K_LANES, reset_less=True)
+            kept_shift, kept_step = Signal.like(shift, reset_less=True), Signal.like(step, reset_less=True)
+            with m.If(~self.half):
+                m.d.sync += [kept.eq(code[4 * K_LANES :]), kept_shift.eq(shift), kept_step.eq(step)]
+            halves = (
+                Mux(self.half, kept, code[: 4 * K_LANES]).word_select(j // 2, 8) for j in range(K_LANES)
+            )
+            chosen.append(Cat(Mux(self.wide, half, code.word_select(j, 8)) for j, half in enumerate(halves)))
+            later.append((Mux(self.half, kept_shift, shift), Mux(self.half, kept_step, step)))
+        return chosen, later
+
+
+def _power(factors: Value, t: int) -> Value:
+    """(5 + step) * 2^(shift, less FAR where scales are shifted)."""
+    word = factors.word_select(t, SHIFT_BITS + STEP_BITS)
+    shift, step = word[:SHIFT_BITS], word[SHIFT_BITS:]
+    places = Mux(shift[-2:].all(), shift - FAR, shift)[:SHIFT_BITS]
+    return ((step + formats.MX_LEAST_FACTOR) << places)[:POWER_BITS]

@@ -2,15 +2,15 @@
 
     y = f24(f24(accumulator) * r) * 2^(e - 15)              accumulator by accumulator, the lowest first
 
-`load` takes all accumulators at once into a shift register, which is free again `tile_results` cycles
-later. It feeds a queue that the caller must have left room in (`returned` marks each result that leaves).
-There every result waits for its row scale r and its exponent e.
+`load` takes all accumulators at once into registers, which are free again `tile_results` cycles later. One
+after the other goes into a queue that the caller must have left room in (`returned` marks each result that
+leaves). There every result waits for its row scale r and its exponent e.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Cat, Module, Signal, unsigned
+from amaranth import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -53,7 +53,7 @@ class ResultsParams:
     @property
     def taken_after(self) -> int:
         """Cycles from load to the first result, its r and its e taken."""
-        return 2  # the shift register, the queue
+        return 2  # the registers, the queue
 
     @property
     def latency(self) -> int:
@@ -62,9 +62,10 @@ class ResultsParams:
 
     @property
     def resources(self) -> Resources:
-        serial = self.tile_results * self.accumulator_bits
+        held = self.tile_results * self.accumulator_bits
+        chosen = -(-self.tile_results // 4) * self.accumulator_bits if self.tile_results > 1 else 0
         scaler = Resources(lut=8 * self.accumulator_bits, ff=7 * self.accumulator_bits + 20, dsp=1)
-        mine = Resources(lut=serial + 16, ff=serial + 8 + self.scaler.latency)
+        mine = Resources(lut=chosen + 16, ff=held + 8 + self.scaler.latency)
         return mine + self.queue.resources + scaler + self.output.resources
 
     def build(self) -> "Results":
@@ -95,13 +96,17 @@ class Results(wiring.Component):
         m.submodules.output = output = Shared(p.output)
         wiring.connect(m, output.o, wiring.flipped(self.o_y))
 
-        serial = Signal(len(self.accumulators), reset_less=True)
-        left = Signal(range(p.tile_results + 1))
-        m.d.comb += [queue.i.payload.eq(serial[: p.accumulator_bits]), queue.i.valid.eq(left != 0)]
+        held = Signal(len(self.accumulators), reset_less=True)
+        place, busy = Signal(range(p.tile_results)), Signal()
         with m.If(self.load):
-            m.d.sync += [serial.eq(self.accumulators), left.eq(p.tile_results)]
-        with m.Elif(left != 0):
-            m.d.sync += [serial.eq(serial[p.accumulator_bits :]), left.eq(left - 1)]
+            m.d.sync += [held.eq(self.accumulators), place.eq(0), busy.eq(1)]
+        with m.Elif(busy):
+            m.d.sync += [place.eq(place + 1), busy.eq(place != p.tile_results - 1)]
+        results: list[Value] = [held.word_select(n, p.accumulator_bits) for n in range(p.tile_results)]
+        for bit in place:
+            results += results[-1:] * (len(results) % 2)
+            results = [Mux(bit, b, a) for a, b in zip(results[::2], results[1::2], strict=True)]
+        m.d.comb += [queue.i.payload.eq(results[0]), queue.i.valid.eq(busy)]
 
         valid = Signal(p.scaler.latency)  # of the stages of the scaler, which move together
         m.d.comb += [
