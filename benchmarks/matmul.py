@@ -1,8 +1,9 @@
-"""Time from parameters to Verilog of a matmul with 4096 multipliers, and the column's figures.
+"""Time from parameters to Verilog of a matmul with 4096 multipliers, the column's figures, its area.
 
     python benchmarks/matmul.py
 
 16 columns of 4 rows by 2 tokens by 32, W4 with 8-bit scales and minimums: a row of 4096 products a cycle.
+Areas are of a column of 8 rows by 32, promised and found by synthesis.
 """
 
 import time
@@ -16,6 +17,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.numbers import formats
 from streamgen.rtl import Shared, to_verilog
 from streamgen.testing.lint import lint
+from streamgen.testing.synthesis import check_all
 
 COLUMNS = 16
 COLUMN = ColumnParams(
@@ -29,6 +31,15 @@ COLUMN = ColumnParams(
     max_n=96,
     max_t=16,
 )
+
+
+WEIGHTS = {
+    "W4": (("w4",), 8, False),
+    "W4 with minimums": (("w4",), 8, True),
+    "W4 or W8": (("w4", "w8"), 8, False),
+    "W4 with minimums or W8": (("w4", "w8"), 8, True),
+    "W8": (("w8",), 0, False),
+}
 
 
 class Matmul(wiring.Component):
@@ -72,6 +83,33 @@ def golden_seconds() -> float:
     return time.perf_counter() - start
 
 
+def areas() -> None:
+    """Print what a multiplier of each kind of column takes."""
+    columns = [
+        ColumnParams(
+            t_lanes=1,
+            n_lanes=8,
+            formats=formats,
+            group=32,
+            scale_bits=scale_bits,
+            minimum=minimum,
+            max_k=2816,
+            max_n=1024,
+            max_t=512,
+        )
+        for formats, scale_bits, minimum in WEIGHTS.values()
+    ]
+    found = check_all([(column, None) for column in columns])
+    for name, column, synthesis in zip(WEIGHTS, columns, found, strict=True):
+        figures = (
+            f"{getattr(column.resources, kind) / column.multipliers:.2f} {kind.upper()} promised, "
+            f"{getattr(synthesis.resources, kind) / column.multipliers:.2f} found"
+            for kind in ("lut", "ff", "dsp")
+        )
+        latency = column.lane(2).latency
+        print(f"{name}, a multiplier: {'; '.join(figures)}; {synthesis.levels} levels, latency {latency}")
+
+
 def main() -> None:
     multipliers = COLUMNS * COLUMN.tile_results * 32
     to_verilog(COLUMN.build(), "warm")  # loads Yosys
@@ -92,6 +130,7 @@ def main() -> None:
     print(
         f"16 x 576 x 96 on one column: {cost.cycles} cycles, {ideal} of them multiply, latency {cost.latency}"
     )
+    areas()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from streamgen.arith.composed import (
 )
 from streamgen.arith.convert import Convert, ConvertParams, FloatToInt, FloatToIntParams
 from streamgen.arith.divide import Divide, DivideParams
+from streamgen.arith.dsp import Dsp, DspParams
 from streamgen.arith.exp import Exp, ExpParams
 from streamgen.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Float
 from streamgen.arith.integer import IntToFloat, IntToFloatParams
@@ -38,6 +39,8 @@ __all__ = [
     "ConvertParams",
     "Divide",
     "DivideParams",
+    "Dsp",
+    "DspParams",
     "Exp",
     "ExpParams",
     "Float",

@@ -11,6 +11,7 @@ from dsp48e2 import MULTIPLY, USE_D, Z_CASCADE, Z_OWN, Z_ZERO, Attributes, Pins,
 from streamgen.arith.dsp import DspParams
 from streamgen.kernels.matmul.dot import CHAIN, DotParams
 from streamgen.rtl import to_verilog
+from streamgen.testing.synthesis import check_resources, synthesise
 
 CYCLES = 200
 LANES = [
@@ -85,6 +86,17 @@ def test_a_lane_promises_its_dsps(lane: DotParams) -> None:
     products = [lane.product(place) for place in range(CHAIN)]
     assert all(use.factor_bits <= 27 and use.b_bits <= 18 and use.p_bits <= 48 for use in uses(lane))
     assert [use.cascade for use in products] == [False, True, True, True]
+
+
+@pytest.mark.slow
+def test_synthesis_finds_one_product_in_each() -> None:
+    """Of a module by itself Yosys maps the product, to one DSP; inside others it is a box."""
+    several = list(dict.fromkeys(use for lane in LANES for use in uses(lane)))
+    for p, found in zip(several, synthesise(*(p.build() for p in several)), strict=True):
+        assert found.resources.dsp == p.resources.dsp == 1, p
+    lane = LANES[2]
+    check_resources(lane)
+    assert synthesise(lane.build())[0].resources.dsp == lane.multipliers
 
 
 def test_text_has_the_shape_that_vendor_tools_know() -> None:
