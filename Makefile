@@ -40,8 +40,9 @@ demo: $(STAMP)  ## the main job: a language model writes text on its simulated a
 quality: $(STAMP) $(GEMMA)  ## perplexity, next-token agreement of SmolLM2 and Gemma 3 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py
 
-docs: $(STAMP)  ## the API reference, in build/api
-	$(RUN)/python -m pdoc -o build/api $(API) '!streamgen.fifo._events'
+docs: $(STAMP)  ## the site, in build/site: the documents, and the API reference out of the docstrings
+	$(RUN)/python -m sphinx -q -W -b html docs build/site
+	$(RUN)/python -m pdoc -o build/site/api $(API) '!streamgen.fifo._events'
 
 bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done

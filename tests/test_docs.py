@@ -5,17 +5,20 @@ import runpy
 import subprocess
 import sys
 from fractions import Fraction
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
+from streamgen import errors
 from streamgen.explore.bound import pass_cycles
 from streamgen.runtime.generation import BEST, Session
 from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 COMMAND = re.compile(r"\b((?:benchmarks|examples)/\w+\.py)|(?:^    |`)make (\w+)", re.MULTILINE)
@@ -74,6 +77,69 @@ def test_the_api_reference(tmp_path: Path) -> None:
     assert (done.returncode, wrong) == (0, [])
     for module in modules:
         assert (tmp_path / f"{module.replace('.', '/')}.html").stat().st_size > 1000, module
+
+
+def test_every_error_has_its_page() -> None:
+    """Named as its class, in the index, with what to do."""
+    index = (ROOT / "docs/errors/index.md").read_text()
+    assert {path.stem for path in ROOT.glob("docs/errors/*.md")} == {*errors.__all__, "index"}
+    for name in errors.__all__:
+        page = (ROOT / f"docs/errors/{name}.md").read_text()
+        assert page.startswith(f"# {name}\n") and "**What to do.**" in page
+        assert f"\n{name}\n" in index
+
+
+def test_numbers_are_those_of_the_readme() -> None:
+    """Each figure of numbers.md stands in the README, too, where the command is that prints it."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import pictures
+    finally:
+        sys.path.pop(0)
+    readme, text = (ROOT / "README.md").read_text(), (ROOT / "docs/numbers.md").read_text()
+    found = pictures.tables(text)
+    assert len(found) == text.count("_static/") == text.count("<!-- picture")
+    known = {float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", readme)}
+    said = {value for _, rows in found.values() for _, values in rows for value in values}
+    assert said - known == set()
+
+
+class _Page(HTMLParser):
+    """Where a page leads, and where in it one can be led."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.places: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value and not re.match(r"[a-z]+:|//", value):
+                self.links.append(value)
+            elif name == "id" and value:
+                self.places.add(value)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_site(tmp_path: Path) -> None:
+    """It builds without a warning, and every link of every page leads to a place that is there."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api/index.html").touch()  # pdoc's, of `test_the_api_reference`
+    pages = {path: _Page(path) for path in tmp_path.rglob("*.html")}
+    assert {"index", "tutorial", "guide", "compare"} <= {path.stem for path in pages}
+    wrong = []
+    for path, page in pages.items():
+        for link in page.links:
+            name, _, place = unquote(link).partition("#")
+            target = path if not name else (path.parent / name.partition("?")[0]).resolve()
+            if not target.exists() or (place and target in pages and place not in pages[target].places):
+                wrong.append(f"{path.name}: {link}")
+    assert wrong == []
 
 
 def test_commands_exist() -> None:

@@ -1,0 +1,26 @@
+"""The site: Sphinx with MyST, for Markdown. `make docs` builds it, with pdoc's reference beside."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pictures
+
+project = "streamgen"
+copyright = "the authors of streamgen, Apache-2.0"
+extensions = ["myst_parser"]
+myst_heading_anchors = 3  # as forges make them: links of one text work in both
+exclude_patterns: list[str] = []
+html_theme = "furo"
+html_title = "streamgen"
+html_extra_path = ["pipeline.svg"]
+# What the code of documents is in; all else that is indented (trees, commands) is no language.
+highlight_language = "text"
+suppress_warnings = [
+    "myst.xref_missing",  # links to files of the repository; tests/test_docs.py follows those
+]
+
+for document in ("numbers.md", "compare.md"):
+    pictures.draw(Path(__file__).parent / document, Path(__file__).parent / "_static")
+html_static_path = ["_static"]
