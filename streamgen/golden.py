@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 
 import numpy as np
 
+from streamgen.contract import memory_ports
+from streamgen.errors import GraphError
 from streamgen.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.numbers.formats import numpy_dtype
 
@@ -52,7 +54,13 @@ def steps(
                 if edge.target.name in node.inputs(phase)
             }
             operands |= memory.read(node, phase, walk)
-            results = memory.written(node, node.params.golden(bounds, operands))
+            try:
+                made = node.params.golden(bounds, operands)
+            except KeyError as error:
+                if not {*error.args} & {*memory_ports(node.params)} - {*operands}:
+                    raise
+                raise GraphError(f"node {node.name!r}: no tensor lies behind its port {error}") from error
+            results = memory.written(node, made)
             for name, value in results.items():
                 values[Port(node.name, name)] = value
                 yield phase, Port(node.name, name), value

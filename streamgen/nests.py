@@ -118,7 +118,8 @@ class Interface:
     def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """ValueError unless these are the inputs and outputs that it nests."""
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
-            if set(_names(nest)) != set(names) or (what == "arguments" and len(set(names)) != len(names)):
+            found, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
+            if set(found) != set(names) or (not twice and len(found) != len(set(names))):
                 raise ValueError(
                     f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
                     f"{', '.join(names)}"
