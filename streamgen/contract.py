@@ -29,6 +29,7 @@ What else Params may have, and what holds where they have it not; functions belo
     work(bounds)        cycles that multipliers for other operands (of attention) need at least; 0
     moves               whether what comes out is what went in, somewhere else or in another order; False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
+    link_depth          places that FIFOs at its ports need at least, where no schedule asks for more; 2
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
     clocks(bounds)      its sides (`streamgen.fifo.clocks`), for predictions; what follows from the curves
     apart               whether FIFO sizing, too, takes its sides one by one; False: as one, by the curves
@@ -45,7 +46,8 @@ from streamgen.itensor import ITensor
 
 __all__ = [
     *("Bounds", "Field", "KernelParams", "descriptor_values", "held_bits", "least_prefetch", "memory_ports"),
-    *("missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products", "traffic", "work"),
+    *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
+    *("traffic", "work"),
 ]
 
 Bounds = Mapping[str, Any]
@@ -143,6 +145,12 @@ def only_stores(params: KernelParams) -> bool:
 def held_bits(params: KernelParams) -> int:
     """Bits of tensors that it holds while it moves them."""
     return getattr(params, "held_bits", 0)
+
+
+def link_depth(params: KernelParams) -> int:
+    """Places that FIFOs at its ports need at least: 1 where its ports are near registers, so that a FIFO
+    whose `ready` is no register makes no long path."""
+    return getattr(params, "link_depth", 2)
 
 
 def least_prefetch(params: KernelParams) -> KernelParams:

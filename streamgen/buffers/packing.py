@@ -17,10 +17,12 @@ import numpy as np
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["BEAT_BITS", "BEAT_BYTES", "WORD_LANES", "MemoryLayout"]
+__all__ = ["ADDRESS_BITS", "BEAT_BITS", "BEAT_BYTES", "TRANSFER_BITS", "WORD_LANES", "MemoryLayout"]
 
 BEAT_BITS = 512
 BEAT_BYTES = BEAT_BITS // 8
+ADDRESS_BITS = 40  # of a byte in the memory of a card: 1 TB
+TRANSFER_BITS = 26  # of the beats of a transfer: 4 GB
 WORD_LANES = BEAT_BITS // 32  # words of a beat: values of 24 bits lie as float32
 
 

@@ -18,6 +18,7 @@ from amaranth import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
 from streamgen.control.descriptor_bus import TARGET_BITS, BusWord
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
@@ -26,7 +27,7 @@ from streamgen.stream import RegisterSlice, RegisterSliceParams
 
 __all__ = ["Request", "Sequencer", "SequencerParams"]
 
-Request = data.StructLayout({"address": unsigned(64), "beats": unsigned(32)})
+Request = data.StructLayout({"address": unsigned(ADDRESS_BITS), "beats": unsigned(TRANSFER_BITS)})
 """A transfer of whole beats, as memory clients take it."""
 
 _CHUNK = TABLE_CHUNK // BEAT_BYTES

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamgen.buffers.packing import MemoryLayout
+from streamgen.contract import link_depth
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.clocks import Clocks, sides_of
@@ -21,7 +22,7 @@ from streamgen.kernels.moves.fork import ForkParams
 
 __all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
-LINK_DEPTH = 2  # of a stream whose depth no schedule decides
+LINK_DEPTH = 2  # of a stream whose depth a schedule decides, at least
 
 
 def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
@@ -178,13 +179,15 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     schedules. Also these, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
-    links behind them have the least depth. Back edges keep the depth that they have.
+    links behind them have the depth that their ends ask for. Back edges keep the depth that they have.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
-        (edge.source, edge.target): _link_depth(edge) if edge.source.node in ahead else max(LINK_DEPTH, depth)
+        (edge.source, edge.target): _link_depth(corners[0], edge)
+        if edge.source.node in ahead
+        else max(LINK_DEPTH, depth)
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
@@ -192,11 +195,11 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
 
 
-def _link_depth(edge: Edge) -> int:
+def _link_depth(graph: Graph, edge: Edge) -> int:
     """With which a stream whose depth no schedule decides moves a token a cycle."""
-    if not edge.boundaries:
-        return LINK_DEPTH
-    return 2 * way_of(edge.boundaries) + 2
+    if edge.boundaries:
+        return 2 * way_of(edge.boundaries) + 2
+    return min(link_depth(graph.node(name).params) for name in (edge.source.node, edge.target.node))
 
 
 def _runs(corners: Sequence[Graph]) -> Iterator[tuple[Graph, int]]:
@@ -237,7 +240,7 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
             continue
         depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)
         if edge.source.node in ahead:
-            link = QueueParams(bits=itensor.token_bits, depth=_link_depth(edge))
+            link = QueueParams(bits=itensor.token_bits, depth=_link_depth(graph, edge))
             depth, latency = ENOUGH, link.latency
         (source, sends), (target, takes) = part[edge.source], part[edge.target]
         ends, moves = (source, target), (curves[edge.source], curves[edge.target])

@@ -1,17 +1,21 @@
 """AXI4 as this project uses it, and the ports between memory clients and the master of a channel.
 
-Beats have 512 bits. A burst is INCR, full-width, aligned to its beats, at most 64 beats, never across
-4 KiB. Read data come when they come: who asks for a burst has room for all of it, so `r` is never held
-up. Who asks to write has all beats of the burst, so `w` never waits for anything but the memory.
+Beats have 512 bits. Addresses have 64 bits on the pins, of which a card uses the lower ones. A burst is INCR,
+full-width, aligned to its beats, at most 64 beats, never across 4 KiB. Read data come when they come: who
+asks for a burst has room for all of it, so `r` is never held up. Who asks to write has all beats of the
+burst, so `w` never waits for anything but the memory.
 """
 
 from amaranth import unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from streamgen.buffers.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, TRANSFER_BITS
+
 __all__ = [
     "BEAT_BITS",
     "BEAT_BYTES",
+    "BEAT_SHIFT",
     "ID_BITS",
     "MAX_BURST",
     "AxiSignature",
@@ -22,15 +26,14 @@ __all__ = [
     "WritePort",
 ]
 
-BEAT_BITS = 512
-BEAT_BYTES = BEAT_BITS // 8
+BEAT_SHIFT = BEAT_BYTES.bit_length() - 1  # lower bits of an address, 0
 MAX_BURST = 64  # 64 beats of 64 bytes are 4 KiB: a burst that ends at its boundary can cross no page
 ID_BITS = 4
 
-Command = data.StructLayout({"address": unsigned(64), "beats": unsigned(32)})
+Command = data.StructLayout({"address": unsigned(ADDRESS_BITS), "beats": unsigned(TRANSFER_BITS)})
 """A transfer of whole beats: byte address, a multiple of 64, and number of beats, at least 1."""
 
-Burst = data.StructLayout({"address": unsigned(64), "length": unsigned(6)})
+Burst = data.StructLayout({"address": unsigned(ADDRESS_BITS), "length": unsigned(6)})
 """A legal burst: byte address and number of beats - 1."""
 
 WriteBeat = data.StructLayout({"data": unsigned(BEAT_BITS), "last": unsigned(1)})

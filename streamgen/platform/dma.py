@@ -25,7 +25,7 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen.boards import DEFAULT_BOARD
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.buffers.packing import TRANSFER_BITS, MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, Transfers
@@ -33,7 +33,7 @@ from streamgen.fifo.curves import Part, Stream
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
-from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Command, ReadPort, WritePort
+from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort, WritePort
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams
 from streamgen.stream import Gather, GatherParams, Scatter, ScatterParams, descriptor_signature
@@ -61,6 +61,11 @@ class _DmaParams:
 
     def __post_init__(self) -> None:
         name = type(self).__name__.removesuffix("Params").lower()
+        if (beats := self.layout.beats(self.max_tokens)) >= 1 << TRANSFER_BITS:
+            raise ValueError(
+                f"max_tokens of a {name} is {self.max_tokens}, which are {beats} beats; "
+                f"2^{TRANSFER_BITS} - 1 are allowed"
+            )
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens of a {name} must be at least 1, not {self.max_tokens}")
         if not 0 < self.rate <= 1:
@@ -141,7 +146,7 @@ class _DmaParams:
 
     def _promise(self, client: Resources, width: ScatterParams | GatherParams) -> Resources:
         """The client, the command before it, and what makes beats of tokens or tokens of beats."""
-        total = client + Resources(lut=self._token_count_bits, ff=65 + self._token_count_bits)
+        total = client + Resources(lut=self._token_count_bits, ff=35 + self._token_count_bits)
         if self.layout.tokens_per_beat > 1:
             total += self.counts.resources + Resources(lut=15, ff=0)
         if self.layout.tokens_per_beat != self.layout.beats_per_token:
@@ -473,7 +478,7 @@ def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
     with m.If(free):
         m.d.sync += [
             command.valid.eq(descriptor.valid & counts.i.ready),
-            view.address.eq(dma.base + (fields.offset << bits_for(BEAT_BYTES - 1))),
+            view.address[BEAT_SHIFT:].eq(dma.base[BEAT_SHIFT:] + fields.offset),
             view.beats.eq(params._beats(fields.tokens)),
         ]
     return counts.o

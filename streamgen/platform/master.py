@@ -37,7 +37,7 @@ from streamgen.platform.axi import (
 __all__ = ["ChannelMaster", "ChannelMasterParams"]
 
 _COUNT_BITS = 16
-_GRANT_LUTS = (0, 77, 228, 167, 386, 256, 335, 411, 420, 669, 732, 603, 756, 879, 819, 1249)
+_GRANT_LUTS = (0, 53, 156, 119, 266, 184, 236, 291, 296, 468, 512, 424, 530, 616, 575, 875)
 _CACHE = 0b0011  # modifiable, bufferable: what Vitis kernels use
 
 
@@ -68,10 +68,10 @@ class ChannelMasterParams:
     def resources(self) -> Resources:
         total = Resources(lut=0, ff=3)
         if n := self.readers:
-            total += Resources(lut=42 + _grant_luts(n), ff=598 + 2 * n + ceil_log2(n))
+            total += Resources(lut=42 + _grant_luts(n), ff=574 + 2 * n + ceil_log2(n))
         if n := self.writers:
-            beats = WriteBeat.size * (n // 2)
-            total += Resources(lut=69 + _grant_luts(n) + beats, ff=615 + 2 * n + ceil_log2(n))
+            beats = WriteBeat.size * -(-n // 4) if n > 1 else 0  # a LUT chooses among 4
+            total += Resources(lut=57 + _grant_luts(n) + beats, ff=591 + 2 * n + ceil_log2(n))
         return total
 
     def build(self) -> "ChannelMaster":
@@ -147,11 +147,11 @@ class ChannelMaster(wiring.Component):
         ports = [getattr(self, f"write_{k}") for k in range(self._params.writers)]
         if not ports:
             return 0
-        m.submodules.order = order = Queue(QueueParams(bits=len(ports), depth=16))
+        m.submodules.order = order = Queue(QueueParams(bits=max(1, ceil_log2(len(ports))), depth=16))
         granted = self._grant(m, "aw", [port.aw for port in ports], ~self.halt & order.i.ready)
         m.d.comb += [
             order.i.valid.eq(granted),
-            order.i.payload.eq(Cat(port.aw.ready for port in ports)),
+            order.i.payload.eq(_number(Cat(port.aw.ready for port in ports))),
         ]
         accept = Signal()
         beat = Signal(WriteBeat)
@@ -162,9 +162,9 @@ class ChannelMaster(wiring.Component):
         ]
         turn = Signal(len(ports))
         m.d.comb += [
-            turn.eq(order.o.payload & order.o.valid.replicate(len(ports))),
+            turn.eq(_one_hot(order.o.payload, len(ports)) & order.o.valid.replicate(len(ports))),
             offered.eq((turn & Cat(port.w.valid for port in ports)).any()),
-            beat.eq(_select(turn, [port.w.payload for port in ports])),
+            beat.eq(_chosen(order.o.payload, [Value.cast(port.w.payload) for port in ports])),
         ]
         for k, port in enumerate(ports):
             m.d.comb += port.w.ready.eq(turn[k] & accept)
@@ -217,7 +217,7 @@ class ChannelMaster(wiring.Component):
 
 def _grant_luts(requests: int) -> int:
     """LUTs of the choice of one of several bursts: as found, since the mapper trades LUTs for levels."""
-    return _GRANT_LUTS[requests - 1] if requests <= len(_GRANT_LUTS) else 78 * requests
+    return _GRANT_LUTS[requests - 1] if requests <= len(_GRANT_LUTS) else 55 * requests
 
 
 def _one_hot(number: Any, count: int) -> Any:
@@ -230,6 +230,15 @@ def _select(one_hot: Any, values: Sequence[Any]) -> Any:
         return values[0]
     masked = [Value.cast(v) & one_hot[k].replicate(len(Value.cast(v))) for k, v in enumerate(values)]
     return reduce(or_, masked)
+
+
+def _chosen(number: Any, values: Sequence[Any]) -> Any:
+    """The value of this number: four of them are a LUT a bit."""
+    if len(values) == 1:
+        return values[0]
+    half = 1 << ceil_log2(len(values)) - 1
+    few, many = _chosen(number, values[:half]), _chosen(number, values[half:])
+    return Mux(number[ceil_log2(half)], many, few)
 
 
 def _number(one_hot: Any) -> Any:

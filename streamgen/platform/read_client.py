@@ -15,9 +15,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Command, ReadPort
+from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort
 
 __all__ = ["ReadClient", "ReadClientParams", "check_burst"]
 
@@ -56,7 +57,7 @@ class ReadClientParams:
     @property
     def resources(self) -> Resources:
         burst, room = bits_for(self.burst), bits_for(self.depth)
-        return self.queue.resources + Resources(lut=137 + 5 * burst + 1.5 * room, ff=163 + 2 * burst + room)
+        return self.queue.resources + Resources(lut=110 + 5 * burst + 1.5 * room, ff=97 + 2 * burst + room)
 
     def build(self) -> "ReadClient":
         return ReadClient(self)
@@ -83,13 +84,13 @@ class ReadClient(wiring.Component):
         m.d.comb += [queue.i.payload.eq(self.memory.r.payload), queue.i.valid.eq(self.memory.r.valid)]
 
         ar = self.memory.ar
-        address = Signal(64, reset_less=True)
-        left = Signal(32, reset_less=True)
+        at = Signal(ADDRESS_BITS - BEAT_SHIFT, reset_less=True)  # the beat that comes next
+        left = Signal(TRANSFER_BITS, reset_less=True)
         beats = Signal(range(burst + 1), reset_less=True)
         room = Signal(range(depth + 1), init=depth)  # beats that the FIFO can still promise to take
         limit = Signal(range(burst + 1))
         issue = Signal()
-        page = address[6 : 6 + bits_for(burst - 1)] if burst > 1 else 0
+        page = at[: bits_for(burst - 1)] if burst > 1 else 0
         m.d.comb += limit.eq(burst - page)
         with m.If(ar.ready):
             m.d.sync += ar.valid.eq(0)
@@ -97,7 +98,7 @@ class ReadClient(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.i_command.ready.eq(1)
                 m.d.sync += [
-                    address.eq(self.i_command.payload.address),
+                    at.eq(self.i_command.payload.address[BEAT_SHIFT:]),
                     left.eq(self.i_command.payload.beats),
                 ]
                 with m.If(self.i_command.valid):
@@ -110,9 +111,9 @@ class ReadClient(wiring.Component):
                 with m.If(issue):
                     m.d.sync += [
                         ar.valid.eq(1),
-                        ar.payload.address.eq(address),
+                        ar.payload.address[BEAT_SHIFT:].eq(at),
                         ar.payload.length.eq(beats - 1),
-                        address.eq(address + beats * BEAT_BYTES),
+                        at.eq(at + beats),
                         left.eq(left - beats),
                     ]
                     m.next = "CUT"

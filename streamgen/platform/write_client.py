@@ -15,9 +15,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.platform.axi import BEAT_BITS, BEAT_BYTES, MAX_BURST, Burst, Command, WriteBeat, WritePort
+from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Burst, Command, WriteBeat, WritePort
 from streamgen.platform.read_client import check_burst
 
 __all__ = ["WriteClient", "WriteClientParams"]
@@ -46,7 +47,7 @@ class WriteClientParams:
         bursts = QueueParams(bits=Burst.size, depth=_ADDRESSES).resources
         finals = QueueParams(bits=1, depth=_OUTSTANDING).resources
         burst = ceil_log2(self.burst)
-        return self.queue.resources + bursts + finals + Resources(lut=140 + 3 * burst, ff=99 + 2 * burst)
+        return self.queue.resources + bursts + finals + Resources(lut=98 + 3 * burst, ff=63 + 2 * burst)
 
     def build(self) -> "WriteClient":
         return WriteClient(self)
@@ -83,8 +84,8 @@ class WriteClient(wiring.Component):
         ]
 
         active = Signal()
-        address = Signal(64, reset_less=True)  # of the burst that gathers
-        left = Signal(32, reset_less=True)
+        begin = Signal(ADDRESS_BITS - BEAT_SHIFT, reset_less=True)  # beat of the burst that gathers
+        left = Signal(TRANSFER_BITS, reset_less=True)
         final = Signal(reset_less=True)  # left == 1
         gathered = Signal(range(burst), reset_less=True)  # beats of the burst before this one
         place = Signal(range(burst), reset_less=True)  # of this beat between multiples of `burst`
@@ -100,7 +101,7 @@ class WriteClient(wiring.Component):
             entry.data.eq(self.i.payload),
             entry.last.eq(ends),
             beats.i.valid.eq(move),
-            request.address.eq(address),
+            request.address.eq(begin << BEAT_SHIFT),
             request.length.eq(gathered),
             bursts.i.valid.eq(move & ends),
             finals.i.payload.eq(final),
@@ -116,18 +117,18 @@ class WriteClient(wiring.Component):
             ]
             with m.If(ends):
                 m.d.sync += [
-                    address.eq(address + (gathered + 1) * BEAT_BYTES),
+                    begin.eq(begin + gathered + 1),
                     gathered.eq(0),
                     place.eq(0),
                 ]
         with m.If(command.ready):
             m.d.sync += [
                 active.eq(command.valid),
-                address.eq(command.payload.address),
+                begin.eq(command.payload.address[BEAT_SHIFT:]),
                 left.eq(command.payload.beats),
                 final.eq(command.payload.beats == 1),
                 gathered.eq(0),
-                place.eq(command.payload.address[6:]),
+                place.eq(command.payload.address[BEAT_SHIFT:]),
             ]
         m.d.comb += finals.o.ready.eq(memory.b)
         m.d.sync += self.done.eq(memory.b & finals.o.payload)

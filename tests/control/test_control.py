@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.buffers.packing import ADDRESS_BITS, MemoryLayout
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
@@ -42,8 +42,8 @@ STORE = StoreParams(layout=LAYOUT, max_tokens=4096, depth=64)
 DEPTH = 16
 WORDS = 2 * 2 * COPIES + COPIES
 BASES = {name: (k + 1) << 32 for k, name in enumerate(POINTERS)}
-BASES["x1"] |= 1 << 40
-BASES["y1"] |= 1 << 40
+BASES["x1"] |= 1 << ADDRESS_BITS - 1
+BASES["y1"] |= 1 << ADDRESS_BITS - 1
 HASH = 0x1122_3344_5566_7788
 
 

@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from streamgen.buffers.packing import ADDRESS_BITS
 from streamgen.control.counters import CounterPort, CountersParams
 from streamgen.control.sequencer import Request
 from streamgen.control.status import StatusWriterParams
@@ -107,7 +108,7 @@ def test_counters_arrive_in_the_status_block(chance):
     requests = bench.sink(rig.o_write, 2, "request")
     data = bench.sink(rig.o_data, 4, "data")
     bench.run()
-    assert requests.tokens == [0x1_2345_6780 | 2 << 64] * 2
+    assert requests.tokens == [0x1_2345_6780 | 2 << ADDRESS_BITS] * 2
     for k, counts in enumerate(load.rounds):
         raw = b"".join(token.to_bytes(64, "little") for token in data.tokens[2 * k : 2 * k + 2])
         assert StatusBlock.unpack(raw, WORDS) == StatusBlock(

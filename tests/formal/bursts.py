@@ -7,6 +7,7 @@ from amaranth import Cat, Mux, Signal, Value
 
 from sim.formal import Theorem
 from sim.formal_laws import fire
+from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
 from streamgen.platform.axi import BEAT_BYTES, MAX_BURST
 
 __all__ = ["Bursts", "ends_of"]
@@ -34,14 +35,14 @@ class Bursts:
         old = Signal(name="_old")
         self.fresh = Signal(name="fresh")
         self.beats = Signal(range(MAX_BURST + 1), name="beats")
-        self.left = Signal(32, name="left")
-        self.address = address = Signal(64, name="next_address")
+        self.left = Signal(TRANSFER_BITS, name="left")
+        self.address = address = Signal(ADDRESS_BITS, name="next_address")
         length = a.payload.length + 1
         t.m.d.sync += old.eq(a.valid & ~a.ready)
         t.m.d.comb += [self.fresh.eq(a.valid & ~old), self.beats.eq(Mux(self.fresh, length, 0))]
         self.address_after, self.left_after = (
-            Signal(64, name="_address_after"),
-            Signal(32, name="_left_after"),
+            Signal(ADDRESS_BITS, name="_address_after"),
+            Signal(TRANSFER_BITS, name="_left_after"),
         )
         t.m.d.comb += [
             self.address_after.eq(address + self.beats * BEAT_BYTES),

@@ -8,7 +8,7 @@ from amaranth import Signal
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, held, obey
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.buffers.packing import ADDRESS_BITS, MemoryLayout
 from streamgen.platform import dma
 from streamgen.platform.axi import BEAT_BYTES
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -22,18 +22,18 @@ LAYOUTS = {
 
 
 def theorem(params: LoadParams | StoreParams) -> Theorem:
-    """No descriptor lost, none twice, in order; addresses in 64 bits, tokens up to the greatest count."""
+    """No descriptor lost, none twice, in order; all bits of addresses, tokens up to the greatest count."""
     block = params.build()
     t = Theorem(f"{type(block).__name__} of {params.layout}", block)
     obey(t, i_descriptor=block.i_descriptor)
     descriptor, fields = block.i_descriptor, block.i_descriptor.payload
-    t.assume(fields.tokens != 0)
+    t.assume((fields.tokens != 0) & (block.base % BEAT_BYTES == 0))
     command = t.inside.submodules.client.i_command
     layout = params.layout
     beats = (fields.tokens * layout.beats_per_token + layout.tokens_per_beat - 1) // layout.tokens_per_beat
     taken, address, count, waits = (
         Signal(name="taken"),
-        Signal(64, name="first_address"),
+        Signal(ADDRESS_BITS, name="first_address"),
         Signal(32, name="beats_of_transfer"),
         Signal(name="waits"),
     )

@@ -30,12 +30,11 @@ def theorem(depth: int, burst: int, follow: bool = False) -> Theorem:
     t.assume(~r.valid | (waiting != 0))
 
     # what the registers mean
-    address, left, beats, room = map(t.state, ("address", "left", "beats", "room"))
+    at, left, beats, room = map(t.state, ("at", "left", "beats", "room"))
     idle, issue = command.ready, t.during("ISSUE")
     limit = Signal(range(burst + 1), name="_limit")
-    t.m.d.comb += limit.eq(burst - (address // BEAT_BYTES) % burst)
-    t.always("`address` is that of the next burst", idle | (address == bursts.address_after))
-    t.always("`address` is that of a beat", idle | (address % BEAT_BYTES == 0))
+    t.m.d.comb += limit.eq(burst - at % burst)
+    t.always("`at` is where the next burst begins", idle | (at * BEAT_BYTES == bursts.address_after))
     t.always("`left` is what the next bursts ask for", idle | ((left == bursts.left_after) & (left != 0)))
     t.always("an idle client owes no beats", ~idle | (bursts.left_after == 0))
     t.always(
@@ -83,8 +82,8 @@ FAULTS = {
     "room given back too early": ("pop = self.o.valid & self.o.ready", "pop = self.o.valid"),
     "the page is forgotten": ("limit.eq(burst - page)", "limit.eq(burst)"),
     "a beat is left out": (
-        "address.eq(address + beats * BEAT_BYTES)",
-        "address.eq(address + (beats + 1) * BEAT_BYTES)",
+        "at.eq(at + beats)",
+        "at.eq(at + beats + 1)",
     ),
     "one beat too many": ("ar.payload.length.eq(beats - 1)", "ar.payload.length.eq(beats)"),
     "address changed under way": ("(~ar.valid | ar.ready) & (room", "(room"),

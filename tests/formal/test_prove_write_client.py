@@ -69,7 +69,8 @@ def theorem(depth: int, burst: int) -> Theorem:
     # what the registers mean
     active, left, final, place = map(t.state, ("active", "left", "final", "place"))
     inside = (bursts.address // BEAT_BYTES) % burst  # a block of `burst` beats
-    t.always("`address` is that of the burst that gathers", ~active | (t.state("address") == bursts.address))
+    begin = t.state("begin") * BEAT_BYTES
+    t.always("`begin` is that of the burst that gathers", ~active | (begin == bursts.address))
     t.always("bursts begin at beats", ~active | (bursts.address % BEAT_BYTES == 0))
     t.always("`left` is what the source owes", ~active | ((left == bursts.left - gathered) & (left != 0)))
     t.always("`gathered` is the beats since the last burst", ~active | (t.state("gathered") == gathered))
@@ -92,7 +93,7 @@ def test_write_client(depth: int, burst: int) -> None:
 FAULTS = {
     "the page is forgotten": ("place == burst - 1", "gathered == burst - 1"),
     "one beat too many": ("request.length.eq(gathered)", "request.length.eq(gathered + 1)"),
-    "a beat is written over": ("(gathered + 1) * BEAT_BYTES", "gathered * BEAT_BYTES"),
+    "a beat is written over": ("begin.eq(begin + gathered + 1)", "begin.eq(begin + gathered)"),
     "last only at the end": ("entry.last.eq(ends)", "entry.last.eq(final)"),
     "done too early": ("finals.i.payload.eq(final)", "finals.i.payload.eq(1)"),
     "bursts overrun": ("beats.i.ready & bursts.i.ready & finals.i.ready", "beats.i.ready & finals.i.ready"),

@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.memory import Channel
+from streamgen.buffers.packing import ADDRESS_BITS
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel
@@ -79,4 +80,4 @@ def beats_of(buffer: bytes, first: int, count: int) -> list[int]:
 
 
 def command(address: int, beats: int) -> int:
-    return address | beats << 64
+    return address | beats << ADDRESS_BITS
