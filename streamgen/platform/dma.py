@@ -478,7 +478,7 @@ def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
     with m.If(free):
         m.d.sync += [
             command.valid.eq(descriptor.valid & counts.i.ready),
-            view.address[BEAT_SHIFT:].eq(dma.base[BEAT_SHIFT:] + fields.offset),
+            view.address.eq((dma.base[BEAT_SHIFT:] + fields.offset) << BEAT_SHIFT),
             view.beats.eq(params._beats(fields.tokens)),
         ]
     return counts.o

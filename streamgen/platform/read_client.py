@@ -111,7 +111,7 @@ class ReadClient(wiring.Component):
                 with m.If(issue):
                     m.d.sync += [
                         ar.valid.eq(1),
-                        ar.payload.address[BEAT_SHIFT:].eq(at),
+                        ar.payload.address.eq(at << BEAT_SHIFT),
                         ar.payload.length.eq(beats - 1),
                         at.eq(at + beats),
                         left.eq(left - beats),
