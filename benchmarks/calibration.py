@@ -2,9 +2,12 @@
 
     python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR] [FILE]
 
-The model is the checkpoint's, turned: a random rotation of the residual stream, with the norms' weights moved
-into the matmuls behind them, changes nothing in exact arithmetic, but leaves no weight on the grid that it
-came on. Texts of calibration are those behind the ones that are measured, of the prose of `quality.py`.
+The model is the checkpoint's in other coordinates, which changes nothing in exact arithmetic, but leaves no
+weight on the grid that it came on. A model of Llama's form is turned: a random rotation of the residual
+stream, with the norms' weights moved into the matmuls behind them. Where norms follow matmuls, as in Gemma,
+there is no such rotation: each feature that a matmul reads gets a random factor, taken from what makes it (a
+norm's weight, the values that attention mixes, the factor of a gated product). Texts of calibration are those
+behind the ones that are measured, of the prose of `quality.py`.
 """
 
 import argparse
@@ -65,6 +68,62 @@ def turned(model: LogicalGraph, seed: int = 0) -> LogicalGraph:
     return replace(model, operations=tuple(replace(o, op=change(o)) for o in model.operations))
 
 
+def stretched(model: LogicalGraph, seed: int = 0) -> LogicalGraph:
+    """A gated model with any norms that computes the same, its weights floats: features have other scales."""
+    rng = np.random.default_rng(seed)
+
+    def factors(count: int) -> np.ndarray:
+        return np.exp2(rng.uniform(-0.5, 0.5, count))
+
+    def of_layer(layer: LogicalGraph) -> LogicalGraph:
+        """v and o, up and down share factors, and matmuls behind a norm."""
+        linears = {name: o.op for name, o in layer.by_name.items() if isinstance(o.op, Linear)}
+        attention = layer.op("attention")
+        mixed, gated = factors(linears["v"].extents[0]), factors(linears["down"].extents[1])
+        shared = attention.heads // attention.kv_heads
+        heads = np.repeat(mixed.reshape(attention.kv_heads, -1), shared, axis=0).reshape(-1)
+        rows, columns = {"v": mixed, "up": gated}, {"o": heads, "down": gated}
+        norms = {o.name: factors(len(o.op.weight)) for o in layer.operations if _is_read(layer, o)}
+        for name in linears:
+            (source,) = layer.by_name[name].inputs
+            columns |= {name: norms[source]} if source in norms else {}
+
+        def change(name: str, operation: Operation) -> Operator:
+            op = operation.op
+            if isinstance(op, Linear):
+                row = rows.get(name, np.ones(op.extents[0]))
+                bias = None if op.bias is None else _float(op.bias * row)
+                return Linear(_float(op.floats * row[:, None] / columns.get(name, 1.0)), bias)
+            if name in norms:
+                assert isinstance(op, Norm)
+                return replace(op, weight=_float(op.weight * norms[name]))
+            return op
+
+        return layer.map(change)
+
+    def change(operation: Operation) -> Operator:
+        op = operation.op
+        if isinstance(op, Repeat):
+            return Repeat(tuple(of_layer(layer) for layer in op.layers))
+        return Linear(op.floats, op.bias) if isinstance(op, Linear) else op
+
+    return replace(model, operations=tuple(replace(o, op=change(o)) for o in model.operations))
+
+
+def _is_read(layer: LogicalGraph, operation: Operation) -> bool:
+    """Whether it is a norm, without a bias, of which matmuls alone are made."""
+    op, (value, *_) = operation.op, operation.values
+    readers = [o.op for o in layer.operations if value in o.inputs]
+    plain = isinstance(op, Norm) and op.heads == 1 and op.bias is None and not op.plus_one
+    return plain and value not in layer.outputs and all(isinstance(one, Linear) for one in readers)
+
+
+def _is_llama(model: LogicalGraph) -> bool:
+    """Whether the residual stream can be turned: its norms stand before matmuls only."""
+    layer = model.by_name["layers"].op.layers[0]  # type: ignore[attr-defined]
+    return all(_is_read(layer, o) for o in layer.operations if isinstance(o.op, Norm))
+
+
 def _float(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, np.float32)
 
@@ -82,11 +141,12 @@ def main() -> None:
     ids = np.array(load_tokenizer(path).encode(quality.prose()))
     windows = windows_of(ids, options.tokens, options.window)
     behind = windows_of(ids[options.tokens :], options.calibration, options.window)
-    model = turned(load_decoder(path, options.window))
+    loaded = load_decoder(path, options.window)
+    model = turned(loaded) if _is_llama(loaded) else stretched(loaded)
     small = calibrated(
         model, [{"ids": window} for window in behind], numbers, options.work, terminal_progress()
     )
-    table = Table("weights", "perplexity", "change", "agreement", title=f"{path.name}, turned")
+    table = Table("weights", "perplexity", "change", "agreement", title=f"{path.name}, in other coordinates")
     for name, graph, own in (
         ("w8", model, Numbers(weights="w8")),
         ("w4, rounded", model, numbers),

@@ -1,5 +1,6 @@
 """Weights rounded for the inputs they meet: nearer to the float model, resumed where it was stopped."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.calibration import stretched, turned
 from streamgen.calibration import calibrated, rounding, within_bits
 from streamgen.errors import CheckpointError
 from streamgen.golden_text import GoldenModel
@@ -189,3 +191,16 @@ def test_all_or_nothing_of_a_budget() -> None:
         within_bits(model, texts, Numbers(), 4.4)
     with pytest.raises(ValueError, match="formats are chosen by texts; there are none"):
         within_bits(model, [], Numbers(), 5)
+
+
+@pytest.mark.parametrize("change", [turned, stretched])
+def test_other_coordinates_are_the_same_function(change: Callable[[LogicalGraph], LogicalGraph]) -> None:
+    """What the benchmark calibrates: no weight is what it was."""
+    model = random_decoder(**SIZES)
+    found = change(model)
+    ids = {"ids": np.arange(20)}
+    (expected, _), (other, _) = (reference(graph)(ids, every_row=True) for graph in (model, found))
+    assert np.abs(other["logits"] - expected["logits"]).max() < 1e-5 * np.abs(expected["logits"]).max()
+    for name in ("q", "v", "o", "gate", "up", "down"):
+        one, two = (graph.op(f"layers[1].{name}").floats for graph in (model, found))
+        assert (one != two).mean() > 0.99
