@@ -15,9 +15,9 @@ SEED ?= 0
 # What a user of the package may name; pdoc makes pages of these modules and of those in them.
 API := $(addprefix streamgen., accelerator buffers calibration compiler config contract converters emulation errors fifo frontend golden \
     golden_text graph itensor kernels language_model lower memory numbers observe operations package platform \
-    runtime schedule testing text)
+    runtime schedule search testing text)
 
-.PHONY: test check campaign demo quality docs bench clean icarus xrt
+.PHONY: test check campaign demo quality docs bench clean icarus postgres xrt
 
 # What a change must pass: on 2 cores, from a fresh clone, in an hour in which the machine is slow, at most 10
 # minutes for test, 40 for check and 10 for demo. `pytest --times 20` prints what tests take.
@@ -28,10 +28,10 @@ test: $(STAMP)  ## quick tests (at most 10 minutes)
 	$(RUN)/mypy
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not campaign"
 
-check: $(STAMP) $(GEMMA) icarus xrt  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
+check: $(STAMP) $(GEMMA) icarus postgres xrt  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "slow and not campaign" --timeout 1500 --times 20
 
-campaign: $(STAMP) $(GEMMA) icarus xrt  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
+campaign: $(STAMP) $(GEMMA) icarus postgres xrt  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
 demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
@@ -69,6 +69,10 @@ icarus:
 	@command -v iverilog > /dev/null \
 	    || { apt-get update -qq && apt-get install -y -qq iverilog; } > /dev/null 2>&1 && command -v iverilog > /dev/null \
 	    || { echo "Icarus Verilog is missing and could not be installed; as root: apt-get install iverilog"; exit 1; }
+
+# The database that tests share a search in, from Debian; into the environment, without root.
+postgres: $(STAMP)
+	.ci/postgres $(VENV)/postgres
 
 # AMD's runtime, whose hardware emulation drives packages in tests, from Debian; into the environment, without root.
 xrt: $(STAMP)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamgen.estimation import estimate
     from streamgen.language_model import LanguageModel
     from streamgen.observe.waves import Waves
+    from streamgen.search.space import space
 
 __all__ = [
     "Accelerator",
@@ -30,6 +31,7 @@ __all__ = [
     "compile",
     "estimate",
     "load",
+    "space",
 ]
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "compile": "streamgen.compiler",
     "estimate": "streamgen.estimation",
     "load": "streamgen.compiler",
+    "space": "streamgen.search.space",
 }
 
 

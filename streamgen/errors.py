@@ -13,6 +13,7 @@ __all__ = [
     "GraphError",
     "MissingToolError",
     "ProbeError",
+    "StorageError",
     "StreamgenError",
     "ToolError",
     "UnsupportedOperationError",
@@ -58,6 +59,10 @@ class DeviceError(StreamgenError):
 
 class DeviceTimeoutError(DeviceError):
     """A run made no progress for the length of the watchdog; says which streams wait for whom."""
+
+
+class StorageError(StreamgenError):
+    """The storage of a search cannot be reached, or is of another release."""
 
 
 class ProbeError(StreamgenError):

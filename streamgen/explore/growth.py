@@ -2,8 +2,8 @@
 
 A max-heap on latency takes the slowest matmul and doubles its columns or the rows of each column, whichever
 gains most, and those of its twins (equal matmuls of its level, which would hold it up) with it, until a
-budget ends or nothing gains. The latency is that of one token plus that of the most tokens: decode and
-prefill count alike.
+budget ends or nothing gains enough: a matmul that is done in less than what a level takes anyway stays small.
+The latency is that of one token plus that of the most tokens: decode and prefill count alike.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
-from streamgen.explore.estimate import Estimate, converter_budget
+from streamgen.explore.estimate import GAP, WORTH, Estimate, converter_budget
 from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
 from streamgen.graph.plan import LinearPlan, LinearShape
 from streamgen.numbers.formats import MX_GROUP
@@ -66,7 +66,7 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
             for step in _steps(groups[index][0], linears[groups[index][0].name], fixed):
                 choice = linears | {twin.name: step for twin in groups[index]}
                 spent = latency(groups[index], choice), estimate.total(choice)
-                if spent[0] >= now or spent[1] > total:
+                if now - spent[0] < WORTH * len(estimate.tokens) * GAP or spent[1] > total:
                     continue
                 if over := _over(estimate, config, choice):
                     short.add(over)
@@ -78,7 +78,7 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
                 grown = True
     left = config.multipliers - estimate.multipliers(linears)
     if not short:
-        return Growth(linears=linears, ended="no matmul gains from another doubling")
+        return Growth(linears=linears, ended="no matmul gains enough from another doubling")
     reasons = {
         "multipliers": f"{left} of {config.multipliers} multipliers left",
         "converters": f"converters hold {estimate.converter_bits(linears)} "

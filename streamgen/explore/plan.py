@@ -3,7 +3,8 @@
 * Tiles are powers of two, so that up to 32 rows pad no more than the groups of the next matmul do; a value
   is padded for those that make and read it, not for the largest tile of the graph.
 * The unroll of the matmuls (`growth`) is found for every number of token lanes; the lanes with the least
-  cycles for one token plus the largest number of tokens win.
+  cycles for one token plus the largest number of tokens win, but for fewer multipliers as fast but for a part
+  of the gaps between levels.
 * Widths of everything between the matmuls follow (`widths`).
 * Each matmul sums over K inside a tile of t_lanes x n_lanes sums: the reduction stays outside what runs in
   parallel, and there is nothing to permute.
@@ -12,7 +13,7 @@
 from collections.abc import Sequence
 
 from streamgen.config import CompileConfig
-from streamgen.explore.estimate import Estimate
+from streamgen.explore.estimate import WORTH, Estimate
 from streamgen.explore.fixed import Fixed, fixed_factors
 from streamgen.explore.growth import grow, least_multipliers
 from streamgen.explore.widths import Widths, choose_widths
@@ -46,7 +47,11 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
         estimate = Estimate(shapes, config, rate, lanes)
         growth = grow(estimate, config, fixed)
         found.append((estimate.total(growth.linears), lanes, estimate, growth))
-    best, lanes, estimate, growth = min(found, key=lambda f: f[:2])
+    least_total, *_ = min(found, key=lambda f: f[:2])
+    best, lanes, estimate, growth = min(
+        (one for one in found if one[0] - least_total <= WORTH * one[2].gaps),
+        key=lambda f: (f[2].multipliers(f[3].linears), *f[:2]),
+    )
     widths = choose_widths(estimate, growth.linears, fixed, rate)
     placed, io_channel, used = estimate.place(growth.linears)
     if config.token_lanes is not None:

@@ -21,8 +21,8 @@ from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
-WALKS = 3  # of a section, looked at before it is asked whether the others take as many cycles
-STEADY = 0.01  # of a walk, by which the next one may differ
+WALKS = 4  # of a section, looked at before it is asked whether the others take as many cycles
+STEADY = 0.002  # of a walk, by which the next one may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
 _TABLE_DEPTH, _TABLE_BURST = 64, 16
@@ -47,7 +47,7 @@ def phase_cycles(
     has passed the last stream, as in a profile. The end of the run belongs to the last.
 
     Walks of a section are looked at until two in a row differ by no more than STEADY; the others take as many
-    cycles as the last one seen.
+    cycles. The last walk has nobody behind it whose weights are read meanwhile, so it is none of the two.
     """
     walks = [walks for _, walks in graph.walked()]
     seen = WALKS
@@ -59,11 +59,11 @@ def phase_cycles(
         for (phases, _), looked_at, count in zip(graph.walked(), few, walks, strict=True):
             by_walk = steps[step : step + looked_at * len(phases)].reshape(looked_at, len(phases))
             step += by_walk.size
+            total = by_walk.sum(0)
             if looked_at < count:
-                last, before = by_walk[-1], by_walk[-2]
-                steady &= int(np.abs(last - before).sum()) <= STEADY * last.sum()
-            for phase, total in zip(phases, by_walk.sum(0) + (count - looked_at) * by_walk[-1], strict=True):
-                of_phase[phase] = int(total)
+                steady &= int(np.abs(by_walk[-2] - by_walk[-3]).sum()) <= STEADY * by_walk[-2].sum()
+                total = total + (count - looked_at) * by_walk[-2]
+            of_phase[phases.start : phases.stop] = map(int, total)
         if steady:
             return tuple(of_phase)
         seen *= 2

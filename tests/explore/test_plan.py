@@ -10,7 +10,7 @@ import pytest
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore import explore
-from streamgen.explore.estimate import Estimate, converter_budget
+from streamgen.explore.estimate import GAP, WORTH, Estimate, converter_budget
 from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
 from streamgen.numbers.formats import MX_GROUP
 
@@ -113,7 +113,7 @@ def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: Co
             assert (
                 estimate.multipliers(choice) > config.multipliers
                 or estimate.converter_bits(choice) > converter_budget(config)
-                or latency(choice, twins) >= latency(now, twins)
+                or latency(now, twins) - latency(choice, twins) < WORTH * 2 * GAP
                 or estimate.total(choice) > estimate.total(now)
             )
 
@@ -128,7 +128,9 @@ def test_no_number_of_token_lanes_is_better(shapes: list[LinearShape], config: C
     for lanes in (1, 2, 4, 8):
         if lanes < 2 * config.max_tokens and MX_GROUP * len(shapes) * lanes <= config.multipliers:
             other = explore(shapes, replace(config, token_lanes=lanes), RATE)
-            assert chosen <= Estimate(shapes, config, RATE, lanes).total(other.linears)
+            total = Estimate(shapes, config, RATE, lanes).total(other.linears)
+            assert chosen <= total + WORTH * 2 * GAP * len({shape.level for shape in shapes})
+            assert chosen <= total or plan.multipliers < other.multipliers
             assert other.reasons[0] == f"{lanes} token lane{'s' * (lanes > 1)}: fixed by the user"
 
 
@@ -206,7 +208,7 @@ def test_reasons_name_what_ended_the_growth() -> None:
     assert plan.multipliers == 128
     assert plan.reasons[-1] == "growth ended: 72 of 200 multipliers left"
     plan = explore([_linear("a", 32, 1)], config, RATE)
-    assert plan.reasons[-1] == "growth ended: no matmul gains from another doubling"
+    assert plan.reasons[-1] == "growth ended: no matmul gains enough from another doubling"
 
 
 def test_more_matmuls_than_channels_share() -> None:

@@ -1,0 +1,252 @@
+"""A search: Optuna's samplers over a space, its storage between processes and machines.
+
+    study = Study(space, ("tokens/s", "luts"), storage="postgresql+psycopg://host/base")
+    study.run(200)          here, and anywhere else with the same storage and name
+    study.front()           what no other point beats, exactly
+
+The first point of a study is the compiler's own choice, so no search ends worse than that. A point is pruned
+before its kernels are bound when its engine has more multipliers than the budget, or when the least that
+memory takes says that it beats no known point in anything. The trial of a worker that has died is tried
+again.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+from streamgen.errors import StorageError
+from streamgen.extras import needed
+from streamgen.search.evaluation import OBJECTIVES, Evaluation
+from streamgen.search.factors import Value
+from streamgen.search.space import Point, Space
+
+with needed("a search"):
+    import optuna
+    from optuna.trial import TrialState
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+__all__ = ["SAMPLERS", "Sampler", "Study"]
+
+Sampler = Literal["tpe", "nsga2"]
+SAMPLERS: tuple[Sampler, ...] = ("tpe", "nsga2")
+HEARTBEAT, GRACE = 5, 20  # seconds: between signs of life, and until a worker counts as dead
+RETRIES = 3  # of a trial whose workers died
+FRONT = 8  # points of a front that are evaluated exactly
+DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+class Study:
+    """objectives: names in `evaluation.OBJECTIVES`. storage: URL of a database as SQLAlchemy writes them, a
+    file for Optuna's journal, or None for a study that ends with the process. name: of the study in the
+    storage; by default that of the model. sampler: "tpe", or "nsga2" in generations. seed: of the sampler;
+    processes that share a study take different ones, or None.
+
+    ValueError for unknown objectives, and for a name under which the storage has another study; StorageError
+    for a storage that cannot be reached or that another release of Optuna has made.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        objectives: Sequence[str] = ("tokens/s", "luts"),
+        *,
+        storage: str | None = None,
+        name: str | None = None,
+        sampler: Sampler = "tpe",
+        seed: int | None = 0,
+    ) -> None:
+        for objective in objectives or ("",):
+            if objective not in OBJECTIVES:
+                raise ValueError(f"objective is {objective!r}; {', '.join(OBJECTIVES)} are allowed")
+        if len(set(objectives)) < len(objectives):
+            raise ValueError(f"objectives {', '.join(objectives)} name one twice")
+        if sampler not in SAMPLERS:
+            raise ValueError(f"sampler is {sampler!r}; {', '.join(SAMPLERS)} are allowed")
+        self.space, self.objectives = space, tuple(objectives)
+        self._stored = partial(_stored, storage)
+        with self._stored():
+            place = None if storage is None else _storage(storage)
+            self._study = optuna.create_study(
+                storage=place,
+                sampler=_sampler(sampler, seed),
+                study_name=name or space.name,
+                directions=["maximize" if OBJECTIVES[one][1] else "minimize" for one in objectives],
+                load_if_exists=True,
+            )
+            self._claim()
+
+    @property
+    def points(self) -> int:
+        """How many are done, this process's and others'."""
+        with self._stored():
+            return len(self._study.get_trials(deepcopy=False, states=DONE))
+
+    @property
+    def tried(self) -> list[dict[str, float]]:
+        """The objectives of all points that keep their budgets, in the order in which they were tried."""
+        with self._stored():
+            trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [
+            dict(zip(self.objectives, trial.values, strict=True))
+            for trial in trials
+            if all(share <= 0 for share in trial.constraints.values())
+        ]
+
+    def run(self, trials: int, tell: Callable[[str], None] | None = None) -> None:
+        """Until the study has so many points in all, of all who work on it. StorageError as above."""
+        if trials < 1:
+            raise ValueError(f"trials is {trials}; at least 1 is allowed")
+        with self._stored():
+            if not self._study.get_trials(deepcopy=False):
+                self._study.enqueue_trial(self._choice(self.space.default), skip_if_exists=True)
+        while (done := self.points) < trials:
+            if tell is not None:
+                tell(f"{done} of {trials} points")
+            with self._stored():
+                self._study.optimize(self._trial, n_trials=1)
+
+    def front(self, *, exact: bool = True) -> list[Evaluation]:
+        """Feasible points that no other one beats in all objectives, the best in the first objective first.
+
+        exact: up to FRONT of them and the compiler's own choice are evaluated exactly, and compared again.
+        """
+        with self._stored():
+            points = [self._point(trial.params) for trial in self._study.best_trials]
+        points.sort(key=lambda point: self._rank(self.space.evaluate(point)))
+        if exact:
+            points = [self.space.default, *points[:: max(1, -(-len(points) // FRONT))]]
+        found = [self.space.evaluate(point, exact=exact) for point in points]
+        return sorted(_unbeaten(found, self._costs), key=self._rank)
+
+    def _trial(self, trial: optuna.Trial) -> tuple[float, ...]:
+        choice: dict[str, Value] = {}
+        for factor in self.space.factors:
+            if self.space.applies(factor, choice):
+                choice[factor.name] = trial.suggest_categorical(factor.name, factor.values)  # type: ignore[assignment]
+        point = self._point(choice)
+        if why := self.space.bound(point, self._best()):
+            self._prune(trial, why)
+        found = self.space.evaluate(point)
+        if found.why:
+            self._prune(trial, found.why)
+        for name, share in found.over.items():
+            trial.set_constraint(name, share)
+        trial.set_constraint("built", -1.0)
+        return tuple(found.value(one) for one in self.objectives)
+
+    def _prune(self, trial: optuna.Trial, why: str) -> None:
+        trial.set_user_attr("why", why[:500])
+        trial.set_constraint("built", 1.0)
+        raise optuna.TrialPruned
+
+    def _best(self) -> dict[str, float]:
+        """The best known value of each objective, of points that keep all budgets."""
+        values = [trial.values for trial in self._study.best_trials]
+        return {
+            name: (max if OBJECTIVES[name][1] else min)(column)
+            for name, column in zip(self.objectives, zip(*values, strict=True), strict=False)
+        }
+
+    def _choice(self, point: Point) -> dict[str, Value]:
+        """The factors of a point that mean something."""
+        return {f.name: point[f.name] for f in self.space.factors if self.space.applies(f, point)}
+
+    def _point(self, choice: Point) -> dict[str, Value]:
+        return {factor.name: choice.get(factor.name, factor.values[0]) for factor in self.space.factors}
+
+    def _costs(self, found: Evaluation) -> tuple[float, ...]:
+        """The less, the better."""
+        return tuple(-found.value(one) if OBJECTIVES[one][1] else found.value(one) for one in self.objectives)
+
+    def _rank(self, found: Evaluation) -> tuple[bool, tuple[float, ...]]:
+        return not found.feasible, self._costs(found)
+
+    def _claim(self) -> None:
+        """The study is that of this space, or new. ValueError."""
+        own = {"space": self.space.digest, "objectives": list(self.objectives)}
+        for key, value in own.items():
+            known = self._study.user_attrs.get(key)
+            if known is None:
+                self._study.set_user_attr(key, value)
+            elif known != value:
+                raise ValueError(
+                    f"the storage has a study {self._study.study_name!r} of another {key}; give this one "
+                    "a name of its own, or the model, budgets and objectives of that one"
+                )
+
+
+def _unbeaten(
+    found: Sequence[Evaluation], costs: Callable[[Evaluation], tuple[float, ...]]
+) -> Iterator[Evaluation]:
+    """Feasible ones that no other beats; of equal ones the first."""
+    able = [one for one in found if one.feasible]
+    seen = set[tuple[float, ...]]()
+    for one in able:
+        own = costs(one)
+        beaten = any(
+            all(a <= b for a, b in zip(costs(other), own, strict=True)) and costs(other) != own
+            for other in able
+        )
+        if not beaten and own not in seen:
+            seen.add(own)
+            yield one
+
+
+def _sampler(name: Sampler, seed: int | None) -> optuna.samplers.BaseSampler:
+    if name == "nsga2":
+        return optuna.samplers.NSGAIISampler(population_size=24, seed=seed)
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
+
+
+def _storage(place: str) -> optuna.storages.BaseStorage:
+    if "://" not in place:
+        from optuna.storages.journal import JournalFileBackend
+
+        return optuna.storages.JournalStorage(JournalFileBackend(place))
+    return optuna.storages.RDBStorage(
+        place,
+        heartbeat_interval=HEARTBEAT,
+        grace_period=GRACE,
+        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+    )
+
+
+@contextmanager
+def _stored(storage: str | None) -> Iterator[None]:
+    """What goes wrong with a storage as one clear error; Optuna's notices are not the user's."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    shown = "" if storage is None else _shown(storage)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    except ArgumentError as error:
+        raise ValueError(
+            f"storage is {shown!r}; an URL as SQLAlchemy writes them is needed: {error}"
+        ) from error
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        raise StorageError(f"the storage {shown} cannot be used: {_first_line(error)}") from error
+    except ImportError as error:
+        raise StorageError(
+            f"the storage {shown} needs {error.name or error}, which is not installed"
+        ) from error
+    except RuntimeError as error:
+        if "version" not in str(error):
+            raise
+        raise StorageError(f"the storage {shown} is of another release: {_first_line(error)}") from error
+
+
+def _shown(storage: str) -> str:
+    """Without the password."""
+    scheme, mark, rest = storage.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
+
+
+def _first_line(error: BaseException) -> Any:
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]

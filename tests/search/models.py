@@ -1,0 +1,17 @@
+"""Small models whose spaces are searched in tests."""
+
+import torch
+
+from streamgen.config import CompileConfig
+from streamgen.search import Space, space
+
+__all__ = ["BUDGETS", "small_space"]
+
+BUDGETS = CompileConfig(max_tokens=4, multipliers=256, channels=2)
+
+
+def small_space() -> Space:
+    """Of two matmuls with biases and a ReLU between them."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
+    return space(model, torch.zeros(2, 40), BUDGETS)

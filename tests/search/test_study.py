@@ -1,0 +1,199 @@
+"""Studies: never worse than the compiler's choice; shared between processes, also when one is killed."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import torch
+
+from streamgen import cli
+from streamgen.config import CompileConfig
+from streamgen.errors import StorageError
+from streamgen.search import space
+from streamgen.search.study import Study
+from tests.campaigns import sampled
+from tests.decoders import TINY, random_decoder
+from tests.explore.random_modules import RandomModule
+from tests.postgres import postgres
+from tests.search.models import small_space
+
+WORKER = """
+import sys, time
+from streamgen.search import study
+from tests.search.models import small_space
+study.HEARTBEAT, study.GRACE = 1, 2
+one, stop = small_space(), int(sys.argv[2])
+known, count = one.evaluate, 0
+def evaluate(point, **how):
+    global count
+    count += 1
+    print("point", flush=True)
+    while stop and count == stop:
+        time.sleep(1)
+    return known(point, **how)
+one.evaluate = evaluate
+study.Study(one, storage=sys.argv[1], seed=None).run(int(sys.argv[3]))
+print("ended", flush=True)
+"""
+
+
+def _worker(url: str, stop: int, trials: int) -> subprocess.Popen[str]:
+    """A process that works on the study, and hangs in the middle of its stop-th point, if that is not 0."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, url, str(stop), str(trials)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
+def test_a_front_beats_the_default(sampler: Any) -> None:
+    one = small_space()
+    study = Study(one, sampler=sampler)
+    study.run(8)
+    assert study.points == 8 and len(study.tried) <= 8
+    front = study.front(exact=False)
+    default = one.evaluate(one.default)
+    assert max(found.tokens_per_second for found in front) >= default.tokens_per_second
+    assert min(found.luts for found in front) <= default.luts
+    assert [found.tokens_per_second for found in front] == sorted(
+        (found.tokens_per_second for found in front), reverse=True
+    )
+    for found in front:
+        assert not any(
+            other.tokens_per_second >= found.tokens_per_second and other.luts < found.luts for other in front
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", sampled(range(30), (3,)))
+def test_random_modules_are_never_worse(number: int, seed: int) -> None:
+    module = RandomModule(1000 * seed + number)
+    inputs = tuple(torch.zeros(2, width) for width in module.features)
+    _never_worse(space(module.eval(), inputs, CompileConfig(max_tokens=4, multipliers=512, channels=2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", sampled(range(6), (0,)))
+def test_random_decoders_are_never_worse(number: int) -> None:
+    _never_worse(space(random_decoder(seed=number), None, TINY))
+
+
+def _never_worse(one: Any) -> None:
+    """Exactly, in the first objective and in all others."""
+    study = Study(one)
+    study.run(6)
+    front, default = study.front(), one.evaluate(one.default, exact=True)
+    assert default.feasible and all(found.exact for found in front)
+    assert max(found.tokens_per_second for found in front) >= default.tokens_per_second
+    assert min(found.luts for found in front) <= default.luts
+
+
+@pytest.mark.slow
+def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
+    """A worker is killed in the middle of a point; two others end the study, and try that point again."""
+    with postgres() as url:
+        first = _worker(url, 3, 1000)
+        assert first.stdout is not None
+        assert [first.stdout.readline().strip() for _ in range(3)] == ["point"] * 3
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        storage = optuna.storages.RDBStorage(url)
+        states = [
+            trial.state.name for trial in optuna.load_study(study_name="module", storage=storage).trials
+        ]
+        assert states.count("RUNNING") == 1
+        time.sleep(4)  # it has been silent for too long
+        others = [_worker(url, 0, 12) for _ in range(2)]
+        for other in others:
+            said, _ = other.communicate(timeout=250)
+            assert other.returncode == 0 and said.endswith("ended\n")
+            assert said.count("point") > 1, "both had some"
+        trials = optuna.load_study(study_name="module", storage=storage).trials
+        done = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+        (dead,) = [trial for trial in trials if trial.state.name == "FAIL"]
+        again = [trial for trial in trials if trial.system_attrs.get("failed_trial") == dead.number]
+        assert len(again) == 1 and again[0].params == dead.params and again[0] in done
+        assert len(done) >= 12 and len({trial.number for trial in done}) == len(done)
+        resumed = Study(small_space(), storage=url)
+        assert resumed.points == len(done) and resumed.front(exact=False)
+        with pytest.raises(ValueError, match="a study 'module' of another objectives"):
+            Study(small_space(), ("luts",), storage=url)
+
+
+def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
+    one = small_space()
+    for url, message in (
+        (f"sqlite:///{tmp_path}/no/such/folder/base", "cannot be used: unable to open database file"),
+        (
+            "postgresql+psycopg://user:secret@127.0.0.1:9/base",
+            "psycopg://user@127.0.0.1:9/base cannot be used",
+        ),
+        ("mysql+nosuch://host/base", "nosuch"),
+    ):
+        with pytest.raises((StorageError, ValueError), match=message) as caught:
+            Study(one, storage=url)
+        assert "secret" not in str(caught.value)
+    place = f"sqlite:///{tmp_path}/base"
+    Study(one, storage=place)
+    with sqlite3.connect(tmp_path / "base") as base:
+        base.execute("update alembic_version set version_num = 'v9.9.9.z'")
+    with pytest.raises(StorageError, match="is of another release"):
+        Study(one, storage=place)
+
+
+def test_bad_studies() -> None:
+    one = small_space()
+    for arguments, message in (
+        ({"objectives": ("speed",)}, "objective is 'speed'; tokens/s, first-token, luts, energy are allowed"),
+        ({"objectives": ()}, "objective is ''; tokens/s, first-token, luts, energy are allowed"),
+        ({"objectives": ("luts", "luts")}, "objectives luts, luts name one twice"),
+        ({"sampler": "random"}, "sampler is 'random'; tpe, nsga2 are allowed"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Study(one, **arguments)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="trials is 0; at least 1 is allowed"):
+        Study(one).run(0)
+
+
+MLP = "examples/mlp.py:mlp"
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--multipliers=128", "--channels=2", "--max-tokens=2"]
+    assert cli.main(["explore", MLP, "--factors", *options]) == 0
+    assert "multipliers: 128, 64; the budget of 128" in capsys.readouterr().out
+    page = tmp_path / "front.html"
+    asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", *options]
+    assert cli.main(asked) == 0
+    text = capsys.readouterr().out
+    assert "tokens/s" in text and "as `streamgen estimate` has them" in text
+    assert "plotly" in page.read_text() and page.stat().st_size > 1 << 20  # the library is in it
+    assert (
+        cli.main(["explore", MLP, "--trials=3", "--json", "--rough", "--only=policy=spatial", *options]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found and all(one["luts"] > 0 and not one["exact"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--trials says how many points"),
+        (["--trials=2", "--only=policy"], "is no FACTOR=VALUES"),
+        (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
+        (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),
+        (["--trials=2", "--storage=sqlite:////no/such/folder/base"], "cannot be used"),
+        (["--trials=2", "--converter-bits=1"], "alone needs converters"),
+    ],
+)
+def test_bad_commands(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explore", MLP, *arguments]) in (1, 2)
+    assert message in capsys.readouterr().err
