@@ -13,7 +13,7 @@ WORKERS ?= 2
 SEED ?= 0
 
 # What a user of the package may name; pdoc makes pages of these modules and of those in them.
-API := $(addprefix streamgen., accelerator buffers calibration compiler config contract converters emulation errors fifo frontend golden \
+API := $(addprefix streamgen., accelerator buffers calibration compiler config contract converters cosim emulation errors fifo frontend golden \
     golden_text graph itensor kernels language_model lower memory numbers observe operations package platform \
     runtime schedule search testing text)
 

@@ -7,47 +7,24 @@ The design is built by cocotb's own runner: for Verilator, or for Icarus, which 
 languages. Every run starts from reset in a new process; what the host wrote so far is handed over as a job.
 """
 
-import os
 import pickle
-import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
-from cocotb_tools.runner import Icarus, Runner, Verilator, get_results
+from cocotb_tools.runner import Runner
 
 import sim.cocotb_top
-from streamgen.errors import DeviceError, MissingToolError
+from streamgen.cosim.tools import Language, built, run
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.verilator import package_folder
 
-__all__ = ["LANGUAGES", "CocotbDevice", "IcarusDevice", "Job", "Language", "require_icarus"]
+__all__ = ["CocotbDevice", "IcarusDevice", "Job"]
 
 PAGE = 4096
-FLAGS = (
-    "-Wno-fatal",
-    "-Wno-lint",
-    "-O3",
-    "--x-assign",
-    "fast",
-    "--x-initial",
-    "fast",
-    "--output-split",
-    "20000",
-)
-MAKEFLAGS = (
-    "CXX=g++ LINK=g++ AR=ar PERL=perl PYTHON3=python3 CFG_CXXFLAGS_PCH_I=-include "
-    "CFG_CXXFLAGS_COROUTINES=-fcoroutines CFG_LDLIBS_THREADS=-pthread"
-)
-
-Language = Literal["Verilog-2005", "SystemVerilog-2012"]
-LANGUAGES: dict[Language, str] = {"Verilog-2005": "-g2005", "SystemVerilog-2012": "-g2012"}
 
 
 @dataclass
@@ -92,34 +69,17 @@ class CocotbDevice(Device):
         self.interruptions: list[int] = []
         """Cycles after the start of runs that a reset ends, before the one that counts."""
         self.answers: list[int] = []
-        with _Tools():
-            self._runner = self._build(
-                [Path(folder, name).resolve() for name in manifest.verilog_files], manifest.top
-            )
+        self._runner = self._build(
+            [Path(folder, name).resolve() for name in manifest.verilog_files], manifest.top
+        )
 
     def _build(self, sources: list[Path], top: str) -> Runner:
-        pins = Path(self._place.name, "pins.vlt")  # cocotb sees the pins; Verilator optimises the rest
-        pins.write_text(
-            "`verilator_config\n"
-            + "".join(f'public_flat_rw -module "{top}" -var "{p}_*"\n' for p in ("ap", "s_axi", "m_axi"))
-        )
-        return self._built(Verilator(), [pins, *sources], top, ["--no-public-flat-rw", *FLAGS])
+        return built("verilator", sources, top, Path(self._place.name))
 
-    def _built(self, runner: Runner, sources: list[Path], top: str, flags: list[str]) -> Runner:
-        runner.build(
-            sources=sources,
-            hdl_toplevel=top,
-            build_dir=self._place.name,
-            build_args=flags,
-            timescale=("1ns", "1ps"),
-            log_file=str(Path(self._place.name, "build.log")),
-        )
-        return runner
-
-    def start(self) -> None:
+    def start(self, slot: int = 0) -> None:
         """Runs at once, in `wait`."""
 
-    def wait(self, timeout: float = 600.0) -> None:
+    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
         ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
         registers = sorted(self._registers.items())
         job = Job(
@@ -134,19 +94,8 @@ class CocotbDevice(Device):
         )
         path = Path(self._place.name, "job.pickle")
         path.write_bytes(pickle.dumps(job))
-        log, results = Path(self._place.name, "run.log"), Path(self._place.name, "results.xml")
-        results.unlink(missing_ok=True)
-        with _Tools(), suppress(SystemExit):
-            self._runner.test(
-                test_module=sim.cocotb_top.__name__,
-                hdl_toplevel=self.manifest.top,
-                test_dir=self._place.name,
-                results_xml=str(results),
-                extra_env={sim.cocotb_top.JOB: str(path)},
-                log_file=str(log),
-            )
-        if not results.exists() or get_results(results) != (1, 0):
-            raise DeviceError(f"the run under cocotb failed:\n{log.read_text()}")
+        place, module = Path(self._place.name), sim.cocotb_top.__name__
+        run(self._runner, self.manifest.top, module, place, {sim.cocotb_top.JOB: str(path)})
         done = pickle.loads(path.read_bytes())
         for (_, buffers), (_, contents) in zip(ports, done.ports, strict=True):
             for address, content in contents.items():
@@ -171,7 +120,7 @@ class CocotbDevice(Device):
         self._registers |= {offset: address & 0xFFFFFFFF, offset + 4: address >> 32}
         return _CocotbBuffer(address, buffers[address])
 
-    def _set_scalar(self, name: str, value: int) -> None:
+    def _set_scalar(self, name: str, value: int, slot: int) -> None:
         self._registers[self._offsets[name]] = value
 
     def _reset_hard(self) -> None:
@@ -188,14 +137,7 @@ class IcarusDevice(CocotbDevice):
         super().__init__(folder, manifest, reads=(manifest.error_offset,))
 
     def _build(self, sources: list[Path], top: str) -> Runner:
-        require_icarus()
-        return self._built(Icarus(), sources, top, [LANGUAGES[self._language]])
-
-
-def require_icarus() -> None:
-    """MissingToolError without Icarus Verilog, the one tool of the tests that no Python package carries."""
-    if not shutil.which("iverilog"):
-        raise MissingToolError("these tests need Icarus Verilog: apt-get install iverilog")
+        return built("icarus", sources, top, Path(self._place.name), language=self._language)
 
 
 class _CocotbBuffer(DeviceBuffer):
@@ -207,20 +149,3 @@ class _CocotbBuffer(DeviceBuffer):
 
     def _read(self, size: int, offset: int) -> bytes:
         return bytes(self._content[offset : offset + size])
-
-
-class _Tools:
-    """The environment in which cocotb's runner finds the Verilator of the package."""
-
-    def __enter__(self) -> None:
-        package = package_folder()
-        self._saved = dict(os.environ)
-        os.environ.update(
-            VERILATOR_ROOT=str(package),
-            PATH=f"{package / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
-            MAKEFLAGS=MAKEFLAGS,
-        )
-
-    def __exit__(self, *_: object) -> None:
-        os.environ.clear()
-        os.environ.update(self._saved)

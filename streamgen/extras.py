@@ -19,6 +19,7 @@ EXTRAS = {
     "models": ("accelerate", "transformers"),
     "search": ("optuna", "plotly", "psycopg", "sqlalchemy"),
     "testing": ("pytest",),
+    "cosim": ("cocotb", "cocotb_tools", "cocotbext"),
 }
 """Names of modules by the extra; pyproject.toml says what each is for."""
 

@@ -92,6 +92,7 @@ class RunError(IntEnum):
     AXI = 2  # a memory response was not OKAY; detail: mask of the channels
     TABLE = 3  # the phase table has no magic word or an illegal directory or header
     HUNG = 4  # after an error the memory did not drain: the core could not be reset
+    STOPPED = 5  # a reset was asked for in the run; in the register only, as no status block is written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ from streamgen.observe.report import Report
 from streamgen.runtime import verilator
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice
 from tests.campaigns import sampled
 
 SLOW = {
@@ -319,6 +320,31 @@ def test_error_responses(execution: Execution, buffer: str) -> None:
     assert works(execution)
 
 
+def test_runs_in_flight(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one runs the next one waits in line, each with its own inputs and outputs; one that fails takes
+    those behind it along."""
+    x, lengths = values(5, 40), []
+    with Execution(folder) as execution:
+        device = execution.device
+        assert isinstance(device, SimulatedDevice)
+        start = device.start
+
+        def counted(slot: int = 0) -> None:
+            start(slot)
+            lengths.append(len(device._line))
+
+        monkeypatch.setattr(device, "start", counted)
+        (found,) = execution.run(x)
+        assert same(found, tiny().golden(x)) and lengths == [1, 2, 2, 2, 2]
+        assert len(execution.statuses) == 5 and len({status.cycles for status in execution.statuses}) == 1
+        device.inject_error("input", 0)  # of the first slot
+        with pytest.raises(DeviceError, match="error response of the memory"):
+            execution.run(x)
+        assert not device._line
+        device.inject_error("input", 0, False)
+        assert same(execution.run(x)[0], tiny().golden(x))
+
+
 @pytest.mark.parametrize("cycles", [0, 1, 60, 120, 180, 200, 230, 260, 300, 340, 380, 420, 450, 1000])
 def test_reset_in_mid_run(execution: Execution, cycles: int) -> None:
     assert works(execution)
@@ -326,6 +352,25 @@ def test_reset_in_mid_run(execution: Execution, cycles: int) -> None:
     execution.device.run(cycles)
     execution.device.reset()
     assert works(execution)
+
+
+@pytest.mark.slow
+def test_hanging_memory(residual: Accelerator, tmp_path: Path) -> None:
+    """One channel stops to answer: the watchdog ends the run, the status block names the port. The device
+    cannot be reset until it answers again; then the next run is right."""
+    x = values(1, 40)
+    with Execution(residual.write(tmp_path / "written")) as execution:
+        device = execution.device
+        assert isinstance(device, SimulatedDevice)
+        execution.patience = 2_000
+        device.configure(1, MemoryModel(latency=1 << 30))
+        with pytest.raises(DeviceTimeoutError, match=r"moved any more; memory at work: m_axi_gmem1\n"):
+            execution.run(x)
+        with pytest.raises(DeviceError, match=r"left no status block \(error register: 4, "):
+            execution.run(x)
+        device.configure(1, MemoryModel())
+        device.reset()
+        assert same(execution.run(x)[0], residual.golden(x))
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ FLOORS: list[list[set[str]]] = [
             "policy",
             "search",
             "cli",
+            "cosim",
             "emulation",
         },
         {"testing"},

@@ -1,5 +1,5 @@
 """The command line: streamgen estimate | explore | compile | simulate | report | package | emulate |
-generate.
+cocotb | generate.
 
 Results go to standard output, progress to standard error when that is a terminal, an error is one message on
 standard error. Exit code 1: the accelerator or a tool failed, or a result differs from golden; 2: what was

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamgen.manifest import Buffer
 
-__all__ = ["read_inputs", "write_outputs"]
+__all__ = ["read_array", "read_inputs", "write_outputs"]
 
 
 def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarray]:
@@ -18,16 +18,18 @@ def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarr
     if len(files) != len(infos):
         names = ", ".join(info.name for info in infos)
         raise click.UsageError(f"--input is needed once for each of {names}; it is given {len(files)} times")
-    arrays = []
-    for file in files:
-        try:
-            array = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{file} is no .npy file") from error
-        if not isinstance(array, np.ndarray):
-            raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
-        arrays.append(array)
-    return arrays
+    return [read_array(file) for file in files]
+
+
+def read_array(file: Path) -> np.ndarray:
+    """The array of a .npy file. ValueError for another file."""
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{file} is no .npy file") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
+    return array
 
 
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:

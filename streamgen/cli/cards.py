@@ -1,10 +1,13 @@
-"""streamgen package | emulate."""
+"""streamgen package | emulate | cocotb."""
 
 from pathlib import Path
+from typing import cast
 
 import click
 
+from streamgen.cli.arrays import read_array
 from streamgen.cli.group import progress_line, streamgen
+from streamgen.extras import needed
 
 __all__: list[str] = []
 
@@ -66,3 +69,51 @@ def emulate(context: click.Context, package: Path, script: Path, arguments: tupl
         progress("building the simulator")
         code = run_emulated(package, [str(script), *arguments], progress=progress)
     context.exit(code)
+
+
+@streamgen.command(short_help="A cocotb bench of a package: written, and run.")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option(
+    "-i", "--input", "inputs", multiple=True, type=click.Path(path_type=Path),
+    help="What is run, .npy, once an input; ids for a language model. By default random numbers.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Of random inputs, and of the stalls.")
+@click.option(
+    "--simulator", default="verilator", show_default=True, type=click.Choice(["verilator", "icarus"]),
+    help="That runs the bench; its Makefile knows all of cocotb's.",
+)  # fmt: skip
+@click.option("--test", metavar="REGEX", help="Run only such tests of the bench.")
+@click.option("--files-only", is_flag=True, help="Write the bench, do not run it.")
+def cocotb(
+    package: Path, inputs: tuple[Path, ...], seed: int, simulator: str, test: str | None, files_only: bool
+) -> None:
+    """Write a cocotb bench of PACKAGE, which `package` wrote, into PACKAGE/cocotb, and run it. cocotbext-axi
+    is host and memory. A bench that is there already is run as it is.
+
+    It holds the kernel to runs that are recorded from the simulated device. `make` in that folder runs it on
+    your own simulator, and on what you have built of the Verilog.
+
+    \b
+    examples:
+      streamgen cocotb mlp-card
+      streamgen cocotb mlp-card --simulator icarus --test reset --seed 3
+    """
+    with needed("this command"):
+        from streamgen.cosim import Simulator, run_bench, write_bench
+        from streamgen.cosim.folder import BENCH
+
+    with progress_line() as progress:
+        if not (package / BENCH).exists() and not list(package.glob(f"*/{BENCH}")):
+            arrays = [read_array(file) for file in inputs] or None
+            progress("building the simulator")
+            for place in write_bench(package, arrays, seed, progress):
+                progress("")
+                click.echo(f"written to {place}")
+        elif inputs:
+            raise click.UsageError(f"{package} has a bench already; remove it to record other inputs")
+        if files_only:
+            return
+        progress(f"running the bench on {simulator}")
+        passed = run_bench(package, cast(Simulator, simulator), seed, test)
+    for place, count in passed.items():
+        click.echo(f"{place}: {count} tests passed on {simulator}")

@@ -34,6 +34,7 @@ def streamgen(debug: bool) -> None:
     And to the card:
       streamgen package mlp -o mlp-card                    kernel, scripts, host; runs vivado and v++
       streamgen emulate mlp-card mlp-card/host.py          XRT and the host program without a card
+      streamgen cocotb mlp-card                            a bench for simulators of your own
 
     \b
     A language model writes text on its accelerator, simulated cycle by cycle:

@@ -7,9 +7,10 @@ A run with `command` 0:
           -> status block written -> (after an error: reset) -> done
 
 A run with `command` 1 is only a reset: the masters are halted and drained, `core_reset` is high for some
-cycles, done. Errors are AXI responses, a phase table that is none, and the watchdog: `timeout` cycles (0:
-`DEFAULT_TIMEOUT`) without `activity`. Every wait is guarded by the same watchdog, so a run always ends, even
-when the memory is dead: then the error register says HUNG and the next start tries the reset again.
+cycles, done. When `command` becomes 1 in a run, that ends so too, without a status block. Errors are AXI
+responses, a phase table that is none, and the watchdog: `timeout` cycles (0: `DEFAULT_TIMEOUT`) without
+`activity`. Every wait is guarded by the same watchdog, so a run always ends, even when the memory is dead:
+then the error register says HUNG and the next start tries the reset again.
 
 `core_reset` must reset everything but this component: masters, clients, DMAs, kernels, FIFOs, bus, counters.
 What belongs to the core in here, sequencer and status writer, is reset along with it.
@@ -157,13 +158,14 @@ class Control(wiring.Component):
             all_idle.eq(self.idle.all()),
             timer.eq(Mux(timer == 0, 0, timer - 1)),
         ]
-        failed = Signal()
+        failed, stopped = Signal(), Signal()
+        m.d.comb += stopped.eq(registers.command == COMMAND_RESET)
         m.d.comb += failed.eq(self.axi_error.any() | sequencer.bad | expired)
         with m.FSM():
             with m.State("IDLE"), m.If(registers.start):
                 m.d.sync += [error.eq(RunError.NONE), detail.eq(0), cycles.eq(0)]
                 m.next = "BEGIN"
-                with m.If(dirty | (registers.command == COMMAND_RESET)):
+                with m.If(dirty | stopped):
                     m.d.comb += halt.eq(1)
                     m.next = "HALT"
             with m.State("BEGIN"):
@@ -182,6 +184,10 @@ class Control(wiring.Component):
                 with m.If(failed | (sequencer.finished & (timer == 0))):
                     m.d.sync += dirty.eq(failed)
                     m.next = "STATUS"
+                with m.If(stopped):
+                    m.d.comb += halt.eq(1)
+                    m.d.sync += error.eq(RunError.STOPPED)
+                    m.next = "HALT"
             with m.State("STATUS"):
                 m.d.comb += [status.start.eq(1), watch.eq(1)]
                 m.next = "WRITE"
@@ -206,7 +212,7 @@ class Control(wiring.Component):
                 m.next = "SETTLE"
             with m.State("SETTLE"), m.If(timer == 0):
                 m.next = "DONE"
-                with m.If((error == RunError.NONE) & (registers.command != COMMAND_RESET)):
+                with m.If((error == RunError.NONE) & ~stopped):
                     m.next = "BEGIN"
             with m.State("DONE"):
                 m.d.comb += registers.finish.eq(1)

@@ -82,7 +82,8 @@ class Debugging:
         self, program: Callable[[], Program], units: Sequence[str], execution: Execution
     ) -> Observer:
         """What an `Execution` of a design calls in each run. program: the golden model of the design, asked
-        for when something needs it. units: names of its phases, where there are several."""
+        for when something needs it. units: names of its phases, where there are several. What is watched runs
+        alone."""
         watches: list[Observer] = []
         if self._recorder is not None:
             watches.append(self._recorder.observe)
@@ -92,6 +93,7 @@ class Debugging:
             watches.append(self._profiler.observer(program(), names, execution))
         if self._probe is not None:
             watches.append(self._probe.observer(program(), execution.manifest))
+        execution.alone = bool(watches)
 
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:

@@ -4,7 +4,7 @@ A buffer with a `tile_loop` holds tokens along its first dimension, as many tile
 user's array has any leading dimensions in their place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,6 +16,7 @@ from streamgen.manifest import Buffer
 from streamgen.numbers import formats
 
 __all__ = [
+    "Parts",
     "cropped",
     "image_bytes",
     "in_passes",
@@ -27,7 +28,8 @@ __all__ = [
     "unpacked",
 ]
 
-Pass = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+Parts = Iterable[tuple[Mapping[str, np.ndarray], int]]
+Pass = Callable[[Parts], Iterable[Mapping[str, np.ndarray]]]
 
 
 def require_count(name: str, value: object) -> None:
@@ -43,13 +45,14 @@ def in_passes(
     outputs: Sequence[Buffer],
     most: int,
     whole: bool,
-    once: Pass,
+    each: Pass,
     given: Sequence[np.ndarray],
 ) -> tuple[np.ndarray, ...]:
-    """The outputs for the inputs that a user gives, computed by `once` for at most `most` tokens at a time.
+    """The outputs for the inputs that a user gives, computed by `each` for at most `most` tokens at a time.
 
-    whole: a sequence, the last of the leading dimensions, is not divided. once: from inputs by name, checked
-    and rounded, and the number of tokens, to logical outputs by name.
+    whole: a sequence, the last of the leading dimensions, is not divided. each: of parts, which are inputs by
+    name, checked and rounded, and the number of tokens, the logical outputs by name in the same order; it may
+    take several parts before it gives the first outputs.
     """
     arrays, leading = checked_inputs(inputs, given)
     tokens, size = prod(leading), most
@@ -60,14 +63,19 @@ def in_passes(
                 f"a sequence has {size} tokens; the accelerator takes {most} at once (max_tokens), as each "
                 "of them depends on all"
             )
-    parts: list[Mapping[str, np.ndarray]] = []
-    for first in range(0, tokens, size):
-        count = min(size, tokens - first)
-        taken = {
-            info.name: array if info.tile_loop is None else array[first : first + count]
-            for info, array in zip(inputs, arrays, strict=True)
-        }
-        parts.append(once(taken, count))
+
+    def divided() -> Iterator[tuple[Mapping[str, np.ndarray], int]]:
+        for first in range(0, tokens, size):
+            count = min(size, tokens - first)
+            yield (
+                {
+                    info.name: array if info.tile_loop is None else array[first : first + count]
+                    for info, array in zip(inputs, arrays, strict=True)
+                },
+                count,
+            )
+
+    parts = list(each(divided()))
     outer = leading[:-1] if whole else ()
     return tuple(joined(info, [part[info.name] for part in parts], leading, outer) for info in outputs)
 

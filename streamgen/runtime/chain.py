@@ -10,7 +10,7 @@ so that a group with more lanes finds zeros behind the rows of the one before. A
 import dataclasses
 import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import numpy as np
 from streamgen.errors import DeviceError
 from streamgen.files import decode, parsed, read_file
 from streamgen.manifest import Buffer, Manifest
-from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, padded, unpacked
+from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, packed, padded, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Compute, Execution
 from streamgen.runtime.memory import MemoryModel
@@ -116,6 +116,8 @@ class ChainExecution:
 
         Errors are those of `Execution.run`; the message of a failed run begins with its group.
         """
+        if len(self.groups) == 1:
+            return self.groups[0].run(*inputs, timeout=timeout)
         for group in self.groups:
             group.statuses = []
 
@@ -140,20 +142,24 @@ class ChainExecution:
                         results[info.name] = cropped(info, unpacked(info, made[info.name], tiles), count)
             return results
 
-        return in_passes(self.inputs, self.outputs, self._most, self._whole, once, inputs)
+        def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
+            return (once(arrays, count) for arrays, count in parts)
+
+        return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
     def evaluate(self, computes: Sequence[Compute], *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `run`, with a function in the place of each group's device (see `Execution.evaluate`)."""
 
-        def once(arrays: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
-            values = dict(arrays)
-            for group, compute in zip(self.groups, computes, strict=True):
-                tiles = group.tiles(count)
-                infos = group.buffers("input")
-                values |= compute({i.name: padded(i, values[i.name], tiles) for i in infos}, tiles)
-            return {info.name: cropped(info, values[info.name], count) for info in self.outputs}
+        def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
+            for arrays, count in parts:
+                values = dict(arrays)
+                for group, compute in zip(self.groups, computes, strict=True):
+                    tiles = group.tiles(count)
+                    infos = group.buffers("input")
+                    values |= compute({i.name: padded(i, values[i.name], tiles) for i in infos}, tiles)
+                yield {info.name: cropped(info, values[info.name], count) for info in self.outputs}
 
-        return in_passes(self.inputs, self.outputs, self._most, self._whole, once, inputs)
+        return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
     def close(self) -> None:
         """Give all devices back; the next run opens them again."""
@@ -174,8 +180,6 @@ class ChainExecution:
         try:
             return group.transfer(images, tiles, timeout)
         except DeviceError as error:
-            if len(self.groups) == 1:
-                raise
             raise type(error)(f"{group.folder.name}: {error}") from error
 
     @staticmethod

@@ -1,17 +1,21 @@
 """One interface to an accelerator, whether it is simulated or on a board.
 
-A device holds the memory that a manifest names, the arguments, and one run at a time:
+A device holds the memory that a manifest names, the arguments, and its runs, which follow one another:
 
     device = simulated(folder)                  # or board(xclbin, manifest)
     x = device.allocate("x"); x.write(image)
     device.set_scalar("tiles", 1)
     device.start(); device.wait()
     y = device.allocate("y").read()
+
+A run may be started while others have not ended: each in a slot, with arguments and buffers of its own for
+what the host writes before it and reads after it. Weights and what runs leave to one another are in all slots
+the same memory.
 """
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from streamgen.errors import DeviceError
 from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, Manifest
@@ -47,40 +51,49 @@ class DeviceBuffer(ABC):
             raise ValueError(f"bytes {offset} to {offset + size} lie outside a buffer of {self.size} bytes")
 
 
+_OF_A_RUN = ("table", "status", "input", "output")
+
+
 class Device(ABC):
     """An accelerator with the registers and buffers of `manifest`."""
 
+    slots: ClassVar[int] = 1
+    """Runs that may be under way and wait in line."""
+
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self._buffers: dict[str, DeviceBuffer] = {}
+        self._roles = {buffer.name: buffer.role for buffer in manifest.buffers}
+        self._buffers: dict[tuple[str, int], DeviceBuffer] = {}
 
-    def allocate(self, name: str) -> DeviceBuffer:
-        """The memory of a pointer argument, in the channel that the manifest says; allocated once."""
-        if name not in self._buffers:
+    def allocate(self, name: str, slot: int = 0) -> DeviceBuffer:
+        """The memory of a pointer argument, in the channel that the manifest says; allocated once, or once a
+        slot."""
+        key = self._key(name, slot)
+        if key not in self._buffers:
             info = {buffer.name: buffer for buffer in self.manifest.buffers}.get(name)
             if info is None:
                 raise ValueError(f"the design has no buffer {name!r}")
-            self._buffers[name] = self._allocate(info)
-        return self._buffers[name]
+            self._buffers[key] = self._allocate(info)
+        return self._buffers[key]
 
-    def set_scalar(self, name: str, value: int) -> None:
+    def set_scalar(self, name: str, value: int, slot: int = 0) -> None:
         """Set a scalar argument: 0 to 2^31 - 1, since a board's driver passes no more."""
         if name not in {a.name for a in self.manifest.arguments if a.kind == "scalar"}:
             raise ValueError(f"the design has no scalar argument {name!r}")
         if not 0 <= value < 2**31:
             raise ValueError(f"argument {name!r} is {value}; 0 to 2147483647 are allowed")
-        self._set_scalar(name, value)
+        self._set_scalar(name, value, slot)
 
     @abstractmethod
-    def start(self) -> None:
-        """Start a run with the arguments as they are."""
+    def start(self, slot: int = 0) -> None:
+        """Start a run with the arguments of a slot as they are, behind those that are under way."""
 
     @abstractmethod
-    def wait(self, timeout: float = 600.0) -> None:
-        """Wait until the run is done; DeviceTimeoutError after so many seconds."""
+    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
+        """Wait until the run of a slot is done; DeviceTimeoutError after so many seconds."""
 
     def reset(self) -> None:
-        """Stop what is under way and bring the core to its initial state; memory stays."""
+        """Stop what is under way or waits, and bring the core to its initial state; memory stays."""
         try:
             self.set_scalar("command", COMMAND_RESET)
             self.start()
@@ -109,11 +122,14 @@ class Device(ABC):
     ) -> None:
         self.close()
 
+    def _key(self, name: str, slot: int) -> tuple[str, int]:
+        return name, slot if self._roles.get(name) in _OF_A_RUN else 0
+
     @abstractmethod
     def _allocate(self, info: BufferInfo) -> DeviceBuffer: ...
 
     @abstractmethod
-    def _set_scalar(self, name: str, value: int) -> None: ...
+    def _set_scalar(self, name: str, value: int, slot: int) -> None: ...
 
     @abstractmethod
     def _reset_hard(self) -> None: ...

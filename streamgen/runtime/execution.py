@@ -6,8 +6,9 @@ than the design takes at once are several runs. The written files are the truth:
 Verilog in the folder change, the next run uses what they hold then.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from streamgen.manifest import (
     RunError,
     StatusBlock,
 )
-from streamgen.runtime.arrays import cropped, image_bytes, in_passes, packed, padded, unpacked
+from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, packed, padded, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import simulated
@@ -42,6 +43,16 @@ class Launch:
     tiles: int
     position: int = 0
     variant: str | None = None
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A run that has been started. watched: the observer's context."""
+
+    slot: int
+    launch: Launch
+    outputs: tuple[str, ...]
+    watched: ExitStack
 
 
 OpenDevice = Callable[[Path, Manifest], Device]
@@ -72,11 +83,16 @@ class Execution:
         """How `device` is opened."""
         self._device: Device | None = None
         self._stamps: dict[str, Stamp] = {}
+        self._in_flight: deque[_Flight] = deque()
+        self.alone = False
+        """Whether one run is in flight at a time, as an observer may want it."""
         self.observer: Observer = lambda device, images, launch: nullcontext()
         """Called for each run of the hardware: with the device, images of the inputs and what is launched;
         the run happens inside the context that it returns."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
+        self.patience = DEFAULT_TIMEOUT
+        """Cycles in which nothing moves until the hardware ends a run by itself."""
         self._read_manifest()
 
     @property
@@ -101,11 +117,31 @@ class Execution:
         device is reset then and takes the next run. `timeout` is in seconds for each run of the hardware.
         """
         self.statuses = []
+        infos, outputs = self.buffers("input"), self.buffers("output")
 
-        def compute(arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
-            return self._run_once(arrays, tiles, timeout)
+        def launches(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
+            counts: deque[tuple[int, int]] = deque()
 
-        return self.evaluate(compute, *inputs)
+            def finished() -> Mapping[str, np.ndarray]:
+                images, (tiles, count) = self.collect(timeout), counts.popleft()
+                results = {info.name: unpacked(info, images[info.name], tiles) for info in outputs}
+                return {info.name: cropped(info, results[info.name], count) for info in outputs}
+
+            try:
+                for arrays, count in parts:
+                    if len(counts) == self.slots:
+                        yield finished()
+                    tiles = self.tiles(count)
+                    given = {info.name: padded(info, arrays[info.name], tiles) for info in infos}
+                    self.submit({info.name: packed(info, given[info.name], tiles) for info in infos}, tiles)
+                    counts.append((tiles, count))
+                while counts:
+                    yield finished()
+            finally:
+                self.give_up()  # whoever waits no more
+
+        manifest = self.manifest
+        return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, launches, inputs)
 
     def evaluate(self, compute: Compute, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `run`, with a function in the place of the device.
@@ -114,11 +150,12 @@ class Execution:
         tiles, to arrays by output name. It is called for each run that the hardware would need.
         """
 
-        def once(arrays: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
-            tiles = self.tiles(count)
-            given = {info.name: padded(info, arrays[info.name], tiles) for info in infos}
-            results = compute(given, tiles)
-            return {info.name: cropped(info, results[info.name], count) for info in outputs}
+        def once(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
+            for arrays, count in parts:
+                tiles = self.tiles(count)
+                given = {info.name: padded(info, arrays[info.name], tiles) for info in infos}
+                results = compute(given, tiles)
+                yield {info.name: cropped(info, results[info.name], count) for info in outputs}
 
         infos, outputs = self.buffers("input"), self.buffers("output")
         manifest = self.manifest
@@ -131,6 +168,11 @@ class Execution:
     def buffers(self, role: str) -> list[Buffer]:
         """The buffers of a role, in the order of the manifest."""
         return [buffer for buffer in self.manifest.buffers if buffer.role == role]
+
+    @property
+    def slots(self) -> int:
+        """Runs that may be in flight."""
+        return 1 if self.alone else self.device.slots
 
     def transfer(
         self,
@@ -145,17 +187,58 @@ class Execution:
         position: of the first token. variant: what the manifest calls a run that leaves something out.
         Raises what `run` raises when the run fails.
         """
+        self.submit(images, tiles, position, variant)
+        return self.collect(timeout)
+
+    def submit(
+        self, images: Mapping[str, bytes], tiles: int, position: int = 0, variant: str | None = None
+    ) -> None:
+        """Start a run behind those that are in flight, of which there must be fewer than `slots`; arguments
+        are those of `transfer`."""
         device = self.device
+        slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
         chosen = self.manifest.variant(variant)
-        self._load(device, chosen.program)
+        self._load(device, chosen.program, slot)
         for info in self.buffers("input"):
-            device.allocate(info.name).write(images[info.name])
-        with self.observer(device, images, Launch(tiles=tiles, position=position, variant=variant)):
-            self.statuses.append(self._start(device, tiles, position, timeout))
+            device.allocate(info.name, slot).write(images[info.name])
+        for info in self.buffers("output"):
+            device.allocate(info.name, slot)
+        status = device.allocate(self.buffers("status")[0].name, slot)
+        status.write(bytes(self.manifest.status_bytes))  # so that an old block is not taken for a new one
+        scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": self.patience}
+        for name, value in scalars.items():
+            device.set_scalar(name, value, slot)
+        launch = Launch(tiles=tiles, position=position, variant=variant)
+        watched = ExitStack()
+        watched.enter_context(self.observer(device, images, launch))
+        self._in_flight.append(_Flight(slot, launch, chosen.outputs, watched))
+        try:
+            device.start(slot)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def collect(self, timeout: float) -> dict[str, bytes]:
+        """Wait for the oldest run in flight: the images of its outputs. When it fails, those behind it are
+        given up, and the device is reset."""
+        device, flight = self.device, self._in_flight[0]
+        try:
+            with flight.watched:
+                device.wait(timeout, flight.slot)
+                block = device.allocate(self.buffers("status")[0].name, flight.slot)
+                status = self._status(device, block.read(self.manifest.status_bytes))
+                if status.error is not RunError.NONE:
+                    kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
+                    raise kind(explain(self.manifest, status))
+                self.statuses.append(status)
+        except BaseException:
+            self.give_up()
+            raise
+        self._in_flight.popleft()
         return {
-            info.name: device.allocate(info.name).read(image_bytes(info, tiles))
+            info.name: device.allocate(info.name, flight.slot).read(image_bytes(info, flight.launch.tiles))
             for info in self.buffers("output")
-            if info.name in chosen.outputs
+            if info.name in flight.outputs
         }
 
     def forget(self) -> None:
@@ -168,6 +251,7 @@ class Execution:
         if self._device is not None:
             self._device.close()
         self._device = None
+        self._in_flight.clear()
         self._stamps = {}
 
     def __enter__(self) -> Self:
@@ -187,17 +271,19 @@ class Execution:
         texts = {name: self._files.content(name) for name in self.manifest.verilog_files}
         require_harmless({self.folder / name: text for name, text in texts.items()})
 
-    def _run_once(
-        self, arrays: Mapping[str, np.ndarray], tiles: int, timeout: float
-    ) -> dict[str, np.ndarray]:
-        given = {info.name: packed(info, arrays[info.name], tiles) for info in self.buffers("input")}
-        images = self.transfer(given, tiles, timeout)
-        return {info.name: unpacked(info, images[info.name], tiles) for info in self.buffers("output")}
+    def give_up(self) -> None:
+        """Nothing is in flight any more; if something was, the device is reset."""
+        flights = list(self._in_flight)
+        self._in_flight.clear()
+        for flight in flights:
+            flight.watched.close()
+        if flights and self._device is not None:
+            self._device.reset()
 
-    def _load(self, device: Device, program: PhaseTable) -> None:
+    def _load(self, device: Device, program: PhaseTable, slot: int) -> None:
         """Write the phase table of a run, and weights that are not on the device as the files hold them."""
         for info in self.manifest.buffers:
-            buffer = device.allocate(info.name)
+            buffer = device.allocate(info.name, slot)
             if info.role == "table":
                 buffer.write(program.pack())
             elif info.file is not None:
@@ -210,25 +296,6 @@ class Execution:
                     buffer.write(piece, offset)
                     offset += len(piece)
                 self._stamps[info.file] = stamp
-
-    def _start(self, device: Device, tiles: int, position: int, timeout: float) -> StatusBlock:
-        manifest = self.manifest
-        block = device.allocate(self.buffers("status")[0].name)
-        block.write(bytes(manifest.status_bytes))  # so that an old block is not taken for a new one
-        scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": DEFAULT_TIMEOUT}
-        for name, value in scalars.items():
-            device.set_scalar(name, value)
-        try:
-            device.start()
-            device.wait(timeout)
-            status = self._status(device, block.read(manifest.status_bytes))
-            if status.error is not RunError.NONE:
-                kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
-                raise kind(explain(manifest, status))
-        except DeviceError:
-            device.reset()
-            raise
-        return status
 
     def _status(self, device: Device, image: bytes) -> StatusBlock:
         try:
@@ -255,6 +322,8 @@ def explain(manifest: Manifest, status: StatusBlock) -> str:
             reason = f"error response of the memory at {ports}"
         case RunError.TABLE:
             reason = "the phase table in memory is not one that the design can read"
+        case RunError.STOPPED:
+            reason = "it was stopped by a reset"
         case _:
             reason = "after an error the memory did not drain"
     lines = [f"the run ended with an error after {status.cycles} cycles: {reason}"]

@@ -8,12 +8,13 @@ Logits are written to memory by the passes that are asked for them; a pass of th
 the id of the greatest.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamgen.manifest import StatusBlock
+from streamgen.manifest import Buffer, StatusBlock
 from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
@@ -21,7 +22,7 @@ from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 from streamgen.turns import Turn, in_turn
 
-__all__ = ["BEST", "IDS", "LOGITS", "Pass", "Session", "TextDevice"]
+__all__ = ["BEST", "IDS", "LOGITS", "Part", "Pass", "Session", "TextDevice"]
 
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
 BEST = "best"
@@ -44,6 +45,15 @@ class Pass:
         return self.status.cycles
 
 
+@dataclass(frozen=True)
+class Part:
+    """Tokens of a text for one pass, the position of the first, and the variant of the run."""
+
+    ids: np.ndarray
+    position: int
+    variant: str | None
+
+
 class TextDevice:
     """The language model written in a folder.
 
@@ -57,6 +67,7 @@ class TextDevice:
         """Of threads: a pass at a time, of whichever text."""
         self._opened: Device | None = None
         self._active: Session | None = None
+        self._moved: int | None = None
         self.passes: list[Pass] = []
         """Every pass so far."""
 
@@ -69,40 +80,54 @@ class TextDevice:
         """A text to be continued, empty at first."""
         return Session(self)
 
-    @in_turn
-    def run(
-        self, session: "Session", ids: np.ndarray, position: int, variant: str | None
-    ) -> dict[str, np.ndarray]:
-        """One pass: what it writes, by buffer. Behind the last token: logits float32 [1, vocabulary], unless
-        the variant is `BEST`, the greatest of them and its id [1, 1]."""
+    def run(self, session: "Session", parts: Sequence[Part]) -> Iterator[dict[str, np.ndarray]]:
+        """Passes one after the other, several in flight: what each writes, by buffer. Behind the last token:
+        logits float32 [1, vocabulary], unless the variant is `BEST`, the greatest of them and its id [1, 1].
+        """
         self._switch(session)
-        infos = {info.name: info for info in self.execution.manifest.buffers}
-        tokens = len(ids)
-        given = {
-            IDS: ids.astype(np.uint32),
-            POSITIONS: np.arange(position, position + tokens, dtype=np.uint32),
-        }
-        images = {name: packed(infos[name], array, tokens) for name, array in given.items() if name in infos}
-        device = self.execution.device
-        before = device.moved_bytes()
         try:
-            found = self.execution.transfer(images, tokens, self.timeout, position, variant)
-        except KeyboardInterrupt:
-            device.reset()
-            raise
+            waiting: deque[Part] = deque()
+            for part in parts:
+                if len(waiting) == self.execution.slots:
+                    yield self._collected(waiting.popleft())
+                tokens = len(part.ids)
+                given = {
+                    IDS: part.ids.astype(np.uint32),
+                    POSITIONS: np.arange(part.position, part.position + tokens, dtype=np.uint32),
+                }
+                infos = self._infos
+                images = {
+                    name: packed(infos[name], array, tokens) for name, array in given.items() if name in infos
+                }
+                self.execution.submit(images, tokens, part.position, part.variant)
+                waiting.append(part)
+            while waiting:
+                yield self._collected(waiting.popleft())
+        finally:
+            self.execution.give_up()  # whoever waits no more
+
+    def _collected(self, part: Part) -> dict[str, np.ndarray]:
+        device, tokens, infos = self.execution.device, len(part.ids), self._infos
+        found = self.execution.collect(self.timeout)
         after, status = device.moved_bytes(), self.execution.statuses[-1]
-        moved = None if before is None or after is None else after - before
+        moved = None if after is None or self._moved is None else after - self._moved
+        self._moved = after
         self.passes.append(
-            Pass(position=position, tokens=tokens, variant=variant, bytes=moved, status=status)
+            Pass(position=part.position, tokens=tokens, variant=part.variant, bytes=moved, status=status)
         )
         return {
             name: cropped(infos[name], unpacked(infos[name], image, tokens), tokens)
             for name, image in found.items()
         }
 
+    @property
+    def _infos(self) -> dict[str, Buffer]:
+        return {info.name: info for info in self.execution.manifest.buffers}
+
     def _switch(self, session: "Session") -> None:
         """Bring what a session has stored onto the device; an interruption in between loses none of them."""
         device = self.execution.device  # opened here, if it is not: with buffers of zeros
+        self._moved = device.moved_bytes()
         if device is not self._opened:
             self._opened = device
             if self._active is not None:
@@ -187,8 +212,14 @@ class Session:
     def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
         """variant: of the last pass; those before it write no logits."""
         most = self._device.max_tokens
-        parts = [ids[first : first + most] for first in range(0, len(ids), most)]
-        for number, part in enumerate(parts, 1):
-            found = self._device.run(self, part, self._position, variant if number == len(parts) else BEST)
-            self._position += len(part)
-        return found
+        parts = [
+            Part(ids[first : first + most], self._position + first, BEST)
+            for first in range(0, len(ids), most)
+        ]
+        parts[-1] = replace(parts[-1], variant=variant)
+        last: dict[str, np.ndarray] = {}
+        with self._device.turn:  # of threads: all passes of one text, then those of another
+            for part, found in zip(parts, self._device.run(self, parts), strict=True):
+                self._position += len(part.ids)
+                last = found
+        return last

@@ -5,6 +5,7 @@ import errno
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from streamgen.runtime.verilator import build, load
 
 __all__ = ["Profiled", "SimulatedDevice", "Watched", "simulated"]
 
-CONTROL, START, DONE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 4
+CONTROL, START, DONE, IDLE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 2, 1 << 4
 POLL_CYCLES = 64
 CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
 STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
@@ -85,6 +86,8 @@ def require_room(path: Path) -> None:
 class SimulatedDevice(Device):
     """One instance of a simulator; any number may live at a time."""
 
+    slots = 2
+
     def __init__(
         self, library: Path, manifest: Manifest, memory: MemoryModel, instruments: Instruments
     ) -> None:
@@ -98,6 +101,9 @@ class SimulatedDevice(Device):
         self._expected: list[np.ndarray] = []
         self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
+        self._registers: dict[int, int] = {}
+        self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
+        self._scalars: list[dict[str, int]] = [{} for _ in range(self.slots)]
         self._window: tuple[Path, int, int] | None = None
         self._recorded: Path | None = None
         for stream in instruments.streams:
@@ -109,12 +115,8 @@ class SimulatedDevice(Device):
         self._free = {port.channel: port.channel * manifest.board.channel_bytes for port in manifest.ports}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
-        rate = memory.rate
-        model = _Model(
-            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
-        )
-        for i in range(len(manifest.ports)):
-            self._library.device_configure(self._handle, i, model)
+        for port in manifest.ports:
+            self.configure(port.channel, memory)
         self._reset_hard()
 
     @property
@@ -127,6 +129,14 @@ class SimulatedDevice(Device):
         counts = ctypes.c_uint64(), ctypes.c_uint64()
         self._library.device_traffic(self._handle, self._channels[channel], *counts)
         return counts[0].value, counts[1].value
+
+    def configure(self, channel: int, memory: MemoryModel) -> None:
+        """Give one channel another model; what is under way there is forgotten."""
+        rate = memory.rate
+        model = _Model(
+            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
+        )
+        self._library.device_configure(self._handle, self._channels[channel], model)
 
     def moved_bytes(self) -> int:
         return BEAT_BYTES * self._moved()
@@ -224,7 +234,10 @@ class SimulatedDevice(Device):
         self._check(self._library.device_run(self._handle, cycles))
 
     def reserve(self, address: int, size: int) -> "SimulatedBuffer":
-        """Memory at an address, for who allocates by himself; DeviceError where no master reaches it."""
+        """Memory at an address, for who allocates by himself. DeviceError where no master reaches it, and for
+        a beat that begins before it."""
+        if address % BEAT_BYTES:
+            raise DeviceError(f"a buffer at {address:#x} is unaligned; beats have {BEAT_BYTES} bytes")
         channel, offset = divmod(address, self.manifest.board.channel_bytes)
         if channel not in self._channels or offset + size > self.manifest.board.channel_bytes:
             raise DeviceError(f"no channel with a port holds {size} bytes at {address:#x}")
@@ -243,18 +256,42 @@ class SimulatedDevice(Device):
         self._check(state >= 0)
         return bool(state)
 
-    def start(self) -> None:
+    def start(self, slot: int = 0) -> None:
+        self._line.append(slot)
+        if len(self._line) == 1:
+            self._launch(slot)
+
+    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            done = not self._line or self._line[0] == slot
+            self._wait(deadline, timeout)
+            if self._line:
+                self._line.popleft()
+            if self._line:
+                self._launch(self._line[0])
+            if done:
+                return
+
+    def _launch(self, slot: int) -> None:
+        """The registers of a slot, and a start."""
+        for (name, place), buffer in self._buffers.items():
+            assert isinstance(buffer, SimulatedBuffer)
+            if (name, place) == self._key(name, slot):
+                self._point(name, buffer)
+        for name, value in self._scalars[slot].items():
+            self._set_register(self._offsets[name], value)
         zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
             path, first, last = self._window
             self._window = None
-            name = str(path).encode()
-            if not self._library.device_waves(self._handle, name, zero, zero + first, zero + last):
+            file = str(path).encode()
+            if not self._library.device_waves(self._handle, file, zero, zero + first, zero + last):
                 raise OSError(f"{path} cannot be written")
         self.write_register(CONTROL, START)
 
-    def wait(self, timeout: float = 600.0) -> None:
-        deadline = time.monotonic() + timeout
+    def _wait(self, deadline: float, timeout: float) -> None:
+        """For the run that is under way."""
         moved, moved_at = self._moved(), self.cycles
         chunk = CHUNK_CYCLES if self._recorded is None else RECORDED_CYCLES
         while not self.advance(chunk):
@@ -271,6 +308,16 @@ class SimulatedDevice(Device):
                 raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
         self.progress("")
         self.write_register(CONTROL, CONTINUE)
+
+    def reset(self) -> None:
+        """A run that is under way ends in the reset, or has ended before and was not waited for."""
+        self._line.clear()
+        super().reset()
+        try:
+            while not self.read_register(CONTROL) & IDLE:
+                self.wait(timeout=60.0)
+        except DeviceError:
+            self._reset_hard()
 
     def error_word(self) -> int | None:
         return self.read_register(self.manifest.error_offset)
@@ -301,22 +348,35 @@ class SimulatedDevice(Device):
         except DeviceError as error:
             raise DeviceError(f"buffer {info.name!r}: {error}") from error
         self._free[info.channel] = end
-        offset = self._offsets[info.name]
-        self.write_register(offset, address & 0xFFFFFFFF)
-        self.write_register(offset + 4, address >> 32)
+        if not self._line:
+            self._point(info.name, buffer)
         return buffer
 
-    def _set_scalar(self, name: str, value: int) -> None:
-        self.write_register(self._offsets[name], value)
+    def _set_scalar(self, name: str, value: int, slot: int) -> None:
+        self._scalars[slot][name] = value
+        if not self._line or self._line[0] == slot:
+            self._set_register(self._offsets[name], value)
+
+    def _point(self, name: str, buffer: "SimulatedBuffer") -> None:
+        self._set_register(self._offsets[name], buffer.address & 0xFFFFFFFF)
+        self._set_register(self._offsets[name] + 4, buffer.address >> 32)
+
+    def _set_register(self, offset: int, value: int) -> None:
+        """Write an argument, unless that is what it holds."""
+        if self._registers.get(offset) != value:
+            self.write_register(offset, value)
+            self._registers[offset] = value
 
     def _reset_hard(self) -> None:
         """Pull ap_rst_n; registers lose their content, so the pointers are written again."""
         self._library.device_reset(self._handle)
         self._check()
-        for name, buffer in self._buffers.items():
+        self._registers.clear()
+        self._line.clear()
+        for (name, slot), buffer in self._buffers.items():
             assert isinstance(buffer, SimulatedBuffer)
-            self.write_register(self._offsets[name], buffer.address & 0xFFFFFFFF)
-            self.write_register(self._offsets[name] + 4, buffer.address >> 32)
+            if slot == 0:
+                self._point(name, buffer)
 
     def _pointer(self, index: int, address: int) -> int:
         return int(self._library.device_bytes(self._handle, index, address))

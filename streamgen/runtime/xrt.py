@@ -25,6 +25,7 @@ __all__ = ["BUILD", "EMULATION", "BoardDevice", "OnBoard", "board", "on_board"]
 BUILD, EMULATION = "build", "emulation"
 """The folders of a package where the vendor's tools work, and where the binary for emulated cards lies."""
 _SLICE = 1  # milliseconds of a wait
+_PATIENCE = 5.0  # seconds for a run in line to end, when another has failed
 
 
 def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevice":
@@ -84,31 +85,36 @@ def _pyxrt() -> Any:
 
 
 class BoardDevice(Device):
-    """The kernel `manifest.top` of an xclbin on one board."""
+    """The kernel `manifest.top` of an xclbin on one board. Runs wait in line in XRT."""
+
+    slots = 2
 
     def __init__(self, pyxrt: Any, xclbin: str, manifest: Manifest, index: int) -> None:
         super().__init__(manifest)
         self._pyxrt = pyxrt
         self._indices = {argument.name: i for i, argument in enumerate(manifest.arguments)}
         self._source = xclbin, index
-        self._scalars: dict[str, int] = {}
+        self._scalars: list[dict[str, int]] = [{} for _ in range(self.slots)]
         self._load()
 
-    def start(self) -> None:
-        for name, value in self._scalars.items():
-            self._run.set_arg(self._indices[name], value)
-        for name, buffer in self._buffers.items():
+    def start(self, slot: int = 0) -> None:
+        run = self._runs[slot]
+        for name, value in self._scalars[slot].items():
+            run.set_arg(self._indices[name], value)
+        for (name, place), buffer in self._buffers.items():
             assert isinstance(buffer, _BoardBuffer)
-            self._run.set_arg(self._indices[name], buffer.object)
+            if (name, place) == self._key(name, slot):
+                run.set_arg(self._indices[name], buffer.object)
         try:
-            self._run.start()
+            run.start()
         except RuntimeError as error:  # the run before has not ended
             raise DeviceError(f"XRT does not start a run: {error}") from error
+        self._line.append(slot)
 
-    def wait(self, timeout: float = 600.0) -> None:
+    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
         states = self._pyxrt.ert_cmd_state
         deadline = time.monotonic() + timeout
-        while (state := self._run.wait(_SLICE)) != states.ERT_CMD_STATE_COMPLETED:
+        while (state := self._runs[slot].wait(_SLICE)) != states.ERT_CMD_STATE_COMPLETED:
             if state in (
                 states.ERT_CMD_STATE_ERROR,
                 states.ERT_CMD_STATE_ABORT,
@@ -117,18 +123,31 @@ class BoardDevice(Device):
                 raise DeviceError(f"XRT ended the run in state {state}")
             if time.monotonic() > deadline:
                 raise DeviceTimeoutError(f"not done after {timeout:g} s")
+        if slot in self._line:
+            self._line.remove(slot)
+
+    def reset(self) -> None:
+        """XRT cannot stop a run: those in line are waited for, a little, or the design is loaded anew."""
+        try:
+            for slot in tuple(self._line):
+                self.wait(_PATIENCE, slot)
+        except DeviceError:
+            self._reset_hard()
+        else:
+            super().reset()
 
     def close(self) -> None:
         self._buffers.clear()
-        del self._run, self._kernel, self._device
+        del self._runs, self._kernel, self._device
 
     def _load(self) -> None:
+        self._line: list[int] = []
         xclbin, index = self._source
         try:
             self._device: Any = self._pyxrt.device(index)
             uuid = self._device.load_xclbin(xclbin)
             self._kernel: Any = self._pyxrt.kernel(self._device, uuid, self.manifest.top)
-            self._run: Any = self._pyxrt.run(self._kernel)
+            self._runs: list[Any] = [self._pyxrt.run(self._kernel) for _ in range(self.slots)]
         except RuntimeError as error:
             raise DeviceError(f"board {index} does not take {xclbin}: {error}") from error
 
@@ -140,16 +159,16 @@ class BoardDevice(Device):
             raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: {error}") from error
         return _BoardBuffer(self._pyxrt, memory, info.bytes)
 
-    def _set_scalar(self, name: str, value: int) -> None:
-        self._scalars[name] = value
+    def _set_scalar(self, name: str, value: int, slot: int) -> None:
+        self._scalars[slot][name] = value
 
     def _reset_hard(self) -> None:
         """Load the design anew; the content of the buffers is carried over."""
-        contents = {name: buffer.read() for name, buffer in self._buffers.items()}
+        contents = {key: buffer.read() for key, buffer in self._buffers.items()}
         self.close()
         self._load()
-        for name, content in contents.items():
-            self.allocate(name).write(content)
+        for key, content in contents.items():
+            self.allocate(*key).write(content)
 
 
 class _BoardBuffer(DeviceBuffer):

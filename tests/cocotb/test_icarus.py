@@ -11,8 +11,9 @@ import pytest
 from accelerators import same, tiny, values
 from decoders import compiled_model, random_decoder
 
-from sim.cocotb_device import LANGUAGES, IcarusDevice, Language, require_icarus
+from sim.cocotb_device import IcarusDevice
 from streamgen.config import CompileConfig
+from streamgen.cosim.tools import LANGUAGES, Language, require_icarus
 from streamgen.errors import DeviceError, MissingToolError
 from streamgen.language_model import LanguageModel
 from streamgen.manifest import Manifest
@@ -66,15 +67,13 @@ def decoder() -> LanguageModel:
     return compiled_model(model, config)
 
 
-# The second pass reads from memory what the first has stored.
-@pytest.mark.parametrize(("language", "ids"), [("Verilog-2005", [5]), ("SystemVerilog-2012", [5, 41])])
-def test_decoder(decoder: LanguageModel, language: Language, ids: list[int], tmp_path: Path) -> None:
-    with opened(decoder.write(tmp_path / "written"), language) as execution:
+def test_decoder(decoder: LanguageModel, tmp_path: Path) -> None:
+    """As Verilog-2005; `test_bench` runs one as SystemVerilog-2012."""
+    with opened(decoder.write(tmp_path / "written"), "Verilog-2005") as execution:
         text = TextDevice(execution, decoder.vocabulary, decoder.config.context)
-        logits = text.session().last_logits(ids)
+        logits = text.session().last_logits([5])
         assert logits.shape == (64,) and np.isfinite(logits).all()
-        assert same(logits, decoder.golden(ids))
-        assert len(text.passes) == len(ids)
+        assert same(logits, decoder.golden([5]))
 
 
 @pytest.mark.campaign  # as every variant of its blocks does

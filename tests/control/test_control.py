@@ -351,6 +351,32 @@ def test_reset_command():
     setup.run(host())
 
 
+@pytest.mark.parametrize("at", [1, 12, 40, 75])
+def test_a_reset_ends_a_run(at):
+    """`command` becomes 1 in the run: it drains, nothing is written any more, the next run is right."""
+    setup = Setup()
+
+    def host():
+        yield from write_arguments(command=0, position=0, timeout=0, tiles=100)
+        yield "write", 0, 1
+        for _ in range(at):
+            yield ("wait",)
+        yield "write", OFFSETS["command"], 1
+        while not (yield "read", 0) & 2:
+            pass
+        assert (yield "read", ERROR) == RunError.STOPPED
+        assert not any(setup.memory["status"])
+        yield "write", 0, 16
+        yield "write", OFFSETS["command"], 0
+        yield "write", OFFSETS["tiles"], 9
+        for name in ("y0", "y1"):
+            setup.memory[name][:] = bytes(len(setup.memory[name]))
+        assert (yield from start_and_wait()) == RunError.NONE
+        setup.check_copies(45)
+
+    setup.run(host())
+
+
 def test_dead_memory_ends_the_run_and_recovers():
     """A memory that stops answering gives HUNG; when it answers again the next run resets first."""
     setup = Setup()

@@ -332,7 +332,7 @@ def test_an_interrupted_pass_leaves_the_text_as_it_was(
     session.last_logits(IDS[:3])
     wait = SimulatedDevice.wait
 
-    def interrupted(self: SimulatedDevice, timeout: float = 600.0) -> None:
+    def interrupted(self: SimulatedDevice, timeout: float = 600.0, slot: int = 0) -> None:
         monkeypatch.setattr(SimulatedDevice, "wait", wait)
         self.run(900)  # in the middle of the second layer
         raise KeyboardInterrupt

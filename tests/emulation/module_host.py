@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import streamgen
-from streamgen.errors import DeviceError
+from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import Manifest
 from streamgen.runtime import on_board
+from streamgen.runtime.execution import Execution
 from streamgen.runtime.xrt import board
 
 
@@ -39,6 +40,19 @@ def device_process() -> int:
     raise AssertionError("no device process")
 
 
+def hangs(group: Execution, x: np.ndarray) -> None:
+    """The first descriptor of the phase table is missing: the watchdog ends the run, the status block says
+    who waits."""
+    manifest, patience = group.manifest, group.patience
+    (section,) = manifest.program.sections
+    spoilt = replace(section, descriptors=section.descriptors[1:])
+    group.manifest = replace(manifest, program=replace(manifest.program, sections=(spoilt,)))
+    group.patience = 5_000
+    refused(DeviceTimeoutError, "no token and no beat moved any more; memory at work: ", lambda: group.run(x))
+    refused(DeviceTimeoutError, " tokens", lambda: group.run(x))
+    group.manifest, group.patience = manifest, patience
+
+
 def main(folder: Path, xclbin: Path) -> None:
     accelerator = streamgen.load(folder)
     x, golden = (np.load(folder.parent / f"{name}.npy") for name in ("x", "golden"))
@@ -54,6 +68,8 @@ def main(folder: Path, xclbin: Path) -> None:
 
     refused(ValueError, "input 'x' must have shape", lambda: accelerator.run(x[:, 1:], device=card))
     refused(ValueError, "lie outside a buffer of", lambda: opened.allocate("x").write(b"0" * (1 << 20)))
+    hangs(accelerator._running().groups[0], x)
+    assert right(), "after the watchdog and the reset"
     accelerator.close()
 
     written = Manifest.from_json((folder / "manifest.json").read_text())

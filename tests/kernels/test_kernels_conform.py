@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from matmul_cases import beats_of, bounds_of, column, operands
 
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import KernelParams
@@ -40,6 +39,7 @@ from streamgen.numbers import formats
 from streamgen.testing.conformance import ASPECTS, check
 from streamgen.testing.kernel import Case
 from tests.campaigns import sampled
+from tests.kernels.matmul_cases import beats_of, bounds_of, column, operands
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 

@@ -5,6 +5,7 @@ the real one does silently or not at all is an assertion here.
 """
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,7 @@ class Card:
 
     def load_xclbin(self, path: str) -> str:
         assert Card.loaded() is None, "another design is in use"
+        self.line: deque[Run] = deque()
         Card.loaded, self.folder = weakref.ref(self), Path(path).parents[1]
         assert Path(path).read_bytes() == linked(manifest_of(self.folder))
         self.device: Device = simulated(self.folder, manifest_of(self.folder))
@@ -79,31 +81,44 @@ class Bo:
 
 
 class Run:
+    """Runs that are started wait in line, as in XRT."""
+
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.buffers = kernel, dict[str, Bo]()
+        self.kernel, self.buffers, self.scalars = kernel, dict[str, Bo](), dict[str, int]()
 
     def set_arg(self, index: int, value: Any) -> None:
-        name, device = self.kernel.names[index], self.kernel.card.device
+        name = self.kernel.names[index]
         if isinstance(value, Bo):
             assert value.group == self.kernel.group_id(index), "a buffer in another bank than its port's"
             self.buffers[name] = value
         else:
             assert type(value) is int and 0 <= value < 2**31, "not a C int"
-            device.set_scalar(name, value)
+            self.scalars[name] = value
 
     def start(self) -> None:
-        channels = {info.name: info.channel for info in manifest_of(self.kernel.card.folder).buffers}
-        for name, buffer in self.buffers.items():
-            assert buffer.group == channels[name]
-            self.kernel.card.device.allocate(name).write(bytes(buffer.memory))
-        self.kernel.card.device.start()
+        assert self not in self.kernel.card.line, "it is under way"
+        self.kernel.card.line.append(self)
 
     def wait(self, milliseconds: int) -> State:
         assert type(milliseconds) is int and milliseconds > 0, "0 waits for ever"
-        self.kernel.card.device.wait(milliseconds / 1000)
-        for name, buffer in self.buffers.items():
-            buffer.memory[:] = self.kernel.card.device.allocate(name).read()
+        line = self.kernel.card.line
+        while self in line:
+            line[0]._run(milliseconds / 1000)
+            line.popleft()
         return State["ERT_CMD_STATE_COMPLETED"]
+
+    def _run(self, timeout: float) -> None:
+        device = self.kernel.card.device
+        channels = {info.name: info.channel for info in manifest_of(self.kernel.card.folder).buffers}
+        for name, value in self.scalars.items():
+            device.set_scalar(name, value)
+        for name, buffer in self.buffers.items():
+            assert buffer.group == channels[name]
+            device.allocate(name).write(bytes(buffer.memory))
+        device.start()
+        device.wait(timeout)
+        for name, buffer in self.buffers.items():
+            buffer.memory[:] = device.allocate(name).read()
 
 
 def module() -> ModuleType:

@@ -79,7 +79,7 @@ class Adder(Device):
     def _allocate(self, info):
         return Plain(info.bytes)
 
-    def _set_scalar(self, name, value):
+    def _set_scalar(self, name, value, slot):
         self.scalars[name] = value
 
     def _reset_hard(self):
@@ -94,7 +94,7 @@ class Adder(Device):
     def close(self):
         self._buffers.clear()
 
-    def start(self):
+    def start(self, slot=0):
         assert self.scalars["command"] == 0 and self.scalars["timeout"] == 1 << 20
         assert self.allocate("table").read() == MANIFEST.program.pack()
         assert self.allocate("status").read() == bytes(128)
@@ -128,7 +128,7 @@ class Adder(Device):
             self.allocate("status").write(words.tobytes())
         self.late = fault == "late"
 
-    def wait(self, timeout=600.0):
+    def wait(self, timeout=600.0, slot=0):
         if self.late:
             raise DeviceTimeoutError("not done")
 

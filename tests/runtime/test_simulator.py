@@ -45,6 +45,14 @@ def test_result(kernel, beats):
         assert device.read_register(ERRORS) == 0
 
 
+def test_unaligned_buffers_are_refused(kernel):
+    with (
+        open_kernel(kernel(channels=2), 2) as device,
+        pytest.raises(DeviceError, match=r"^a buffer at 0x1020 is unaligned; beats have 64 bytes$"),
+    ):
+        device.reserve(0x1020, 64)
+
+
 def test_two_designs_side_by_side(kernel):
     with open_kernel(kernel(channels=2), 2) as one, open_kernel(kernel(channels=2, step=3), 2) as three:
         for seed in range(3):

@@ -9,7 +9,7 @@ import pytest
 
 from sim.add_one import manifest
 from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
-from streamgen.runtime import xrt_c
+from streamgen.runtime import xrt, xrt_c
 from streamgen.runtime.xrt import board
 from tests.package.packages import linked
 
@@ -143,12 +143,41 @@ def test_timeout_then_reset(pyxrt, monkeypatch, binary):
         device.start()
         with pytest.raises(DeviceTimeoutError, match=r"^not done after 1e-06 s$"):
             device.wait(1e-6)
-        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
+        monkeypatch.setattr(xrt, "_PATIENCE", 0.01)
         device.reset()
+        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
         assert Card.loads == 2
         assert device.allocate("data0").read(4, 60) == b"kept"
         device.start()
         device.wait()
+
+
+def test_a_run_that_ends_late_is_waited_for(pyxrt, monkeypatch, binary):
+    """The design stays on the board."""
+    with board(binary, DESCRIPTION) as device:
+        device.set_scalar("tiles", 1)
+        device.allocate("data0")
+        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_TIMEOUT)
+        device.start()
+        with pytest.raises(DeviceTimeoutError):
+            device.wait(1e-6)
+        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
+        device.reset()
+        assert Card.loads == 1
+
+
+def test_two_runs_in_flight(pyxrt, binary):
+    """Each with buffers and scalars of its own."""
+    with board(binary, DESCRIPTION) as device:
+        for slot in range(2):
+            device.allocate("data0", slot).write(bytes([slot] * 64))
+            device.set_scalar("tiles", 1 + slot, slot)
+            device.start(slot)
+        for slot in range(2):
+            device.wait(slot=slot)
+            assert device.allocate("data0", slot).read(128) == bytes([slot] * 64 + [slot ^ 0xFF] * 64)
+        runs = [run.arguments[NAMES.index("tiles")] for run in device._runs]
+        assert runs == [1, 2] and device.allocate("data0", 0) is not device.allocate("data0", 1)
 
 
 def test_error_state(pyxrt, monkeypatch, binary):

@@ -1,0 +1,1 @@
+"""Benches, shipped with packages as they are: they need streamgen[cosim] and their folder."""
