@@ -1,0 +1,204 @@
+"""Faults in a decoder, in Verilog, memory and weights: each is caught, or harmless; none hangs."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
+from streamgen.language_model import LanguageModel
+from streamgen.runtime import execution, simulator
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import SimulatedDevice
+from tests.decoders import WORDS, opened_model, tiny_accelerator
+from tests.verilog_mutants import Mutant, with_mutants
+
+pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(0)]
+
+MUTANTS, QUICK = 300, 30
+PLACES, FEW = 500, 40  # of wrong responses
+FLIPS = 200
+IDS = np.random.default_rng(1).integers(0, WORDS.size, 72)
+WATCHDOG = 1 << 14  # cycles without progress, low bits 0
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands still ends after some thousand cycles, also where the watchdog itself is broken."""
+    monkeypatch.setattr(execution, "DEFAULT_TIMEOUT", WATCHDOG)
+    monkeypatch.setattr(simulator, "STALL_CYCLES", 1 << 17)
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return tiny_accelerator().golden.logits(IDS)
+
+
+class Faulty:
+    """The decoder with all faults, and what it does with one of them."""
+
+    def __init__(self, folder: Path, seed: int, expected: np.ndarray) -> None:
+        tiny_accelerator().write(folder)
+        verilog = (folder / "design.v").read_text()
+        text, self.mutants = with_mutants(
+            verilog, "tiny.control.timeout", np.random.default_rng([seed, 5]), MUTANTS
+        )
+        (folder / "design.v").write_text(text)
+        self.model = opened_model(folder, changed_files=True)
+        self.expected = expected
+
+    def outcome(self, number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
+        """What a fault does, "same" for nothing, and the cycles of the passes."""
+        model, cycles = self.model, 0
+        monkeypatch.setattr(execution, "DEFAULT_TIMEOUT", WATCHDOG + number)
+        memory = MemoryModel.of(model.manifest.memory, delays=40, seed=3)
+        device = model.device(memory)
+        device.timeout = 60.0
+        try:
+            session, at = device.session(), 0
+            for count in (
+                3,
+                4,
+                1,
+                1,
+            ):  # passes of several tokens, the ring of a pass once around, single steps
+                found = session.last_logits(IDS[at : at + count])
+                at += count
+                cycles += model.device(memory).passes[-1].cycles
+                if not np.array_equal(found, self.expected[at - 1]):
+                    return "other logits", cycles
+            best = next(session.generate(IDS[at : at + 1], 1))
+            if best != int(self.expected[at].argmax()):
+                return "another token", cycles
+        except DeviceTimeoutError:
+            return "watchdog", cycles
+        except DeviceError:
+            return "error", cycles
+        finally:
+            model.close()
+        return "same", cycles
+
+
+@pytest.fixture(scope="module")
+def faulty(
+    tmp_path_factory: pytest.TempPathFactory, expected: np.ndarray, request: pytest.FixtureRequest
+) -> Iterator[Faulty]:
+    seed = int(request.config.getoption("--seed"))
+    found = Faulty(tmp_path_factory.mktemp("faulty") / "tiny", seed, expected)
+    yield found
+    found.model.close()
+
+
+PARTS = [range(first, first + QUICK) for first in range(1, MUTANTS + 1, QUICK)]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_mutations(
+    part: range,
+    faulty: Faulty,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Faults of the Verilog, one at a time: most are seen as other bits, or a run ends with an error."""
+    outcome, usual = faulty.outcome(0, monkeypatch)
+    assert outcome == "same"
+    counts: Counter[str] = Counter()
+    survivors: list[tuple[Mutant, str]] = []
+    for number in part:
+        mutant = faulty.mutants[number - 1]
+        outcome, cycles = faulty.outcome(number, monkeypatch)
+        kind = outcome if outcome != "same" else "time" if cycles != usual else "nothing"
+        counts[kind] += 1
+        if outcome == "same":
+            survivors.append((mutant, kind))
+        print(f"{number} {mutant.module}: {mutant.was} -> {mutant.now}: {kind}")
+    record_property("outcomes", dict(counts))
+    assert faulty.outcome(0, monkeypatch) == ("same", usual)  # nothing of a fault is left
+    assert counts["nothing"] <= 0.5 * len(part), survivors
+
+
+def _text(model: LanguageModel) -> np.ndarray:
+    """The logits of a text of two passes, by themselves: nothing of texts before is used."""
+    session = model.device().session()
+    session.last_logits(IDS[:3])
+    return session.last_logits(IDS[3:6])
+
+
+@pytest.mark.parametrize("part", range(PLACES // FEW + 1))
+def test_wrong_responses(part: int, seed: int, expected: np.ndarray) -> None:
+    """SLVERR at a random beat of a random buffer: the run ends with an error that names the channel, or does
+    not touch the beat; the next run is right."""
+    draw = random.Random(f"{seed} {part}")
+    model = tiny_accelerator()
+    device = model.device()
+    device.open()
+    simulated = device.execution.device
+    assert isinstance(simulated, SimulatedDevice)
+    ports = {port.channel: port.name for port in model.manifest.ports}
+    seen = Counter[str]()
+    for _ in range(min(FEW, PLACES - part * FEW)):
+        info = draw.choice([buffer for buffer in model.manifest.buffers if buffer.role != "status"])
+        offset = 64 * draw.randrange(info.bytes // 64)
+        simulated.inject_error(info.name, offset)
+        try:
+            found = _text(model)
+            np.testing.assert_array_equal(found, expected[5])
+            seen["harmless"] += 1
+        except DeviceError as error:
+            assert not isinstance(error, DeviceTimeoutError) and ports[info.channel] in str(error)
+            seen["named"] += 1
+        finally:
+            simulated.inject_error(info.name, offset, on=False)
+    np.testing.assert_array_equal(_text(model), expected[5])
+    assert seen["named"] and seen["harmless"]
+    model.close()
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_stalls(part: int, seed: int, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory that answers after up to 100,000 cycles is slow, not wrong: the watchdog waits longer."""
+    model = tiny_accelerator()
+    delays = [300, 3_000, 20_000, 50_000, 100_000][part]
+    memory = replace(MemoryModel.of(model.manifest.memory, delays=delays, seed=seed), outstanding=64)
+    monkeypatch.setattr(execution, "DEFAULT_TIMEOUT", 1 << 20)
+    monkeypatch.setattr(simulator, "STALL_CYCLES", 1 << 22)
+    session = model.device(memory).session()
+    np.testing.assert_array_equal(session.last_logits(IDS[:2]), expected[1])
+    model.close()
+
+
+@pytest.mark.parametrize("part", range(FLIPS // 20))
+def test_flipped_bits_of_weights(part: int, seed: int, tmp_path: Path, expected: np.ndarray) -> None:
+    """In a file a digest finds every one before anything runs; in memory it changes logits or nothing, and
+    the run ends as others do."""
+    draw = random.Random(f"{seed} {part} weights")
+    model = opened_model(tiny_accelerator().write(tmp_path / "tiny"))
+    weights = [buffer for buffer in model.manifest.buffers if buffer.role == "weights"]
+    seen = Counter[str]()
+    for _ in range(20):
+        info = draw.choice(weights)
+        device = model.device()
+        device.open()
+        session = device.session()
+        session.last_logits(IDS[:1])  # now weights are on the device
+        buffer = device.execution.device.allocate(info.name)
+        at, bit = draw.randrange(info.bytes), 1 << draw.randrange(8)
+        (before,) = buffer.read(1, at)
+        buffer.write(bytes([before ^ bit]), at)
+        found = session.last_logits(IDS[1:4])
+        seen["same" if np.array_equal(found, expected[3]) else "other"] += 1
+        buffer.write(bytes([before]), at)
+        session = device.session()
+        np.testing.assert_array_equal(session.last_logits(IDS[:4]), expected[3])
+    assert seen["other"]
+    model.close()
+    file = tmp_path / "tiny" / str(weights[0].file)
+    content = bytearray(file.read_bytes())
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not the file that was written"):
+        opened_model(tmp_path / "tiny").session().last_logits(IDS[:1])
