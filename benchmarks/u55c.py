@@ -1,0 +1,193 @@
+"""Whole language models on all of a U55C: tokens a second, time to the first token, resources, beside bounds.
+
+    python benchmarks/u55c.py [NAME ...] [--clock 300] [--channels 32] [--simulate] [--json FILE]
+
+Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs prompts
+and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's bit for bit
+and prints simulated beside predicted cycles (hours). The bound is the larger of what memory channels need for the
+bytes (13.3 GB/s each, 100 cycles latency) and what multipliers need for the products, phase by phase. End to end
+is the sum of the passes of a prompt and of every step behind it, of which every 32nd is predicted.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import streamgen
+from streamgen.errors import BudgetError
+from streamgen.observe.estimate import Estimate, PassEstimate
+
+EVERY = 32  # positions from one predicted step to the next
+
+
+@dataclass(frozen=True)
+class Shape:
+    """kind: model_type of transformers. sizes: fields of its config. choices: of `CompileConfig`, by hand."""
+
+    kind: str
+    sizes: Mapping[str, Any]
+    choices: Mapping[str, Any]
+
+
+def _llama_like(
+    layers: int, hidden: int, features: int, heads: int, kv_heads: int, words: int
+) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": features,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": words,
+    }
+
+
+WHOLE: dict[str, Any] = {"channels": 32, "multipliers": 8192, "max_tokens": 64, "context": 1024, "lanes": 16}
+SHAPES = {
+    "gpt2-medium": Shape(
+        "gpt2", {"n_layer": 24, "n_embd": 1024, "n_inner": 4096, "n_head": 16, "n_positions": 1024}, WHOLE
+    ),
+    "qwen": Shape("qwen2", _llama_like(24, 896, 4864, 14, 2, 151936) | {"tie_word_embeddings": True}, WHOLE),
+    "llama": Shape("llama", _llama_like(22, 2048, 5632, 32, 4, 32000), WHOLE),
+    "gemma": Shape(
+        "gemma3_text",
+        _llama_like(26, 1152, 6912, 4, 1, 262144) | {"head_dim": 256, "sliding_window": 512},
+        WHOLE,
+    ),
+    "llama-3.2-1b": Shape(
+        "llama", _llama_like(16, 2048, 8192, 32, 8, 128256) | {"tie_word_embeddings": True}, WHOLE
+    ),
+}
+RUNS = ((32, 32), (64, 64), (128, 128), (256, 256))  # tokens in, tokens out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SHAPES)}; gpt2-medium")
+    parser.add_argument("--clock", type=float, default=300.0, help="MHz")
+    parser.add_argument("--channels", type=int, default=None, help="fewer than all")
+    parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
+    parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--json", type=Path, default=None, help="where the estimates go besides")
+    options = parser.parse_args()
+    if unknown := set(options.names) - SHAPES.keys():
+        parser.error(f"no shapes are called {', '.join(sorted(unknown))}")
+    console, found = Console(), {}
+    for name in options.names or ["gpt2-medium"]:
+        shape, changed = SHAPES[name], {"clock_mhz": options.clock, "fill": options.fill}
+        if options.channels:
+            changed["channels"] = options.channels
+        config = streamgen.CompileConfig(
+            name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
+        )
+        with tempfile.TemporaryDirectory() as place:
+            source = Path(place, "config.json")
+            source.write_text(json.dumps(_config(shape, options.layers)))
+            try:
+                estimate = estimated(source, config)
+            except BudgetError as error:
+                console.print(f"{name}: {error}\n", markup=False, highlight=False)
+                continue
+        console.print(table(name, estimate))
+        console.print(str(estimate), markup=False, highlight=False)
+        found[name] = json.loads(estimate.to_json())
+        if options.simulate:
+            console.print(simulated(shape, options.layers, config))
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _config(shape: Shape, layers: int | None) -> dict[str, Any]:
+    """What config.json says."""
+    sizes = dict(shape.sizes)
+    if layers is not None:
+        sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = layers
+    return {"model_type": shape.kind, **sizes}
+
+
+def estimated(source: Path, config: streamgen.CompileConfig) -> Estimate:
+    """Steps at every `EVERY`th position, and prompts of all runs."""
+    last = max(tokens + out for tokens, out in RUNS)
+    positions = range(0, min(last, config.context), EVERY)
+    return streamgen.estimate(source, None, config, positions=positions, prompts=[n for n, _ in RUNS])
+
+
+def table(name: str, estimate: Estimate) -> Table:
+    """The published runs: milliseconds in all and to the first token, tokens a second behind it."""
+    steps = {one.position: one for one in estimate.passes if one.tokens == 1}
+    found = Table(
+        "in:out",
+        "ms",
+        "ms to first token",
+        "tokens/s behind it",
+        "bound",
+        "share of it",
+        title=f"{name} on all of a {estimate.board} at {estimate.clock_mhz:g} MHz, predicted",
+    )
+    for tokens, out in RUNS:
+        cycles = [_at(steps, tokens + k).cycles for k in range(out)]
+        bounds = [_bound(_at(steps, tokens + k)) for k in range(out)]
+        first = estimate.first_tokens[tokens]
+        found.add_row(
+            f"{tokens}:{out}",
+            f"{estimate.milliseconds(first + sum(cycles[1:])):.1f}",
+            f"{estimate.milliseconds(first):.2f}",
+            f"{out * estimate.clock_mhz * 1e6 / sum(cycles):.0f}",
+            f"{out * estimate.clock_mhz * 1e6 / sum(bounds):.0f}",
+            f"{sum(bounds) / sum(cycles):.2f}",
+        )
+    return found
+
+
+def _at(steps: Mapping[int, PassEstimate], position: int) -> PassEstimate:
+    """The next predicted step behind a position: never a quicker one."""
+    return steps[min(max(steps), -(-position // EVERY) * EVERY)]
+
+
+def _bound(one: PassEstimate) -> float:
+    return sum(max(phase.memory_cycles, phase.product_cycles) for phase in one.phases)
+
+
+def simulated(shape: Shape, layers: int | None, config: streamgen.CompileConfig) -> Table:
+    """A prompt and steps behind it of the whole model, with random weights, on its Verilog."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoConfig.for_model(**_config(shape, layers))
+    model = transformers.AutoModelForCausalLM.from_config(made).eval()
+    accelerator = streamgen.compile(model, None, config)
+    ids = np.random.default_rng(0).integers(0, made.vocab_size, 260).tolist()
+    found = Table("pass", "cycles", "predicted", "ratio", "logits", title="simulated")
+    session, done, seen = accelerator.session(), 0, 0
+    for tokens in (32, 1, 128, 1, 1):
+        start = time.perf_counter()
+        given = session.last_logits(ids[done : done + tokens])
+        done += tokens
+        right = np.array_equal(given, accelerator.golden.logits(ids[:done])[-1])
+        for one in accelerator.device().passes[seen:]:
+            predicted = accelerator.predict(one.tokens, one.position, one.variant)
+            found.add_row(
+                f"{one.tokens} at {one.position}",
+                f"{one.cycles:,}",
+                f"{predicted:,}",
+                f"{predicted / one.cycles:.3f}",
+                "equal golden's" if right else "DIFFER",
+            )
+        seen = len(accelerator.device().passes)
+        print(f"{done} tokens, {time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
