@@ -8,6 +8,7 @@ from math import gcd
 
 import numpy as np
 
+from streamgen.buffers.kv_layout import KvLayout
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
@@ -65,18 +66,19 @@ class Cache(Operator):
     def bind(self, site: Site, *inputs: Stream) -> tuple[Kept, ...]:
         """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
         codes = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, inputs[0])
-        layouts, behind = [], []
+        layouts: list[KvLayout] = []
+        behind = []
         for part, source, width, dtype, heads in (
             ("x", codes.x, self.head_dim, "i8", self.heads),
             ("scale", codes.scale, self.heads, "i24", 1),
         ):
-            layout, layer, step = site.caches(width, dtype, heads)
+            layout, first, layer, step = site.caches(width, dtype, heads, *layouts)
             name = f"{site.name}_{part}"
             states = [
                 Behind(
                     port=f"memory_{c}",
                     name=f"{c}",
-                    channel=c,
+                    channel=first + c,
                     itensor=layout.order,
                     buffer=f"cache_{name}_{c}",
                 )

@@ -163,8 +163,12 @@ class Site(Protocol):
         """An input of the host: a number for each token."""
         ...
 
-    def caches(self, width: int, dtype: str, heads: int) -> tuple[KvLayout, int, int]:
-        """How the cache of the operation lies in memory, its layer there, and the layers of a walk."""
+    def caches(
+        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
+    ) -> tuple[KvLayout, int, int, int]:
+        """How the cache of the operation lies in memory, its first channel, its layer there, and the layers
+        of a walk. beside: other rows of the same positions; where these rows are few beside them, they lie
+        on fewer channels, others for keys than for values."""
         ...
 
     def once(self, key: Hashable, make: Callable[[], _Found]) -> _Found:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PhaseSite", "cache_places"]
 
+_UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
+
 
 class PhaseSite:
     """`step` is the operation that is bound."""
@@ -96,17 +98,27 @@ class PhaseSite:
     def numbers(self, name: str) -> Stream:
         return self._binder.numbers(name, self.phase)
 
-    def caches(self, width: int, dtype: str, heads: int) -> tuple[KvLayout, int, int]:
-        layer, step = self._binder.caches[self._own]
+    def caches(
+        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
+    ) -> tuple[KvLayout, int, int, int]:
+        layer, step, index = self._binder.caches[self._own]
+        plan = self._binder.plan
         layout = KvLayout(
             dtype=dtype,
             width=width,
             heads=heads,
             layers=step * len(self.ops),
             positions=self.context,
-            channels=self._binder.plan.kv_channels,
+            channels=plan.kv_channels,
         )
-        return layout, layer, step
+        if beside is not None:
+            # keys on one half of the channels, values on the other: as many beats on each as before
+            channels = max(plan.attention_lanes, plan.kv_channels // 2)
+            own, others = layout.row_beats * heads, 2 * beside.row_beats * beside.heads / plan.kv_channels
+            while channels > plan.attention_lanes and own / (channels // 2) <= _UNEVEN * others:
+                channels //= 2
+            layout = replace(layout, channels=channels)
+        return layout, index * layout.channels % plan.kv_channels, layer, step
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._once:
@@ -114,11 +126,16 @@ class PhaseSite:
         return self._once[key]
 
 
-def cache_places(found: Schedule) -> dict[Step, tuple[int, int]]:
-    """For each cache its layer in memory, and the layers of a walk: caches of different phases share one."""
-    kinds: dict[Hashable, list[Step]] = {}
+def cache_places(found: Schedule) -> dict[Step, tuple[int, int, int]]:
+    """For each cache its layer in memory, the layers of a walk (caches of different phases share one), and
+    which of its phase it is."""
+    kinds: dict[tuple[Cache, int, int], list[Step]] = {}
     for phase in found.phases:
         own = [step for step in phase.steps if isinstance(step.op, Cache)]
         for index, step in enumerate(own):
             kinds.setdefault((step.op, phase.section, index), []).append(step)
-    return {step: (layer, len(steps)) for steps in kinds.values() for layer, step in enumerate(steps)}
+    return {
+        step: (layer, len(steps), index)
+        for (_, _, index), steps in kinds.items()
+        for layer, step in enumerate(steps)
+    }
