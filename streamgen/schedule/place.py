@@ -129,7 +129,7 @@ class PhaseSite:
 def cache_places(found: Schedule) -> dict[Step, tuple[int, int, int]]:
     """For each cache its layer in memory, the layers of a walk (caches of different phases share one), and
     which of its phase it is."""
-    kinds: dict[tuple[Cache, int, int], list[Step]] = {}
+    kinds: dict[tuple[Operator, int, int], list[Step]] = {}
     for phase in found.phases:
         own = [step for step in phase.steps if isinstance(step.op, Cache)]
         for index, step in enumerate(own):
