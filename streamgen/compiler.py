@@ -21,6 +21,7 @@ from streamgen.extras import needed
 from streamgen.golden_text import is_language_model, vocabulary_of
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
+from streamgen.graph.plan import Tried
 from streamgen.graph.storage import load_program
 from streamgen.grouping import Part, group_graph, parts_of
 from streamgen.language_model import GRAPH, LanguageModel
@@ -30,7 +31,7 @@ from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.operations import Linear
 from streamgen.policy import choices, finished
-from streamgen.progress import After, Progress, terminal_progress
+from streamgen.progress import After, Progress, step, told
 from streamgen.runtime.chain import CHAIN_FILE, Chain
 from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
@@ -91,26 +92,27 @@ def compile(
     line), CheckpointError for a file that cannot be used, GraphError for what does not tile, BudgetError,
     TypeError and ValueError for bad inputs or weights.
     """
-    config = checked_config(config)
-    tell, show = progress or terminal_progress(), after or (lambda name, made: None)
-    graph, interface = _imported(model, example_inputs, config, tell)
-    language = is_language_model(graph)
-    text = None
-    if language:
-        text = _text(model, tokenizer, vocabulary_of(graph))
-        context = min(config.context, graph.context)
-        config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-        graph = replace(graph, context=context)
-    elif graph.context:
-        raise GraphError("a graph that keeps state from pass to pass must be a language model's")
-    show("import", graph)
-    _warn_of_rounding(graph, config, language)
-    tell("quantising the weights")
-    show("quantise", graph := graph.quantised(config.numbers(language)))
-    tell("choosing groups, lanes and columns")
-    parts = parts_of(graph, config)
-    groups = [_built(part, tell, show) for part in parts]
-    tell("")
+    config, show = checked_config(config), after or (lambda name, made: None)
+    with told(progress) as tell:
+        graph, interface = _imported(model, example_inputs, config, tell)
+        language = is_language_model(graph)
+        text = None
+        if language:
+            text = _text(model, tokenizer, vocabulary_of(graph))
+            context = min(config.context, graph.context)
+            config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+            graph = replace(graph, context=context)
+        elif graph.context:
+            raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+        show("import", graph)
+        _warn_of_rounding(graph, config, language)
+        tell(step(2, _STEPS, "quantising the weights"))
+        show("quantise", graph := graph.quantised(config.numbers(language)))
+        tell(step(3, _STEPS, "choosing groups, lanes and columns"))
+        parts = parts_of(graph, config)
+        groups = [
+            _built(part, _of_group(tell, number, len(parts)), show) for number, part in enumerate(parts, 1)
+        ]
     if text is not None:
         return LanguageModel(groups[0], config, text, model=graph)
     tensors = parts[0].derivation.tensors
@@ -182,9 +184,9 @@ def _imported(
         from streamgen import frontend  # torch takes seconds to load
 
         if isinstance(model, (str, Path)):
-            tell("reading the checkpoint")
+            tell(step(1, _STEPS, "reading the checkpoint"))
             return frontend.load_decoder(model, config.context), None
-        tell("exporting the module")
+        tell(step(1, _STEPS, "exporting the module"))
         return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
 
 
@@ -206,22 +208,39 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
         )
 
 
+_STEPS = 8  # of a compilation, as progress tells them
+
+
+def _of_group(tell: Progress, number: int, groups: int) -> Progress:
+    """Says of which group a message is, where there are several."""
+    return tell if groups == 1 else lambda message: tell(f"{message} (group {number} of {groups})")
+
+
 def _built(part: Part, tell: Progress, show: After) -> Group:
     """One accelerator, from its plan on."""
     config, binding = part.config, part.derivation
-    tell(f"{config.name}: phases, kernels, converters, FIFO depths")
+    tell(step(4, _STEPS, f"{config.name}: phases and kernels"))
     reasons = choices(binding, part.model)
+    tried = binding.plan.own.tried if binding.plan.own else ()
     show("explore", "\n".join(reasons))
     show("schedule", binding.schedule)
     show("bind", binding.binding)
     show("steer", binding.largest)
-    program, cycles = finished(binding, part.model, config, partial(place_program, config=config), show)
-    tell(f"{config.name}: Verilog")
+    next_of = {"forks": (5, "converters"), "converters": (6, "placement"), "place": (7, "FIFO depths")}
+
+    def passed(name: str, made: Any) -> None:
+        if name in next_of:
+            number, what = next_of[name]
+            tell(step(number, _STEPS, f"{config.name}: {what}"))
+        show(name, made)
+
+    program, cycles = finished(binding, part.model, config, partial(place_program, config=config), passed)
+    tell(step(8, _STEPS, f"{config.name}: Verilog"))
     show("emit", design := emit(program, config, max_tokens=config.max_tokens))
     if part.fused is not None:
-        return _group(program, design, _notes(part.fused, design, cycles, reasons))
+        return _group(program, design, _notes(part.fused, design, cycles, reasons, tried))
     ended = "phases that share hardware are one group" if binding.plan.columns else "one phase after another"
-    known = {"units": binding.phases, "ended": ended, "converter_budget": None}
+    known = {"units": binding.phases, "ended": ended, "converter_budget": None, "tried": tried}
     return _group(program, design, notes_of(design, **known, choices=reasons, scheduled_cycles=cycles))
 
 
@@ -250,7 +269,11 @@ def _group(program: Program, design: Design | None, notes: Notes) -> Group:
 
 
 def _notes(
-    fused: FusedGroup, design: Design, cycles: Mapping[int, int], choices: tuple[str, ...] = ()
+    fused: FusedGroup,
+    design: Design,
+    cycles: Mapping[int, int],
+    choices: tuple[str, ...] = (),
+    tried: tuple[Tried, ...] = (),
 ) -> Notes:
     return notes_of(
         design,
@@ -259,6 +282,7 @@ def _notes(
         converter_budget=fused.budget,
         choices=choices,
         scheduled_cycles=cycles,
+        tried=tried,
     )
 
 

@@ -15,32 +15,31 @@ from functools import partial
 from typing import Any
 
 from streamgen.config import CompileConfig, checked_config
-from streamgen.contract import memory_ports, moves, multipliers
+from streamgen.contract import multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.errors import GraphError
 from streamgen.explore import phase_cycles
-from streamgen.explore.bound import phases
 from streamgen.extras import needed
-from streamgen.fifo.clocks import clocks_of
 from streamgen.golden_text import is_language_model
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import Part, parts_of
 from streamgen.manifest import MemoryTiming
 from streamgen.observe.channels import channel_bytes
-from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate, PhaseEstimate
+from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate
 from streamgen.observe.report import ResourceReport
 from streamgen.observe.summary import intermediate_memory
+from streamgen.observe.timing import predicted_pass
 from streamgen.policy import choices, finished
-from streamgen.progress import Progress, terminal_progress
+from streamgen.progress import Progress, step, told
 from streamgen.runtime.generation import BEST
 from streamgen.turns import one_at_a_time
 
 __all__ = ["estimate", "imported", "limited"]
 
 EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
-WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
+_STEPS = 5  # as progress tells them
 
 
 @one_at_a_time
@@ -64,24 +63,24 @@ def estimate(
     ValueError for positions or prompts outside the context.
     """
     config = checked_config(config)
-    tell, seconds = progress or terminal_progress(), dict[str, float]()
-    with _timed("import", seconds):
-        tell("reading the model")
-        graph = imported(model, example_inputs, config)
-    text = is_language_model(graph)
-    config, graph = limited(graph, config)
-    steps, firsts = _asked(positions, prompts, config, text)
-    with _timed("quantise", seconds):
-        graph = graph.quantised(config.numbers(text))
-    with _timed("explore", seconds):
-        tell("choosing groups, lanes and columns")
-        parts = parts_of(graph, config)
-    built = [_Built(part, tell, seconds) for part in parts]
-    tell("predicting passes")
-    with _timed("predict", seconds):
-        passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
-        first = {tokens: _first(built[0], tokens, config.max_tokens) for tokens in firsts}
-    tell("")
+    seconds: dict[str, float] = {}
+    with told(progress) as tell:
+        with _timed("import", seconds):
+            tell(step(1, _STEPS, "reading the model"))
+            graph = imported(model, example_inputs, config)
+        text = is_language_model(graph)
+        config, graph = limited(graph, config)
+        steps, firsts = _asked(positions, prompts, config, text)
+        with _timed("quantise", seconds):
+            graph = graph.quantised(config.numbers(text))
+        with _timed("explore", seconds):
+            tell(step(2, _STEPS, "choosing groups, lanes and columns"))
+            parts = parts_of(graph, config)
+        built = [_Built(part, tell, seconds) for part in parts]
+        tell(step(5, _STEPS, "predicting passes"))
+        with _timed("predict", seconds):
+            passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
+            first = {tokens: _first(built[0], tokens, config.max_tokens) for tokens in firsts}
     return Estimate(
         name=graph.name,
         board=config.card.name,
@@ -145,11 +144,11 @@ class _Built:
         self.config, binding = part.config, part.derivation
         self._part = part
         with _timed("schedule, bind, steer", seconds):
-            tell(f"{self.config.name}: phases, kernels")
+            tell(step(3, _STEPS, f"{self.config.name}: phases, kernels"))
             self.choices = choices(binding, part.model)
             _ = binding.largest
             self.names = tuple(binding.phases)
-        tell(f"{self.config.name}: converters, FIFO depths")
+        tell(step(4, _STEPS, f"{self.config.name}: converters, FIFO depths"))
         with _timed("converters, place, size", seconds):
             place = partial(place_program, config=self.config)
             self.program, _ = finished(binding, part.model, self.config, place)
@@ -160,7 +159,6 @@ class _Built:
         rate = self.config.card.hbm.beats_per_cycle(self.config.clock_mhz)
         latency = self.config.card.hbm.latency
         self.memory = MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=latency)
-        self._rate = rate
         self._predicted: dict[tuple[int, int, str | None], tuple[int, ...]] = {}
 
     def cycles(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
@@ -169,27 +167,14 @@ class _Built:
 
     def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
         """A pass, phase by phase."""
-        graph, *_ = self._run(tokens, position, variant)
-        found = self._by_phase(tokens, position, variant)
-        return PassEstimate(
-            group=self.config.name,
+        return predicted_pass(
+            self.config.name,
+            self.names,
+            self._run(tokens, position, variant)[0],
+            self._by_phase(tokens, position, variant),
+            self.memory,
             tokens=tokens,
             position=position,
-            phases=tuple(
-                PhaseEstimate(
-                    name=name,
-                    walks=walks,
-                    cycles=cycles,
-                    memory_cycles=walks * stage.memory_cycles(self._rate),
-                    product_cycles=walks * stage.compute_cycles,
-                    limit=_limit(
-                        graph, phase, cycles / walks, stage.memory_cycles(self._rate), stage.compute_cycles
-                    ),
-                )
-                for phase, (name, (stage, walks), cycles) in enumerate(
-                    zip(self.names, phases(graph), found, strict=True)
-                )
-            ),
         )
 
     def estimate(self) -> GroupEstimate:
@@ -227,21 +212,6 @@ class _Built:
             self.memory,
             self.outline.top.control_channel,
         )
-
-
-def _limit(graph: Graph, phase: int, cycles: float, memory: float, products: float) -> str:
-    """What the cycles of a walk of a phase are spent on: memory, products, the operation that works longest,
-    or latency where none of these takes half of them."""
-    takes: dict[str, float] = {"memory": memory, "products": products}
-    for node in graph.nodes:
-        bounds = node.bounds[phase]
-        params = node.params
-        if bounds is None or multipliers(params) or memory_ports(params) or moves(params):
-            continue
-        parts = [part.cycles for part in clocks_of(params, bounds).parts if len(part.cycles)]
-        takes[node.name] = max((float(cycles[-1]) + 1 for cycles in parts), default=0.0)
-    name = max(takes, key=lambda one: takes[one])
-    return name if takes[name] >= WAITS * cycles else "latency"
 
 
 def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tuple[PassEstimate, ...]:

@@ -1,12 +1,14 @@
-"""Folders that are written whole or not at all."""
+"""Folders and files that are written whole or not at all."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["new_folder"]
+__all__ = ["new_file", "new_folder", "require_place"]
 
 
 @contextmanager
@@ -32,4 +34,31 @@ def new_folder(target: Path) -> Iterator[Path]:
         for place in made:
             with suppress(OSError):
                 place.rmdir()
+        raise
+
+
+def require_place(path: str | Path) -> Path:
+    """The path of a file to write. FileNotFoundError when its folder is not there, IsADirectoryError for a
+    folder."""
+    place = Path(path)
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder; a file is needed")
+    if not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{place}: there is no folder {place.parent}")
+    return place
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """A file to fill, which takes the place of `target` when the block ends without an error; else nothing is
+    left of it, and what was there stays. OSError when it cannot be written."""
+    handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        partial.chmod(0o644)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
         raise

@@ -231,6 +231,13 @@ class LanguageModel(Accelerator):
             for one in (() if self._device is None else self._device.passes)
         ]
 
+    def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
+        """A token in the middle of the context, and the largest pass at its beginning."""
+        program = group.program
+        best = BEST if BEST in program.variants else None
+        found = ((1, program.last_position(1) // 2, best), (program.max_tiles, 0, best))
+        return list(dict.fromkeys(found))
+
     def _fill_interface(self, folder: Path) -> None:
         """What it takes and gives is a text."""
 

@@ -1,10 +1,20 @@
-"""What takes long says what it does: callbacks for whoever waits, and for whoever wants to see each pass."""
+"""What takes long says what it does: callbacks for whoever waits, and for whoever wants to see each pass.
 
+A step that takes more than two seconds shows its time, and where it counts ("compiled 3 of 17 files",
+"step 2 of 5") what is left: on a terminal in one line that changes, in a log in a line now and then.
+"""
+
+import re
+import shutil
 import sys
-from collections.abc import Callable
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["PASSES", "After", "Progress", "terminal_progress"]
+__all__ = ["PASSES", "After", "Progress", "step", "terminal_progress", "told"]
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words; an empty text means that nothing is, for now."""
@@ -18,12 +28,124 @@ PASSES = (
 After = Callable[[str, Any], None]
 """Told what each pass has made, when it has: its name in `PASSES`, and a value whose str is for people."""
 
+FIRST = 2.0  # seconds after which a log has a line about a step
+_TICK = 0.5
+_STEP, _COUNT = re.compile(r"^step (\d+) of (\d+): "), re.compile(r"([\d,]+) of ([\d,]+)")
+
+
+def step(number: int, steps: int, message: str) -> str:
+    """A message that also says how many steps there are."""
+    return f"step {number} of {steps}: {message}"
+
 
 def terminal_progress() -> Progress:
-    """Keep one line on standard error up to date, when that is a terminal; say nothing else."""
+    """Tell of each step on standard error: in one line when that is a terminal, else in lines of those that
+    take long."""
+    return _Line()
 
-    def tell(message: str) -> None:
+
+@contextmanager
+def told(progress: Progress | None) -> Iterator[Progress]:
+    """Whom to tell, by default `terminal_progress()`; at the end, also of an error, that nothing is done."""
+    tell = progress or terminal_progress()
+    try:
+        yield tell
+    finally:
+        tell("")
+
+
+class _Line:
+    """Steps that count go on as one: their messages differ in numbers alone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._message, self._since, self._next = "", 0.0, 0.0
+        self._first = (0.0, 0)  # when a step was first seen to count, and how far
+        self._watched = False
+
+    def __call__(self, message: str) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not _same(message, self._message):
+                self._end(now)
+                self._since = now
+                self._next = now + FIRST
+                self._first = (now, 0)
+                if counted := _COUNT.search(_STEP.sub("", message)):
+                    self._first = (now, _number(counted[1]))
+            self._message = message
+            if message and sys.stderr.isatty():
+                self._draw(now)
+            if message and not self._watched:
+                self._watched = True
+                # it must not keep this alive: who tells may be gone without saying so
+                threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
+
+    def tick(self) -> bool:
+        """Show the time; whether to go on."""
+        with self._lock:
+            if not self._message:
+                self._watched = False
+                return False
+            now = time.monotonic()
+            if sys.stderr.isatty():
+                self._draw(now)
+            elif now >= self._next:
+                self._write(f"{self._message}{self._left(now)}\n")
+                taken = now - self._since
+                self._next = self._since + max(taken * 2, taken + 8)
+            return True
+
+    def _end(self, now: float) -> None:
+        """Say how long the step took, where a line said that it was on."""
+        if not self._message:
+            return
         if sys.stderr.isatty():
-            print(f"\033[K{message}\r", end="", file=sys.stderr, flush=True)
+            self._write("\033[K")
+        elif self._next > self._since + FIRST:
+            self._write(f"{self._message}, {_time(now - self._since)} in all\n")
 
-    return tell
+    def _draw(self, now: float) -> None:
+        text = f"{self._message}{self._left(now)}"
+        self._write(f"\033[K{text[: shutil.get_terminal_size().columns - 1]}\r")
+
+    def _left(self, now: float) -> str:
+        """Seconds since the step began, and about how many it will still take."""
+        taken = now - self._since
+        if taken < FIRST:
+            return ""
+        found = f", {_time(taken)}"
+        if counted := _COUNT.search(_STEP.sub("", self._message)):
+            done, goal = map(_number, counted.groups())
+            begun, before = self._first
+            if before < done < goal:
+                found += f", about {_time((now - begun) * (goal - done) / (done - before))} left"
+        return found
+
+    @staticmethod
+    def _write(text: str) -> None:
+        with suppress(OSError, ValueError):  # nobody reads any more
+            print(text, end="", file=sys.stderr, flush=True)
+
+
+def _watch(line: "weakref.ref[_Line]") -> None:
+    while True:
+        time.sleep(_TICK)
+        found = line()
+        if found is None or not found.tick():
+            return
+        del found
+
+
+def _same(one: str, other: str) -> bool:
+    return bool(one) and re.sub(r"\d[\d,.]*", "#", one) == re.sub(r"\d[\d,.]*", "#", other)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def _time(seconds: float) -> str:
+    """`7 s`, `2 min 5 s`."""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -5,12 +5,14 @@ of long runs says so by its mark `long_runs`.
 A test without the fixture `seed` draws from seeds of its own. `pytest --seed N` mixes N into all of them.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamgen import progress
 from streamgen.runtime import verilator
 from streamgen.testing.bench import Stalls
 
@@ -27,6 +29,7 @@ OPTIMISED = verilator.FAST
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the fixtures of a test, which may build simulators too."""
+    progress.FIRST = math.inf  # tests of error messages see nothing else
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
 

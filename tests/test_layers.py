@@ -30,6 +30,7 @@ FLOORS: list[list[set[str]]] = [
             "text",
             "itensor",
             "progress",
+            "tables",
             "gguf_metadata",
             "written",
             "turns",

@@ -1,5 +1,7 @@
 """The timeline of a profile that is made by hand: every cycle and byte has its place."""
 
+from typing import Any
+
 from streamgen.observe.profile import (
     KernelProfile,
     PassProfile,
@@ -12,14 +14,29 @@ from streamgen.observe.timeline import events
 
 
 def test_passes_follow_one_another() -> None:
+    least: Any = {"memory_cycles": 5.0, "product_cycles": 1.0, "products": 9}
     one = PassProfile(
         design="tiny",
         position=3,
         tokens=1,
         cycles=35,
         phases=(
-            PhaseProfile(name="first", walks=1, cycles=10, bound=5.0, bytes=64, channels=1),
-            PhaseProfile(name="layer", walks=2, cycles=25, bound=5.0, bytes=256, channels=1),
+            PhaseProfile(
+                name="first",
+                walks=1,
+                cycles=10,
+                bytes=64,
+                channels=1,
+                **least,
+            ),
+            PhaseProfile(
+                name="layer",
+                walks=2,
+                cycles=25,
+                bytes=256,
+                channels=1,
+                **least,
+            ),
         ),
         kernels=(KernelProfile(name="k", kind="Norm", busy=(4, 9), stalled=(1, 0), idle=(5, 16)),),
         streams=(

@@ -1,4 +1,4 @@
-"""The command line: streamgen estimate | explore | compile | simulate | report | package | emulate |
+"""The command line: streamgen estimate | explore | compile | simulate | report | draw | package | emulate |
 cocotb | generate.
 
 Results go to standard output, progress to standard error when that is a terminal, an error is one message on

@@ -1,13 +1,12 @@
 """Inputs of a run from .npy files, outputs to .npy files."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import numpy as np
 
+from streamgen.folders import new_file
 from streamgen.manifest import Buffer
 
 __all__ = ["read_array", "read_inputs", "write_outputs"]
@@ -35,12 +34,5 @@ def read_array(file: Path) -> np.ndarray:
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:
     """Each array to its file, which appears as a whole or not at all."""
     for array, file in zip(arrays, files, strict=True):
-        handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                np.save(stream, array, allow_pickle=False)
-            Path(partial).chmod(0o644)
-            Path(partial).replace(file)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with new_file(file) as stream:
+            np.save(stream, array, allow_pickle=False)

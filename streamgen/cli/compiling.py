@@ -1,4 +1,4 @@
-"""streamgen estimate | compile | report."""
+"""streamgen estimate | compile | report | draw."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import click
 
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import calibration_options, config_options
+from streamgen.folders import require_place
 from streamgen.progress import PASSES
 
 __all__: list[str] = []
@@ -98,17 +99,68 @@ def compile(
 @streamgen.command(short_help="Print choices, FIFOs, converters, resources, schedule.")
 @click.option("--full", is_flag=True, help="A line for each kernel and FIFO, also for those that are alike.")
 @click.option("--json", "as_json", is_flag=True, help="Print all values as JSON.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write a page to look at in its place: graph, cycles, roofline, FIFOs, card, memory. One file, no "
+    "network.",
+)  # fmt: skip
 @source_options
 def report(
-    source: str | None, gguf: str | None, layer: int, full: bool, as_json: bool, **options: Any
+    source: str | None,
+    gguf: str | None,
+    layer: int,
+    full: bool,
+    as_json: bool,
+    html: Path | None,
+    **options: Any,
 ) -> None:
     """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
 
     \b
     examples:
       streamgen report mlp
+      streamgen report mlp --html mlp.html
       streamgen report examples/mlp.py:mlp --channels 4    without writing anything
     """
+    if html is not None:
+        require_place(html)
     with progress_line() as progress:
-        found = accelerator_from(source, gguf, layer, options, progress).report()
-    click.echo(found.to_json() if as_json else found.text(full=full))
+        accelerator = accelerator_from(source, gguf, layer, options, progress)
+        progress("report")
+        found = accelerator.report()
+        if html is not None:
+            found.html(html)
+    if as_json:
+        click.echo(found.to_json())
+    elif html is None:
+        click.echo(found.text(full=full))
+    if html is not None:
+        click.echo(f"written to {html}", err=as_json)
+
+
+@streamgen.command(short_help="A picture of the graph of kernels, as SVG.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.svg",
+    help="Where the picture goes; of several groups each has a file of its own.",
+)  # fmt: skip
+@click.option("--full", is_flag=True, help="A box for each kernel, also for those that are alike.")
+@source_options
+def draw(source: str | None, gguf: str | None, layer: int, output: Path, full: bool, **options: Any) -> None:
+    """Draw the graph of kernels of SOURCE, with the tile of every stream and the depth of its FIFO. Kernels
+    that are alike, as the columns of an engine, share a box.
+
+    \b
+    examples:
+      streamgen draw examples/mlp.py:mlp -o mlp.svg --channels 4
+      streamgen draw mlp -o mlp.svg --full
+    """
+    from streamgen.observe.drawing import write_picture
+
+    require_place(output)
+    with progress_line() as progress:
+        groups = accelerator_from(source, gguf, layer, options, progress).groups
+        progress("drawing")
+        for group in groups:
+            name = output if len(groups) == 1 else output.with_stem(f"{output.stem}_{group.graph.name}")
+            write_picture(group.graph, name, full=full)
+            click.echo(f"written to {name}")

@@ -1,15 +1,13 @@
 """The command `streamgen`, and what its subcommands share."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any
 
 import click
-from rich.console import Console
 
 from streamgen.cli.options import config_options, require_used
-from streamgen.progress import After, Progress
+from streamgen.progress import After, Progress, told
 
 __all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
 
@@ -29,6 +27,11 @@ def streamgen(debug: bool) -> None:
       streamgen compile examples/mlp.py:mlp -o mlp         Verilog, weights, manifest
       streamgen simulate mlp --tokens 4                    the Verilog, cycle by cycle, against golden
       streamgen report mlp                                 FIFOs, resources, choices
+
+    \b
+    And to look at:
+      streamgen report mlp --html mlp.html                 one page: graph, cycles, roofline, card, memory
+      streamgen draw mlp -o mlp.svg                        the graph
 
     \b
     And to the card:
@@ -92,12 +95,6 @@ def accelerator_from(
     return accelerator_of(source, gguf, layer, options, progress, after)
 
 
-@contextmanager
-def progress_line() -> Iterator[Progress]:
-    """A line with a spinner on standard error, when that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda message: None
-        return
-    with console.status("starting") as status:
-        yield lambda message: status.update(message or "working")
+def progress_line() -> AbstractContextManager[Progress]:
+    """What takes long, on standard error: a line that changes on a terminal, lines now and then in a log."""
+    return told(None)

@@ -17,6 +17,7 @@ from streamgen.cli.group import (
 )
 from streamgen.cli.options import card_of, card_options, config_options, require_used
 from streamgen.errors import StreamgenError
+from streamgen.folders import require_place
 
 __all__: list[str] = []
 
@@ -60,6 +61,9 @@ __all__: list[str] = []
 )
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds for each run of the hardware.")
 @click.option("--report", is_flag=True, help="Print the report of the run.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report of the run as a page."
+)
 @card_options
 @source_options
 def simulate(
@@ -79,6 +83,7 @@ def simulate(
     delays: int,
     timeout: float,
     report: bool,
+    html: Path | None,
     xclbin: Path | None,
     device: int,
     **options: Any,
@@ -104,6 +109,8 @@ def simulate(
     if xclbin is None:
         unused |= {"device": "it is one of --xclbin FILE"}
     require_used(unused)
+    if html is not None:
+        require_place(html)
     for file in (*outputs, *([waves_file] if waves else [])):
         if not file.absolute().parent.is_dir():
             raise click.UsageError(f"{file}: there is no folder {file.parent}")
@@ -149,7 +156,9 @@ def simulate(
     if window is not None:
         click.echo(f"cycles {window.first} to {window.last} of run {window.run} -> {window.path}")
     if report:
-        click.echo(summary)
+        click.echo(summary.text())
+    if html is not None:
+        click.echo(f"report -> {summary.html(html)}")
     if expected is not None:
         _compare(
             [info.name for info in made], results, expected if isinstance(expected, tuple) else (expected,)

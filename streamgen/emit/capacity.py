@@ -1,26 +1,24 @@
 """Whether every memory channel of the board holds its buffers, before anything is packed or written."""
 
-import io
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
 
 from streamgen.boards import Board
 from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
+from streamgen.tables import rendered, table
 
-__all__ = ["require_room"]
+__all__ = ["USES", "require_room"]
 
 _PAGE = 4096  # hosts give memory in pages
 _LARGEST = 5  # buffers that an error names
-_PARTS = {
+USES = {
     "weights": ("weights",),
     "caches": ("state",),
     "spills": ("spill",),
     "inputs, outputs": ("input", "output"),
     "table, status": ("table", "status"),
 }
+"""Roles of buffers by what tables call them."""
 
 
 def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:
@@ -53,19 +51,14 @@ def _bytes(buffers: Sequence[Buffer]) -> int:
 
 def _table(by_channel: dict[int, list[Buffer]], room: int) -> str:
     """A row for each channel: bytes by use, in all, and over its room. Spills where there are any."""
-    table = Table(box=None, pad_edge=False)
     used = {buffer.role for buffers in by_channel.values() for buffer in buffers}
-    parts = {title: roles for title, roles in _PARTS.items() if roles != ("spill",) or "spill" in used}
-    for title in ("channel", *parts, "all", "over by"):
-        table.add_column(title, justify="right")
+    parts = {title: roles for title, roles in USES.items() if roles != ("spill",) or "spill" in used}
+    made = table("channel", *parts, "all", "over by", texts=0, lines=False)
     for channel, buffers in by_channel.items():
         uses = [_bytes([b for b in buffers if b.role in roles]) for roles in parts.values()]
         total = _bytes(buffers)
-        table.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
-    console = Console(file=io.StringIO(), width=110)
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+        made.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
+    return rendered([made])
 
 
 def _advice(by_channel: dict[int, list[Buffer]], over: list[int], total: int, board: Board) -> list[str]:

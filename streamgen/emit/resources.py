@@ -4,7 +4,6 @@ A block is a node of the graph with the FIFOs before it, or what stands around t
 refuses a design that has no placement within the share of each SLR that may be filled.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import reduce
@@ -12,8 +11,6 @@ from itertools import pairwise
 from operator import add
 
 from amaranth.utils import bits_for
-from rich.console import Console
-from rich.table import Table
 
 from streamgen.boards import Board
 from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
@@ -23,6 +20,7 @@ from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
 from streamgen.graph import Node
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.tables import rendered, table
 
 __all__ = ["blocks", "find_fit", "links", "promised", "require_fit"]
 
@@ -134,10 +132,7 @@ def _wires(placement: Placement, board: Board) -> list[str]:
 
 def _table(placement: Placement, board: Board) -> str:
     """Rows of what is used and allowed, SLR by SLR and in all; what is over its limit has a mark."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for text in _NAMES.values():
-        table.add_column(text, justify="right")
+    made = table("", *_NAMES.values(), lines=False)
     regions = [(slr.name, placement.used[slr.name], slr.resources * board.fill) for slr in board.slrs]
     used, limit = (reduce(add, column) for column in list(zip(*regions, strict=True))[1:])
     for region, need, may in [*regions, ("all", used, limit)]:
@@ -145,11 +140,8 @@ def _table(placement: Placement, board: Board) -> str:
         for resource in _NAMES:
             over = "!" if getattr(need, resource) > getattr(may, resource) else " "
             cells.append(f"{_number(getattr(need, resource))} of {_number(getattr(may, resource))}{over}")
-        table.add_row(region, *cells)
-    console = Console(file=io.StringIO(), width=110)
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+        made.add_row(region, *cells)
+    return rendered([made])
 
 
 def _largest_of(parts: Sequence[Block], resource: str) -> str:

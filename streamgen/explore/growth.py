@@ -14,7 +14,7 @@ from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.explore.estimate import GAP, WORTH, Estimate, converter_budget
 from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
-from streamgen.graph.plan import LinearPlan, LinearShape
+from streamgen.graph.plan import LinearPlan, LinearShape, Tried
 from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["Growth", "grow", "least_multipliers"]
@@ -24,10 +24,11 @@ _UNROLL = ("columns", "n_lanes")
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The unroll of every matmul, and what ended the growth."""
+    """The unroll of every matmul, what ended the growth, and the designs on its way."""
 
     linears: dict[str, LinearPlan]
     ended: str
+    tried: tuple[Tried, ...]
 
 
 def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -> int:
@@ -47,6 +48,7 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
         passes = [estimate.times(choice, tokens) for tokens in estimate.tokens]
         return max(sum(times[shape.name].cycles for times in passes) for shape in group)
 
+    tried = [_tried(estimate, linears, "the least")]
     short: set[str] = set()
     grown = True
     while grown:  # once more from the slowest, as growth moves the channels of others
@@ -74,17 +76,35 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
                     gains.append((*spent, step.columns, choice))
             if gains:
                 linears = min(gains, key=lambda gain: gain[:3])[3]
+                tried.append(_tried(estimate, linears, _step(groups[index], linears)))
                 heapq.heappush(heap, (-latency(groups[index], linears), index))
                 grown = True
     left = config.multipliers - estimate.multipliers(linears)
     if not short:
-        return Growth(linears=linears, ended="no matmul gains enough from another doubling")
+        ended = "no matmul gains enough from another doubling"
+        return Growth(linears=linears, ended=ended, tried=tuple(tried))
     reasons = {
         "multipliers": f"{left} of {config.multipliers} multipliers left",
         "converters": f"converters hold {estimate.converter_bits(linears)} "
         f"of {converter_budget(config)} bits",
     }
-    return Growth(linears=linears, ended=", ".join(reasons[over] for over in reasons if over in short))
+    ended = ", ".join(reasons[over] for over in reasons if over in short)
+    return Growth(linears=linears, ended=ended, tried=tuple(tried))
+
+
+def _tried(estimate: Estimate, linears: dict[str, LinearPlan], what: str) -> Tried:
+    return Tried(
+        group=f"{estimate.lanes} token lane{'' if estimate.lanes == 1 else 's'}",
+        what=what,
+        multipliers=estimate.multipliers(linears),
+        cycles=float(estimate.total(linears)),
+    )
+
+
+def _step(group: Sequence[LinearShape], linears: dict[str, LinearPlan]) -> str:
+    """What has grown, in words."""
+    plan = linears[group[0].name]
+    return f"{', '.join(shape.name for shape in group)}: {plan.columns} columns of {plan.n_lanes} rows"
 
 
 def _first(fixed: Fixed, shape: LinearShape) -> LinearPlan:

@@ -71,6 +71,7 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
         io_channel=io_channel,
         channels=used,
         reasons=(first, *_lines(shapes, estimate, placed, widths, fixed), f"growth ended: {growth.ended}"),
+        tried=tuple(one for *_, other in found for one in other.tried),
     )
 
 

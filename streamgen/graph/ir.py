@@ -26,7 +26,7 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.errors import GraphError
 from streamgen.itensor import ITensor
 
-__all__ = ["Edge", "Graph", "Node", "Port", "Tensor"]
+__all__ = ["Edge", "Graph", "Node", "Port", "Tensor", "kind_of"]
 
 
 @dataclass(frozen=True, order=True)
@@ -260,7 +260,7 @@ class Graph:
             yield f"  {tensor.role} {tensor.name}[{shape}] on channel {tensor.channel} by {tensor.node}"
         for node in self.nodes:
             operands = ", ".join(f"{e.target.name}={e.source}" for e in self.inputs_of(node.name))
-            yield f"  {node.name} = {_kind(node.params)}({operands})"
+            yield f"  {node.name} = {kind_of(node.params)}({operands})"
             for edge in self.outputs_of(node.name):
                 depth = "" if edge.depth is None else f", depth {edge.depth}"
                 for phase in range(self.phases):
@@ -269,7 +269,7 @@ class Graph:
                         yield f"    .{edge.source.name} -> {edge.target}: {it}{depth}"
 
 
-def _kind(params: KernelParams) -> str:
+def kind_of(params: KernelParams) -> str:
     """What a kernel is, and which function it computes where it has a choice: `Unary[silu]`."""
     said = [getattr(params, name, None) for name in ("function", "operation")]
     functions = "".join(f"[{one}]" for one in said if isinstance(one, str))

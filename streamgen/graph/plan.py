@@ -6,7 +6,7 @@ from math import lcm
 
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "VectorShape", "agree"]
+__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "Tried", "VectorShape", "agree"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,24 @@ class LinearPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A design that the search has looked at: cycles of one and of the most tokens in closed form. group:
+    designs that follow from one another, in order. what: the factors that changed."""
+
+    group: str
+    what: str
+    multipliers: int
+    cycles: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The choice, and why, in words.
 
     linears: by matmul. widths: elements of a token, by input, by elementwise operation and, for its bias, by
     matmul. quantisers: elements that a quantiser takes in a cycle, by the value that it reads. pads: by
     value, what its features are padded to a multiple of; the values of one of the `classes` have the same.
+    tried: every design that the search went through.
     """
 
     token_lanes: int
@@ -76,6 +88,7 @@ class Plan:
     io_channel: int
     channels: int
     reasons: tuple[str, ...]
+    tried: tuple[Tried, ...] = ()
 
     @property
     def multipliers(self) -> int:

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
-__all__ = ["gathered", "named", "spread"]
+__all__ = ["gathered", "named", "rows", "spread"]
 
 FEWEST = 3  # rows that share a line
 Row = TypeVar("Row")
@@ -23,6 +24,16 @@ def gathered(
         for several in found.values()
         for part in ([several] if _is_line([name(row) for row in several]) else [[row] for row in several])
     ]
+
+
+def rows(
+    found: Sequence[Row],
+    kind: Callable[[Row], Hashable],
+    full: bool,
+    name: Callable[[Row], str] = attrgetter("name"),
+) -> list[list[Row]]:
+    """What shares a line of a table. full: nothing does."""
+    return [[row] for row in found] if full else gathered(found, name, kind)
 
 
 def named(names: Sequence[str]) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
+from streamgen.emit.capacity import USES
 from streamgen.manifest import Buffer
 from streamgen.observe.alike import spread
+from streamgen.tables import table
 
 __all__ = ["channel_bytes", "channel_table"]
 
@@ -25,10 +27,9 @@ def channel_bytes(buffers: Iterable[Buffer]) -> dict[int, dict[str, int]]:
 
 def channel_table(channels: Channels, room: int) -> Table:
     """Bytes by channel; channels that are alike, one after the other, share a line. room: of a channel."""
-    roles = list(dict.fromkeys(role for by_role in channels.values() for role in by_role))
-    table = Table("channel")
-    for title in (*roles, "all", f"% of {room:,}"):
-        table.add_column(title, justify="right")
+    used = {role for by_role in channels.values() for role in by_role}
+    uses = {title: roles for title, roles in USES.items() if used.intersection(roles)}
+    made = table("channel", *uses, "all", f"% of {room:,}")
     runs: list[list[int]] = []
     for channel, by_role in channels.items():
         if runs and _alike(channels[runs[-1][0]], by_role):
@@ -38,10 +39,13 @@ def channel_table(channels: Channels, room: int) -> Table:
     for run in runs:
         several = [channels[channel] for channel in run]
         name = f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}"
-        cells = [spread([by_role.get(role, 0) for by_role in several]) for role in roles]
+        cells = [
+            spread([sum(by_role.get(role, 0) for role in roles) for by_role in several])
+            for roles in uses.values()
+        ]
         sums = [sum(by_role.values()) for by_role in several]
-        table.add_row(name, *cells, spread(sums), f"{100 * max(sums) / room:.1f}")
-    return table
+        made.add_row(name, *cells, spread(sums), f"{100 * max(sums) / room:.1f}")
+    return made
 
 
 def _alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:

@@ -1,16 +1,15 @@
 """What a model would do on a board, as values, as text and as JSON."""
 
 import dataclasses
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from streamgen.observe.channels import channel_table
-from streamgen.observe.report import WIDTH, IntermediateMemory, ResourceReport
+from streamgen.observe.report import IntermediateMemory, ResourceReport
+from streamgen.tables import rendered, table
 
 __all__ = ["Estimate", "GroupEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
 
@@ -18,14 +17,16 @@ __all__ = ["Estimate", "GroupEstimate", "PassEstimate", "PhaseEstimate", "compar
 @dataclass(frozen=True, kw_only=True)
 class PhaseEstimate:
     """A phase in all of its walks. memory_cycles, product_cycles: the least that channels and multipliers
-    need. limit: "memory", "products", the operation that works longest, or "latency" where none of these
-    takes half of the cycles."""
+    need. products: weights times tokens. bytes: of all streams. limit: "memory", "products", the operation
+    that works longest, or "latency" where none of these takes half of the cycles."""
 
     name: str
     walks: int
     cycles: int
     memory_cycles: float
     product_cycles: float
+    products: int
+    bytes: int
     limit: str
 
 
@@ -95,11 +96,11 @@ class Estimate:
         return json.dumps(value, indent=1) + "\n"
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH)
-        for part in self._lines():
-            console.print(part, highlight=False)
-        assert isinstance(console.file, io.StringIO)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+        return self.text()
+
+    def text(self, *, width: int | None = None) -> str:
+        """Tables. width: characters of a line, by default those of the terminal."""
+        return rendered(self._lines(), width)
 
     def _lines(self) -> Iterator[str | Table]:
         yield f"{self.name} on {self.board} at {self.clock_mhz:g} MHz, estimated"
@@ -118,55 +119,45 @@ class Estimate:
         yield "processor time: " + ", ".join(f"{stage} {took:.1f} s" for stage, took in self.seconds.items())
 
     def _speed_table(self) -> Table:
-        table = _table("group", "position", "tokens", "cycles", "µs", "tokens/s")
+        made = table("group", "position", "tokens", "cycles", "µs", "tokens/s")
         for one in self.passes:
-            took = f"{self.milliseconds(one.cycles) * 1e3:,.1f}"
-            speed = f"{self.tokens_per_second(one):,.1f}"
-            table.add_row(one.group, f"{one.position}", f"{one.tokens}", f"{one.cycles:,}", took, speed)
-        return table
+            took = f"{self.milliseconds(one.cycles) * 1e3:,.0f}"
+            speed = f"{self.tokens_per_second(one):,.0f}"
+            made.add_row(one.group, f"{one.position}", f"{one.tokens}", f"{one.cycles:,}", took, speed)
+        return made
 
     def _first_table(self) -> Table:
-        table = _table("prompt", "cycles", "ms to first token", "tokens/s")
+        made = table("prompt", "cycles", "ms to first token", "tokens/s")
         for tokens, cycles in self.first_tokens.items():
             took = self.milliseconds(cycles)
-            table.add_row(f"{tokens}", f"{cycles:,}", f"{took:,.3f}", f"{tokens / took * 1e3:,.1f}")
-        return table
+            made.add_row(f"{tokens}", f"{cycles:,}", f"{took:,.3f}", f"{tokens / took * 1e3:,.0f}")
+        return made
 
     def _phase_table(self, one: PassEstimate) -> Table:
-        table = _table("phase", "walks", "cycles", "%", "memory", "products", "bound by")
+        made = table("phase", "bound by", "walks", "cycles", "%", "memory", "products", texts=2)
         for p in one.phases:
             share = f"{100 * p.cycles / one.cycles:.1f}"
             least = f"{p.memory_cycles:,.0f}", f"{p.product_cycles:,.0f}"
-            table.add_row(p.name, f"{p.walks}", f"{p.cycles:,}", share, *least, p.limit)
-        return table
+            made.add_row(p.name, p.limit, f"{p.walks}", f"{p.cycles:,}", share, *least)
+        return made
 
 
-def comparison(found: Sequence[Estimate]) -> str:
+def comparison(found: Sequence[Estimate], *, width: int | None = None) -> str:
     """A line for each estimate: speed at the first and the last position, first token, what is used most."""
-    console = Console(file=io.StringIO(), width=WIDTH)
-    table = _table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
+    made = table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
     for one in found:
         steps = [p for p in one.passes if p.tokens == 1] or one.passes
         first = [f"{one.milliseconds(c):,.2f} of {n}" for n, c in one.first_tokens.items()]
-        ends = [(f"{one.tokens_per_second(p):,.1f}", f"{p.position}") for p in (steps[0], steps[-1])]
+        ends = [(f"{one.tokens_per_second(p):,.0f}", f"{p.position}") for p in (steps[0], steps[-1])]
         shares = [
             f"{max(_share(group.resources, name) for group in one.groups):.0f}" for name in ("lut", "dsp")
         ]
-        table.add_row(
+        made.add_row(
             one.name, one.board, f"{one.clock_mhz:g}", *ends[0], *ends[1], first[0] if first else "", *shares
         )
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    return rendered([made], width)
 
 
 def _share(resources: ResourceReport, name: str) -> float:
     """Percent of what the board leaves."""
     return float(100 * getattr(resources.total, name) / getattr(resources.available, name))
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(first)
-    for title in others:
-        table.add_column(title, justify="left" if title == "bound by" else "right")
-    return table

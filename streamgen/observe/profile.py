@@ -10,14 +10,15 @@ The bound of a phase is that of `streamgen.explore.bound`; a phase whose weights
 less. Bytes of streams are those of the graph, exact.
 """
 
-import io
+import dataclasses
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from streamgen.buffers.packing import BEAT_BYTES
@@ -26,9 +27,11 @@ from streamgen.emit.images import weights_name
 from streamgen.explore.bound import phases
 from streamgen.graph import Graph, Program
 from streamgen.manifest import Manifest, PhaseTable
+from streamgen.observe.alike import named, rows, spread
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.tables import rendered, table, width_of
 
 __all__ = [
     "KernelProfile",
@@ -41,16 +44,28 @@ __all__ = [
 ]
 
 
+_NAMES, _SHARE = 34, 9  # characters of a kernel's name, and of its shares of a phase
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhaseProfile:
-    """A phase in all of its walks. bound: the least cycles. bytes: of all streams, over `channels`."""
+    """A phase in all of its walks. bound: the least cycles, the larger of those that memory and multipliers
+    need (memory_cycles, product_cycles). products: weights times tokens. bytes: of all streams, over
+    `channels`."""
 
     name: str
     walks: int
     cycles: int
-    bound: float
+    memory_cycles: float
+    product_cycles: float
+    products: int
     bytes: int
     channels: int
+
+    @property
+    def bound(self) -> float:
+        """Least cycles."""
+        return max(self.memory_cycles, self.product_cycles)
 
     @property
     def ratio(self) -> float:
@@ -115,48 +130,76 @@ class PassProfile:
         """Least cycles."""
         return sum(phase.bound for phase in self.phases)
 
-    def lines(self) -> Iterator[str | Table]:
-        """What is printed of it."""
+    def lines(self, width: int, full: bool) -> Iterator[str | Table]:
+        """What is printed of it. width: characters of a line. full: a line for each kernel and stream, though
+        they are alike."""
         yield (
-            f"{self.design}, {self.tokens} tokens at {self.position}: {self.cycles} cycles, "
-            f"bound {self.bound:.0f}, "
-            f"ratio {self.cycles / self.bound:.3f}; {sum(map(sum, self.moved.values()))} bytes moved"
+            f"{self.design}, {self.tokens} tokens at {self.position}: {self.cycles:,} cycles, "
+            f"bound {self.bound:,.0f}, "
+            f"ratio {self.cycles / self.bound:.3f}; {sum(map(sum, self.moved.values())):,} bytes moved"
         )
         yield self._phase_table()
-        yield self._kernel_table()
-        yield self._stream_table()
+        kernels = rows(self.kernels, lambda k: k.kind, full)
+        yield self._sum_table(kernels)
+        each = max(1, (width - _NAMES) // _SHARE)
+        for first in range(0, len(self.phases), each):
+            yield self._share_table(kernels, range(first, min(first + each, len(self.phases))))
+        yield self._stream_table(full)
 
     def _phase_table(self) -> Table:
-        table = Table("phase", "walks", "cycles", "%", "bound", "cycles / bound", "bytes", "channels")
-        for p in self.phases:
-            table.add_row(
+        made = table("phase", "#", "walks", "cycles", "%", "bound", "ratio", "bytes", "channels")
+        for number, p in enumerate(self.phases):
+            made.add_row(
                 p.name,
+                str(number),
                 str(p.walks),
-                str(p.cycles),
+                f"{p.cycles:,}",
                 f"{100 * p.cycles / self.cycles:.1f}",
-                f"{p.bound:.0f}",
+                f"{p.bound:,.0f}",
                 f"{p.ratio:.3f}" if p.bound else "",
-                str(p.bytes),
+                f"{p.bytes:,}",
                 str(p.channels),
             )
-        return table
+        return made
 
-    def _kernel_table(self) -> Table:
-        table = Table(
-            "busy+stalled %", *(phase.name for phase in self.phases), "all", "busy", "stalled", "idle"
-        )
-        for k in self.kernels:
-            parts = zip(k.busy, k.stalled, (phase.cycles for phase in self.phases), strict=True)
-            sums = [sum(cycles) for cycles in (k.busy, k.stalled, k.idle)]
-            shares = [_shares(*part) for part in (*parts, (sums[0], sums[1], self.cycles))]
-            table.add_row(k.name, *shares, *map(str, sums))
-        return table
+    def _sum_table(self, kernels: Sequence[Sequence[KernelProfile]]) -> Table:
+        """Cycles of each kernel in all phases together."""
+        made = table("kernel", "kind", "busy", "stalled", "idle", "busy+stalled %", texts=2)
+        for several in kernels:
+            sums = [[sum(getattr(k, what)) for k in several] for what in ("busy", "stalled", "idle")]
+            shares = _shares(sum(sums[0]), sum(sums[1]), self.cycles * len(several))
+            name = named([k.name for k in several])
+            made.add_row(name, several[0].kind, *map(spread, sums), shares)
+        return made
 
-    def _stream_table(self) -> Table:
-        table = Table("stream", "buffer", "channel", "way", "bytes", "% of the channel")
-        for s in self.streams:
-            table.add_row(s.node, s.buffer, str(s.channel), s.way, str(s.bytes), f"{100 * s.share:.1f}")
-        return table
+    def _share_table(self, kernels: Sequence[Sequence[KernelProfile]], phases: range) -> Table:
+        """Of the cycles of these phases, by number; kernels that are alike have their mean."""
+        made = table("busy+stalled % in phase", *map(str, phases))
+        for several in kernels:
+            shares = [
+                _shares(
+                    sum(k.busy[p] for k in several),
+                    sum(k.stalled[p] for k in several),
+                    self.phases[p].cycles * len(several),
+                )
+                for p in phases
+            ]
+            if any(shares):
+                made.add_row(named([k.name for k in several]), *shares)
+        return made
+
+    def _stream_table(self, full: bool) -> Table:
+        made = table("stream", "buffer", "way", "channel", "bytes", "% of channel", texts=3)
+        for several in rows(self.streams, lambda s: (s.way, re.sub(r"\d+", "#", s.buffer)), full, _node):
+            made.add_row(
+                named([s.node for s in several]),
+                named([s.buffer for s in several]),
+                several[0].way,
+                spread([s.channel for s in several]),
+                spread([s.bytes for s in several]),
+                f"{100 * max(s.share for s in several):.1f}",
+            )
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +211,21 @@ class Profile:
     passes: tuple[PassProfile, ...]
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=160)
-        console.print(f"{self.name}: {self.clock_mhz:g} MHz", highlight=False)
+        return self.text()
+
+    def text(self, *, full: bool = False, width: int | None = None) -> str:
+        """Tables. full: a line for each kernel and stream; else those that are alike share one. width:
+        characters of a line, by default those of the terminal."""
+        return rendered(self._lines(full, width_of(width)), width)
+
+    def _lines(self, full: bool, width: int) -> Iterator[str | Table]:
+        yield f"{self.name}: {self.clock_mhz:g} MHz"
         for one in self.passes:
-            for part in one.lines():
-                console.print(part, highlight=False)
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue()
+            yield from one.lines(width, full)
+
+    def to_json(self) -> str:
+        """All values."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 class Profiler:
@@ -245,7 +296,9 @@ def _profile(
                 name=name,
                 walks=walks,
                 cycles=int(took),
-                bound=walks * stage.cycles(rate),
+                memory_cycles=walks * stage.memory_cycles(rate),
+                product_cycles=walks * stage.compute_cycles,
+                products=walks * stage.products,
                 bytes=walks * stage.bytes,
                 channels=len(stage.channels),
             )
@@ -302,6 +355,10 @@ def _stream(
     return StreamProfile(
         node=node, buffer=buffer, channel=channel, way=way, bytes=total, phases=parts, share=total / limit
     )
+
+
+def _node(stream: StreamProfile) -> str:
+    return stream.node
 
 
 def _shares(busy: int, stalled: int, cycles: int) -> str:

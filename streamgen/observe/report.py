@@ -4,22 +4,22 @@ An accelerator is one group or several, which run one after the other; each has 
 """
 
 import dataclasses
-import io
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from rich.console import Console
 from rich.table import Table
 
 from streamgen.boards import Board
 from streamgen.cost import Resources
 from streamgen.files import decode, parsed, read_file
-from streamgen.observe.alike import gathered, named, spread
+from streamgen.folders import new_file, require_place
+from streamgen.graph.plan import Tried
+from streamgen.observe.alike import named, rows, spread
 from streamgen.observe.channels import channel_table
+from streamgen.tables import rendered, table
 
 __all__ = [
     "FifoReport",
@@ -33,8 +33,6 @@ __all__ = [
 ]
 
 NOTES = "notes.json"
-WIDTH = 110  # of all tables
-Row = TypeVar("Row", "KernelReport", "FifoReport")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,7 @@ class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
     converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
     board, the promised resources by kind of block and by SLR, the SLR of each instance in the top of the
-    Verilog, the boundaries of SLRs that streams cross."""
+    Verilog, the boundaries of SLRs that streams cross, the designs that the search went through."""
 
     units: tuple[str, ...]
     ended: str
@@ -54,6 +52,7 @@ class Notes:
     slrs: Mapping[str, Resources]
     instances: Mapping[str, str]
     crossings: Mapping[str, int]
+    tried: tuple[Tried, ...]
 
     def to_json(self) -> str:
         """Text that `from_json` turns back into equal notes."""
@@ -141,18 +140,16 @@ class ResourceReport:
     def table(self) -> Table:
         """Blocks, sums and what the board leaves; of each SLR the share that is used."""
         names = ("lut", "ff", "dsp", "bram", "uram")
-        table = Table("block")
-        for name in names:
-            table.add_column(name.upper(), justify="right")
+        made = table("block", *(name.upper() for name in names))
         rows = {**self.parts, "total": self.total, f"{self.board} leaves": self.available}
         for block, resources in rows.items():
-            table.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
+            made.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
         shares = {"share": (self.total, self.available), **self.slrs}
         for region, (used, available) in shares.items():
             percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
-            table.add_row(region, *(f"{value:.1f} %" for value in percent))
-        table.caption = f"{len(self.crossings)} streams cross SLRs; of each {self.fill:.0%} may be filled"
-        return table
+            made.add_row(region, *(f"{value:.1f} %" for value in percent))
+        made.caption = f"{len(self.crossings)} streams cross SLRs; of each {self.fill:.0%} may be filled"
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +172,10 @@ class IntermediateMemory:
 
     def __str__(self) -> str:
         share = f", {100 * self.fused / self.unfused:.1f} %" if self.unfused else ""
-        stored = f" + {self.stored} of tensors between groups" if self.stored else ""
+        stored = f" + {self.stored:,} of tensors between groups" if self.stored else ""
         return (
-            f"intermediate memory: {self.fused} bits ({self.converters} of converters + {self.fifos} of FIFOs"
-            f"{stored}) against {self.unfused} with every tensor whole{share}"
+            f"intermediate memory: {self.fused:,} bits ({self.converters:,} of converters "
+            f"+ {self.fifos:,} of FIFOs{stored}) against {self.unfused:,} with every tensor whole{share}"
         )
 
 
@@ -190,6 +187,7 @@ class GroupReport:
     before the first. scheduled_cycles: by number of tokens, what a pass takes in the schedule that sized the
     FIFOs, where nothing waits for memory. timings: of a language model, its passes beside their bounds.
     channels: bytes by memory channel and by what they are; channel_bytes: the room of each.
+    tried: the designs that the search went through.
     """
 
     name: str
@@ -207,14 +205,15 @@ class GroupReport:
     kernels: tuple[KernelReport, ...] = ()
     scheduled_cycles: Mapping[int, int] = field(default_factory=dict)
     timings: tuple[PassTiming, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
     def lines(self, clock_mhz: float, full: bool) -> Iterator[str | Table]:
         """What a report prints of it. full: a line for each kernel and FIFO, though they are alike."""
-        yield f"{self.name}: {self.multipliers} multipliers"
-        budget = "" if self.converter_budget is None else f" of {self.converter_budget}"
-        yield f"layout converters hold {self.converter_bits}{budget} bits"
+        yield f"{self.name}: {self.multipliers:,} multipliers"
+        budget = "" if self.converter_budget is None else f" of {self.converter_budget:,}"
+        yield f"layout converters hold {self.converter_bits:,}{budget} bits"
         for tokens, cycles in self.scheduled_cycles.items():
-            yield f"schedule of {tokens} tokens: {cycles} cycles"
+            yield f"schedule of {tokens} tokens: {cycles:,} cycles"
         for choice in self.choices:
             yield f"  {choice}"
         if self.timings:
@@ -226,50 +225,51 @@ class GroupReport:
         yield channel_table(self.channels, self.channel_bytes)
 
     def _timing_table(self, clock_mhz: float) -> Table:
-        table = Table("position", "tokens", "cycles", "bound", "cycles / bound", "µs", "tokens/s")
+        made = table("position", "tokens", "cycles", "bound", "ratio", "µs", "tokens/s")
         for t in self.timings:
             took = t.cycles / clock_mhz
             numbers = (
-                str(t.cycles),
-                f"{t.bound:.0f}",
+                f"{t.cycles:,}",
+                f"{t.bound:,.0f}",
                 f"{t.ratio:.3f}",
-                f"{took:.1f}",
-                f"{1e6 * t.tokens / took:.1f}",
+                f"{took:,.0f}",
+                f"{1e6 * t.tokens / took:,.0f}",
             )
-            table.add_row(str(t.position), str(t.tokens), *numbers)
-        return table
+            made.add_row(str(t.position), str(t.tokens), *numbers)
+        return made
 
     def _kernel_table(self, full: bool) -> Table:
-        table = Table("kernel", "kind", "busy", "stalled", "idle", "busy %")
-        for several in _rows(self.kernels, lambda k: k.kind, full):
+        made = table("kernel", "kind", "busy", "stalled", "idle", "busy %", texts=2)
+        for several in rows(self.kernels, lambda k: k.kind, full):
             counts = [[getattr(k, what) for k in several] for what in ("busy", "stalled", "idle")]
             total = max(1, sum(map(sum, counts)))
             cells = (named([k.name for k in several]), several[0].kind, *map(spread, counts))
-            table.add_row(*cells, f"{100 * sum(counts[0]) / total:.1f}")
-        return table
+            made.add_row(*cells, f"{100 * sum(counts[0]) / total:.1f}")
+        return made
 
     def _fifo_table(self, full: bool) -> Table:
-        table = Table("FIFO", "bits", "depth", "greatest")
-        for several in _rows(self.fifos, lambda f: f.bits, full):
+        made = table("FIFO", "bits", "depth", "greatest")
+        for several in rows(self.fifos, lambda f: f.bits, full):
             most = [f.greatest for f in several if f.greatest is not None]
             depths = spread([f.depth for f in several])
-            table.add_row(
+            made.add_row(
                 named([f.name for f in several]), str(several[0].bits), depths, spread(most) if most else ""
             )
-        return table
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that `report()` of an accelerator knows; `str()` prints it as tables.
 
-    The last run of a decoder is all passes since its device was opened.
+    The last run of a decoder is all passes since its device was opened. page: makes HTML of it.
     """
 
     name: str
     clock_mhz: float
     groups: tuple[GroupReport, ...]
     memory: IntermediateMemory
+    page: "Callable[[Report], str] | None" = field(default=None, repr=False, compare=False)
 
     @property
     def multipliers(self) -> int:
@@ -298,44 +298,57 @@ class Report:
 
     def to_json(self) -> str:
         """All values, with sums beside them."""
-        value = dataclasses.asdict(self)
+        value = dataclasses.asdict(dataclasses.replace(self, page=None))
+        del value["page"]
         for made, group in zip(value["groups"], self.groups, strict=True):
             made["resources"]["total"] = dataclasses.asdict(group.resources.total)
         value |= {"cycles": self.cycles, "passes": self.passes}
         value["memory"]["fused"] = self.memory.fused
         return json.dumps(value, indent=1) + "\n"
 
+    def html(self, path: str | Path) -> Path:
+        """Write a page of all of it into one file that needs no network, and return its path: graph, cycles
+        by phase and kernel, roofline, FIFOs, resources on the card, memory, exploration.
+
+        Passes that were not profiled are predicted. ValueError for a report made by hand,
+        MissingToolError without `streamgen[report]`, FileNotFoundError when there is no such folder,
+        IsADirectoryError for a folder, OSError when the file cannot be written: then none is left, and one
+        that was there stays.
+        """
+        if self.page is None:
+            raise ValueError("only the report of an accelerator has a page")
+        target = require_place(path)
+        with new_file(target) as file:
+            file.write(self.page(self).encode())
+        return target
+
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, full: bool = False) -> str:
+    def text(self, *, full: bool = False, width: int | None = None) -> str:
         """Tables. full: a line for each kernel and FIFO; else those that are alike, as the columns of an
-        engine, share one with their least and greatest."""
-        console = Console(file=io.StringIO(), width=WIDTH)
-        console.print(f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)", highlight=False)
+        engine, share one with their least and greatest. width: characters of a line, by default those of the
+        terminal."""
+        return rendered(self._lines(full), width)
+
+    def _lines(self, full: bool) -> Iterator[str | Table]:
+        yield f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)"
         if self.passes:
             timed = any(group.timings for group in self.groups)
             when = "since the device was opened" if timed else "last run"
-            console.print(f"{when}: {self.cycles} cycles in {len(self.passes)} pass(es)", highlight=False)
-        console.print(str(self.memory), highlight=False)
+            yield f"{when}: {self.cycles:,} cycles in {len(self.passes)} pass(es)"
+        yield str(self.memory)
         if len(self.groups) > 1:
-            console.print(self._group_table())
+            yield self._group_table()
         for group in self.groups:
-            for part in group.lines(self.clock_mhz, full):
-                console.print(part, highlight=False)
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue()
+            yield from group.lines(self.clock_mhz, full)
 
     def _group_table(self) -> Table:
-        table = Table("group", "computes", "converter bits", "cycles", "why it ended")
+        made = table("group", "computes", "why it ended", "converter bits", "cycles", texts=3)
         for g in self.groups:
-            cycles = str(sum(g.passes)) if g.passes else ""
-            table.add_row(g.name, ", ".join(g.units), str(g.converter_bits), cycles, g.ended)
-        return table
-
-
-def _rows(rows: Sequence[Row], kind: Callable[[Row], Hashable], full: bool) -> list[list[Row]]:
-    return [[row] for row in rows] if full else gathered(rows, lambda row: row.name, kind)
+            cycles = f"{sum(g.passes):,}" if g.passes else ""
+            made.add_row(g.name, ", ".join(g.units), g.ended, f"{g.converter_bits:,}", cycles)
+        return made
 
 
 def _whole(value: float) -> str:

@@ -86,6 +86,7 @@ def group_report(
         ),
         scheduled_cycles=notes.scheduled_cycles,
         timings=tuple(timings),
+        tried=notes.tried,
     )
 
 

@@ -11,27 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streamgen.folders import new_file
 from streamgen.observe.profile import PassProfile, Profile
 
-__all__ = ["events", "require_place", "write_trace"]
+__all__ = ["events", "write_trace"]
 
 Event = dict[str, Any]
 
 
-def require_place(path: str | Path) -> Path:
-    """The path of a trace. FileNotFoundError when its folder is not there, IsADirectoryError for a folder."""
-    place = Path(path)
-    if place.is_dir():
-        raise IsADirectoryError(f"{place} is a folder; a trace is a file")
-    if not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{place}: there is no folder {place.parent}")
-    return place
-
-
 def write_trace(profile: Profile, path: Path) -> None:
-    """Write the timeline of a profile; OSError when it cannot be."""
+    """Write the timeline of a profile; OSError when it cannot be, and then nothing is left."""
     other = {"name": profile.name, "clock_mhz": profile.clock_mhz, "time": "1 us is 1 cycle"}
-    path.write_text(json.dumps({"traceEvents": [*events(profile)], "otherData": other}))
+    text = json.dumps({"traceEvents": [*events(profile)], "otherData": other})
+    with new_file(path) as file:
+        file.write(text.encode())
 
 
 def events(profile: Profile) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from streamgen.package.script import packaging_script
 from streamgen.package.steps import SCRIPT, Step, steps
 from streamgen.package.texts import group_makefile, makefile, readme
 from streamgen.package.tools import Tools, run_step
-from streamgen.progress import Progress, terminal_progress
+from streamgen.progress import Progress, told
 from streamgen.runtime.chain import CHAIN_FILE, Chain
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.text.stored import text_files
@@ -136,13 +136,13 @@ def build(folder: str | Path, tools: Tools, progress: Progress | None = None) ->
 
     ToolError when one fails, with its errors and the place of its log; what it has made stays.
     """
-    place, tell = Path(folder).resolve(), progress or terminal_progress()
+    place = Path(folder).resolve()
     made = []
-    for part, sequence in steps_of(place):
-        for step in sequence:
-            product = run_step(step, tools, place / part, tell)
-        made.append(product)
-    tell("")
+    with told(progress) as tell:
+        for part, sequence in steps_of(place):
+            for step in sequence:
+                product = run_step(step, tools, place / part, tell)
+            made.append(product)
     return tuple(made)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
 from streamgen.manifest import Buffer as BufferInfo
-from streamgen.progress import Progress, terminal_progress
+from streamgen.progress import Progress, terminal_progress, told
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import COUNTING, Instruments
 from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
@@ -294,19 +294,19 @@ class SimulatedDevice(Device):
         """For the run that is under way."""
         moved, moved_at = self._moved(), self.cycles
         chunk = CHUNK_CYCLES if self._recorded is None else RECORDED_CYCLES
-        while not self.advance(chunk):
-            if self._recorded is not None:
-                require_room(self._recorded)
-            if (now := self._moved()) != moved:
-                moved, moved_at = now, self.cycles
-            if self.cycles - moved_at > STALL_CYCLES:
-                raise DeviceTimeoutError(
-                    f"not done, and no memory access for {self.cycles - moved_at} cycles"
-                )
-            self.progress(f"simulated {self.cycles - (self._zero or 0):,} cycles")
-            if time.monotonic() > deadline:
-                raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
-        self.progress("")
+        with told(self.progress) as tell:
+            while not self.advance(chunk):
+                if self._recorded is not None:
+                    require_room(self._recorded)
+                if (now := self._moved()) != moved:
+                    moved, moved_at = now, self.cycles
+                if self.cycles - moved_at > STALL_CYCLES:
+                    raise DeviceTimeoutError(
+                        f"not done, and no memory access for {self.cycles - moved_at} cycles"
+                    )
+                tell(f"simulated {self.cycles - (self._zero or 0):,} cycles")
+                if time.monotonic() > deadline:
+                    raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
         self.write_register(CONTROL, CONTINUE)
 
     def reset(self) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
-from streamgen.progress import Progress, terminal_progress
+from streamgen.progress import Progress, told
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
 
@@ -93,8 +93,8 @@ def build(
     with _lock(folder / f"{name}.lock"):
         library = folder / name
         if not _intact(library):
-            tell = progress or terminal_progress()
-            _build(toolchain, list(sources), top, masters, library, tell, instruments)
+            with told(progress) as tell:
+                _build(toolchain, list(sources), top, masters, library, tell, instruments)
             _prune(folder)
         os.utime(library)
     return library

@@ -1,16 +1,12 @@
 """What a search has found: a table, and a plot with everything that was tried."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from streamgen.config import CompileConfig
-from streamgen.observe.report import WIDTH
 from streamgen.search.evaluation import OBJECTIVES, Evaluation
+from streamgen.tables import rendered, table
 
 __all__ = ["chosen", "front_table", "plot"]
 
@@ -27,10 +23,7 @@ def front_table(found: Sequence[Evaluation], base: CompileConfig) -> str:
     """A line for each: its figures, and in what it differs from the configuration that was asked for."""
     if not found:
         return "no point keeps all budgets"
-    console = Console(file=io.StringIO(), width=WIDTH)
-    table = Table(*(_UNITS[name] for name in OBJECTIVES), "DSPs", "chosen")
-    for column in table.columns[:-1]:
-        column.justify = "right"
+    made = table("chosen", *(_UNITS[name] for name in OBJECTIVES), "DSPs")
     for one in found:
         figures = (
             f"{one.tokens_per_second:,.1f}",
@@ -40,12 +33,10 @@ def front_table(found: Sequence[Evaluation], base: CompileConfig) -> str:
             f"{one.dsps:,.0f}",
         )
         what = ", ".join(f"{name}={value!r}" for name, value in chosen(one.config, base).items())
-        table.add_row(*figures, what or "as given")
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
+        made.add_row(what or "as given", *figures)
     exact = "cycles and resources as `streamgen estimate` has them"
     kind = exact if all(one.exact for one in found) else "bounds of cycles, least FIFOs"
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + f"\n{kind}"
+    return rendered([made, kind])
 
 
 def plot(
@@ -57,7 +48,7 @@ def plot(
 ) -> None:
     """A page that needs no network: all points that were tried, and the front, in the first two objectives;
     with a single one, in the order of the trials. OSError when it cannot be written."""
-    import plotly.graph_objects as graphs  # type: ignore[import-untyped]
+    import plotly.graph_objects as graphs
 
     first, second = objectives[0], objectives[1] if len(objectives) > 1 else None
     figure = graphs.Figure()

@@ -190,7 +190,7 @@ def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: 
     for part in (
         "tiny: 128 multipliers",
         "of 8 phases are walked 2 times",
-        "cycles / bound",
+        "ratio",
         "kernel",
         "FIFO",
     ):
@@ -280,13 +280,13 @@ def test_a_profile_as_text(model: LanguageModel) -> None:
     text = str(model.profile(IDS[:2]))
     for part in (
         "tiny, 2 tokens at 0: ",
-        "cycles / bound",
+        "ratio",
         "busy+stalled %",
-        "% of the channel",
+        "% of channel",
         "cache_values_x_1",
     ):
         assert part in text, part
-    assert len(text.splitlines()[0]) < 110 < max(map(len, text.splitlines())) <= 160
+    assert len(text.splitlines()[0]) <= 110 and max(map(len, text.splitlines())) <= 110
     with pytest.raises(ValueError, match=r"^ids\[1\] is 64; ids are 0 to 63$"):
         model.profile([1, 64])
 

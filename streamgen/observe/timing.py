@@ -1,0 +1,65 @@
+"""A pass, phase by phase, as predicted: cycles, work, and what the cycles are spent on."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from streamgen.contract import memory_ports, moves, multipliers
+from streamgen.explore.bound import phases
+from streamgen.fifo.clocks import clocks_of
+from streamgen.graph import Graph
+from streamgen.manifest import MemoryTiming
+from streamgen.observe.estimate import PassEstimate, PhaseEstimate
+
+__all__ = ["predicted_pass"]
+
+WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
+
+
+def predicted_pass(
+    group: str,
+    names: Sequence[str],
+    graph: Graph,
+    cycles: Sequence[int],
+    memory: MemoryTiming,
+    *,
+    tokens: int,
+    position: int,
+) -> PassEstimate:
+    """A pass of `tokens` tokens from `position` on. names: of the phases. graph: with the bounds of the pass.
+    cycles: those that `phase_cycles` predicts."""
+    rate = Fraction(memory.beats, memory.cycles)
+    return PassEstimate(
+        group=group,
+        tokens=tokens,
+        position=position,
+        phases=tuple(
+            PhaseEstimate(
+                name=name,
+                walks=walks,
+                cycles=took,
+                memory_cycles=walks * stage.memory_cycles(rate),
+                product_cycles=walks * stage.compute_cycles,
+                products=walks * stage.products,
+                bytes=walks * stage.bytes,
+                limit=_limit(graph, phase, took / walks, stage.memory_cycles(rate), stage.compute_cycles),
+            )
+            for phase, (name, (stage, walks), took) in enumerate(
+                zip(names, phases(graph), cycles, strict=True)
+            )
+        ),
+    )
+
+
+def _limit(graph: Graph, phase: int, cycles: float, memory: float, products: float) -> str:
+    """What the cycles of a walk of a phase are spent on: memory, products, the operation that works longest,
+    or latency where none of these takes half of them."""
+    takes: dict[str, float] = {"memory": memory, "products": products}
+    for node in graph.nodes:
+        bounds = node.bounds[phase]
+        params = node.params
+        if bounds is None or multipliers(params) or memory_ports(params) or moves(params):
+            continue
+        parts = [part.cycles for part in clocks_of(params, bounds).parts if len(part.cycles)]
+        takes[node.name] = max((float(cycles[-1]) + 1 for cycles in parts), default=0.0)
+    name = max(takes, key=lambda one: takes[one])
+    return name if takes[name] >= WAITS * cycles else "latency"

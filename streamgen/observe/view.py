@@ -1,0 +1,79 @@
+"""What a report draws of an accelerator: its graph, where its blocks lie, its passes, its memory.
+
+A report is values that any program may read; drawing one takes the graph of kernels too, which a written
+language model derives again. So this is made when a page is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from streamgen.boards import Board
+from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.contract import multipliers
+from streamgen.cost import Resources
+from streamgen.fifo.queue import QueueParams
+from streamgen.graph import Graph
+from streamgen.manifest import Buffer, Manifest
+from streamgen.observe.estimate import PassEstimate
+from streamgen.observe.profile import PassProfile
+from streamgen.observe.report import Notes
+
+__all__ = ["GroupView", "group_view", "node_resources"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupView:
+    """One accelerator. graph: of the largest run. slrs, resources: by node, the latter with the FIFOs before
+    it. rate: bytes a cycle of a channel. predicted: passes that were not run. measured: those of the last
+    profile."""
+
+    name: str
+    graph: Graph
+    phase_names: Sequence[str]
+    board: Board
+    slrs: Mapping[str, str]
+    resources: Mapping[str, Resources]
+    buffers: Sequence[Buffer]
+    rate: float
+    multipliers: int
+    predicted: Sequence[PassEstimate]
+    measured: Sequence[PassProfile]
+
+
+def node_resources(graph: Graph) -> dict[str, Resources]:
+    """What each node promises to take, with the FIFOs before it."""
+    found = {}
+    for node in graph.nodes:
+        bounds = next(one for one in node.bounds if one is not None)
+        total = node.params.cost(bounds).resources
+        for edge in graph.inputs_of(node.name):
+            bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
+            total += QueueParams(bits=bits[0], depth=edge.depth or 1).resources
+        found[node.name] = total
+    return found
+
+
+def group_view(
+    graph: Graph,
+    manifest: Manifest,
+    phase_names: Sequence[str],
+    notes: Notes,
+    *,
+    predicted: Sequence[PassEstimate],
+    measured: Sequence[PassProfile],
+) -> GroupView:
+    """The view of one group."""
+    memory = manifest.memory
+    return GroupView(
+        name=manifest.top,
+        graph=graph,
+        phase_names=phase_names,
+        board=notes.board,
+        slrs={node.name: notes.instances[node.name] for node in graph.nodes},
+        resources=node_resources(graph),
+        buffers=manifest.buffers,
+        rate=BEAT_BYTES * memory.beats / memory.cycles,
+        multipliers=sum(multipliers(node.params) for node in graph.nodes),
+        predicted=predicted,
+        measured=measured,
+    )

@@ -1,0 +1,123 @@
+"""What a step takes, and what is left of it, on a terminal and in a log; time is the test's."""
+
+import gc
+import io
+import threading
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from streamgen import progress
+from streamgen.progress import step, terminal_progress, told
+
+FIRST = 2.0
+
+
+class _Stream(io.StringIO):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+class _Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("the test has no threads")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    found = _Clock()
+    monkeypatch.setattr(progress, "time", found)
+    monkeypatch.setattr(progress, "FIRST", FIRST)
+    idle = SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(
+        progress, "threading", SimpleNamespace(Lock=threading.Lock, Thread=lambda **given: idle)
+    )
+    return found
+
+
+def _run(clock: _Clock, line: progress._Line, seconds: float) -> None:
+    for _ in range(round(seconds / 0.5)):
+        clock.now += 0.5
+        line.tick()
+
+
+def _stderr(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> Callable[[], list[str]]:
+    stream = _Stream(terminal)
+    monkeypatch.setattr("sys.stderr", stream)
+    return lambda: [
+        one for one in stream.getvalue().replace("\033[K", "").replace("\r", "\n").split("\n") if one
+    ]
+
+
+def test_a_log_has_lines_now_and_then(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line(step(1, 3, "short"))
+    _run(clock, line, 1.5)
+    line(step(2, 3, "FIFO depths"))
+    _run(clock, line, 125)
+    line(step(3, 3, "Verilog"))
+    _run(clock, line, 1)
+    line("")
+    assert lines() == [
+        "step 2 of 3: FIFO depths, 2 s",
+        "step 2 of 3: FIFO depths, 10 s",
+        "step 2 of 3: FIFO depths, 20 s",
+        "step 2 of 3: FIFO depths, 40 s",
+        "step 2 of 3: FIFO depths, 1 min 20 s",
+        "step 2 of 3: FIFO depths, 2 min 5 s in all",
+    ]
+
+
+def test_counts_say_what_is_left(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("compiled 2 of 12 files")
+    clock.now += 4.0
+    line("compiled 4 of 12 files")  # two in four seconds
+    line.tick()
+    assert lines() == ["compiled 4 of 12 files, 4 s, about 16 s left"]
+
+
+def test_a_terminal_has_one_line(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _stderr(monkeypatch, terminal=True)
+    monkeypatch.setenv("COLUMNS", "24")
+    line = progress._Line()
+    line("quantising the weights")
+    _run(clock, line, 2.5)
+    line("")
+    assert lines()[0] == "quantising the weights"
+    assert lines()[-1] == "quantising the weights, 2 s"[:23]
+
+
+def test_an_error_ends_a_step(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with pytest.raises(KeyError), told(said.append) as tell:
+        tell("a")
+        raise KeyError
+    assert said == ["a", ""]
+
+
+def test_nobody_is_kept_alive() -> None:
+    line = terminal_progress()
+    line("a step whose end nobody tells")
+    gone = weakref.ref(line)
+    del line
+    gc.collect()
+    deadline = threading.Event()
+    for _ in range(40):
+        if gone() is None:
+            break
+        deadline.wait(0.1)
+    assert gone() is None
