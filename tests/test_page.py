@@ -104,6 +104,8 @@ def _report(name: str = "sums", *, run: bool = True) -> Report:
         )
         if run
         else (),
+        channels={0: {"input": 128}},
+        channel_bytes=1 << 29,
         tried=(Tried(group="1 token lane", what=name, multipliers=32, cycles=90.0),),
     )
     memory = IntermediateMemory(unfused=100, converters=10, fifos=20, stored=0)
