@@ -6,6 +6,7 @@ A test without the fixture `seed` draws from seeds of its own. `pytest --seed N`
 """
 
 import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ OPTIMISED = verilator.FAST
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the fixtures of a test, which may build simulators too."""
+    os.environ.pop("COLUMNS", None)  # xdist sets it for its workers
     progress.FIRST = math.inf  # tests of error messages see nothing else
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
