@@ -460,5 +460,6 @@ def _array(value: Any, name: str) -> Any:
     except ValueError as error:
         raise ValueError(f"{name} is no array: its rows have several lengths") from error
     if found.dtype.kind not in "biufc":
-        raise TypeError(f"{name} is {type(value).__name__}; an array of numbers is needed")
+        said = f"numpy's {found.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(f"{name} is {said}; an array of numbers is needed")
     return found

@@ -68,7 +68,7 @@ def decoder() -> LanguageModel:
 
 
 def test_decoder(decoder: LanguageModel, tmp_path: Path) -> None:
-    """As Verilog-2005; `test_bench` runs one as SystemVerilog-2012."""
+    """As Verilog-2005; `test_package_bench` runs one as SystemVerilog-2012."""
     with opened(decoder.write(tmp_path / "written"), "Verilog-2005") as execution:
         text = TextDevice(execution, decoder.vocabulary, decoder.config.context)
         logits = text.session().last_logits([5])

@@ -78,8 +78,8 @@ def label(cases: list[Case]) -> str:
 
 
 PARTS = parts(FIRSTS)
-DEAREST = {"PingPong to RowCode", "ControlRegisters to Unary", "MaskedRows to ValueFactors"}
-DEAREST |= {"ScaleAccumulator to Sigmoid", "ScaleCode to RowsLoad"}
+DEAREST = {"GroupCodes to Embedding", "Target to Unary", "KvStore to Softmax", "IntToFloat to Sigmoid"}
+DEAREST |= {"Rope to KvRead"}
 
 
 @pytest.mark.slow

@@ -246,7 +246,7 @@ import sys
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "rich.console":
+        if name == "streamgen.cli.options":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupt())
