@@ -363,12 +363,13 @@ def test_hanging_memory(residual: Accelerator, tmp_path: Path) -> None:
         device = execution.device
         assert isinstance(device, SimulatedDevice)
         execution.patience = 2_000
-        device.configure(1, MemoryModel(latency=1 << 30))
+        device.configure(1, MemoryModel(latency=60_000))
         with pytest.raises(DeviceTimeoutError, match=r"moved any more; memory at work: m_axi_gmem1\n"):
             execution.run(x)
         with pytest.raises(DeviceError, match=r"left no status block \(error register: 4, "):
             execution.run(x)
         device.configure(1, MemoryModel())
+        device.run(120_000)  # until it has answered
         device.reset()
         assert same(execution.run(x)[0], residual.golden(x))
 

@@ -140,7 +140,7 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
     edge = "linear_column0.o_y -> store_linear.i"
     code, out, err = call("simulate", folder, "--tokens", 2, "--probe")
     assert (code, err) == (0, "")
-    assert re.search(r"^\d+ tokens on 8 edges in 2 run\(s\): no difference from golden$", out, re.MULTILINE)
+    assert re.search(r"^\d+ tokens on 9 edges in 2 run\(s\): no difference from golden$", out, re.MULTILINE)
     code, out, err = call(
         "simulate", folder, "--probe-edge", edge, "--waves", "10:50", "--waves-file", "w.fst"
     )

@@ -319,8 +319,8 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt A --golden --temperature 1", 2, "--golden draws the same tokens only with a --s"),
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
-        ("m.gguf --prompt A --channels 40", 2, "CompileConfig.channels is 40; allowed is 1 to 32"),
-        ("m.gguf --prompt A --weights w2", 2, "CompileConfig.weights is 'w2'; allowed is None, 'w4' or 'w8'"),
+        ("m.gguf --prompt A --channels 40", 2, "--channels is 40; allowed is 1 to 32"),
+        ("m.gguf --prompt A --weights w2", 2, "--weights is 'w2'; allowed is None, 'w4' or 'w8'"),
         (
             "silent --prompt A --changed-files",
             2,

@@ -72,7 +72,7 @@ def _groups(folder: Path) -> None:
 def _two_groups(folder: Path) -> None:
     torch.manual_seed(0)
     two = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).eval()
-    config = CompileConfig(max_tokens=2, multipliers=64, channels=1, converter_bits=6000)
+    config = CompileConfig(max_tokens=2, multipliers=64, channels=1, converter_bits=12000)
     made = streamgen.compile(two, torch.zeros(2, 64), config)
     assert len(made.groups) > 1
     made.write(folder)

@@ -260,7 +260,7 @@ def test_report_of_groups(gated: Accelerator) -> None:
         "gate, silu, up, mul",
         f"with down converters would hold {budget + 1} bits of",
         "nothing is left",
-        f"{report.cycles} cycles in 2 pass(es)",
+        f"{report.cycles:,} cycles in 2 pass(es)",
         "of tensors between groups",
     ):
         assert part in text, part

@@ -26,6 +26,7 @@ with needed("a search"):
     import optuna
     from optuna.trial import TrialState
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+    from sqlalchemy.pool import NullPool
 
 __all__ = ["SAMPLERS", "Sampler", "Study"]
 
@@ -207,6 +208,7 @@ def _storage(place: str) -> optuna.storages.BaseStorage:
         return optuna.storages.JournalStorage(JournalFileBackend(place))
     return optuna.storages.RDBStorage(
         place,
+        engine_kwargs={"poolclass": NullPool},  # a connection is closed when it is done with
         heartbeat_interval=HEARTBEAT,
         grace_period=GRACE,
         heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),

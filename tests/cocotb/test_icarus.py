@@ -83,7 +83,8 @@ def test_decoder_passes_lint(decoder: LanguageModel) -> None:
 
 @pytest.mark.parametrize("pin", ["interrupt", "m_axi_gmem0_arprot"])
 def test_an_x_fails_the_run(pin: str, tmp_path: Path) -> None:
-    folder = tiny().write(tmp_path / "written")
+    folder = tmp_path / "changed"
+    shutil.copytree(tiny().write(tmp_path / "written"), folder)
     design = folder / "design.v"
     text = design.read_text()
     start = text.index("\nmodule tiny(")

@@ -270,7 +270,7 @@ def _require_same(found: Profile, events: list[Any]) -> None:
 def test_traces_that_have_no_place(model: LanguageModel, tmp_path: Path) -> None:
     for path, message in (
         (tmp_path / "none" / "trace.json", "there is no folder"),
-        (tmp_path, "is a folder; a trace is a file"),
+        (tmp_path, "is a folder; a file is needed"),
     ):
         with pytest.raises(OSError, match=message):
             model.profile(IDS[:1], trace=path)
@@ -548,7 +548,12 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
 @pytest.mark.parametrize(
     ("file", "content", "kind", "message"),
     [
-        ("model.json", None, GraphError, "holds no readable program"),
+        (
+            "model.json",
+            None,
+            ValueError,
+            "is the folder of a language model, but for its model.json; write it again",
+        ),
         ("model.json", b"{", ValueError, "model.json cannot be read"),
         ("model.json", b'{"config": {"no": 1}}', ValueError, "model.json cannot be read"),
         ("model.npz", None, ValueError, "model.npz is missing or cannot be read"),

@@ -1,6 +1,7 @@
 """Faults in a decoder, in Verilog, memory and weights: each is caught, or harmless; none hangs."""
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,7 +43,8 @@ class Faulty:
     """The decoder with all faults, and what it does with one of them."""
 
     def __init__(self, folder: Path, seed: int, expected: np.ndarray) -> None:
-        tiny_accelerator().write(folder)
+        whole = tiny_accelerator().write(folder.with_name(f"{folder.name}_whole"))
+        shutil.copytree(whole, folder)
         verilog = (folder / "design.v").read_text()
         text, self.mutants = with_mutants(
             verilog, "tiny.control.timeout", np.random.default_rng([seed, 5]), MUTANTS

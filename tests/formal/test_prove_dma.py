@@ -74,7 +74,7 @@ def test_dma(kind: str, name: str) -> None:
 FAULTS = {
     "a descriptor is lost": ("free & counts.i.ready", "counts.i.ready"),
     "rounded down": (dma._DmaParams._beats, "(tokens + self.layout.tokens_per_beat - 1)", "tokens"),
-    "wrong unit": ("bits_for(BEAT_BYTES - 1)", "bits_for(BEAT_BYTES)"),
+    "wrong unit": ("fields.offset) << BEAT_SHIFT", "fields.offset) << BEAT_SHIFT + 1"),
     "counted twice": ("descriptor.valid & free if counted", "descriptor.valid if counted"),
 }
 
