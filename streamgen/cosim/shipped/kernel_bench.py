@@ -27,8 +27,8 @@ from streamgen.runtime.execution import explain
 
 HERE = Path(os.environ.get("STREAMGEN_BENCH", Path(__file__).resolve().parent))
 PACKAGE = Path(os.environ.get("STREAMGEN_PACKAGE", HERE.parent))
-SEED = int(os.environ.get("SEED", "0"))
-PATIENCE = int(os.environ.get("PATIENCE", "1000000"))  # cycles that a run may take
+SEED = int(os.environ.get("SEED") or 0)
+PATIENCE = int(os.environ.get("PATIENCE") or 1_000_000)  # cycles that a run may take
 RESET, SETTLE = 8, 32  # cycles: the shortest reset that a kernel notices; what a host waits after it
 CONTROL, GLOBAL_ENABLE, ENABLE, STATUS = 0x00, 0x04, 0x08, 0x0C
 START, DONE, CONTINUE = 1 << 0, 1 << 1, 1 << 4
