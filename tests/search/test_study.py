@@ -104,6 +104,7 @@ def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
         assert [first.stdout.readline().strip() for _ in range(3)] == ["point"] * 3
         first.send_signal(signal.SIGKILL)
         first.wait()
+        first.stdout.close()
         storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})
         states = [
             trial.state.name for trial in optuna.load_study(study_name="module", storage=storage).trials

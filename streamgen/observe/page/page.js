@@ -23,8 +23,11 @@
   }, { rootMargin: "300px" });
   for (const place of document.querySelectorAll(".chart")) {
     place.style.height = `${data.charts[place.id].height}px`;
-    seen.observe(place);
   }
+  // The library stands at the end of the page: before that is read, it is not whole.
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const place of document.querySelectorAll(".chart")) seen.observe(place);
+  });
   window.addEventListener("beforeprint", () => document.querySelectorAll(".chart").forEach(draw));
 
   for (const select of document.querySelectorAll("[data-choice]"))
