@@ -368,8 +368,8 @@ def test_hanging_memory(residual: Accelerator, tmp_path: Path) -> None:
             execution.run(x)
         with pytest.raises(DeviceError, match=r"left no status block \(error register: 4, "):
             execution.run(x)
+        device.run(200_000)  # until it has answered
         device.configure(1, MemoryModel())
-        device.run(120_000)  # until it has answered
         device.reset()
         assert same(execution.run(x)[0], residual.golden(x))
 

@@ -120,6 +120,8 @@ class Space:
             if built > config.multipliers:
                 return f"an engine of {built} multipliers, the budget is {config.multipliers}"
         rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
+        if not self._weight_bits:  # no memory bounds it
+            return ""
         least = self._weight_bits / (BEAT_BITS * rate * config.channels)
         hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.max_tokens
         most = {"tokens/s": tokens * hertz / least, "first-token": 1e3 * least / hertz}
