@@ -84,7 +84,7 @@ def test_make_runs_it(card: Path, tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         (".interrupt(interrupt)", ".interrupt()", "SimTimeoutError"),
-        ("wstrb = 64'hffffffffffffffff", "wstrb = 64'hfffffffffffffff0", "status block starts with 0x00000000"),
+        ("wstrb = 64'hffffffffffffffff", "wstrb = 64'hfffffffffffffff0", "status block starts with 0"),
     ],
 )
 def test_a_wrong_kernel_fails(
