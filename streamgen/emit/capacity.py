@@ -3,22 +3,15 @@
 from collections.abc import Sequence
 
 from streamgen.boards import Board
+from streamgen.buffers.roles import USES
 from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
 from streamgen.tables import rendered, table
 
-__all__ = ["USES", "require_room"]
+__all__ = ["require_room"]
 
 _PAGE = 4096  # hosts give memory in pages
 _LARGEST = 5  # buffers that an error names
-USES = {
-    "weights": ("weights",),
-    "caches": ("state",),
-    "spills": ("spill",),
-    "inputs, outputs": ("input", "output"),
-    "table, status": ("table", "status"),
-}
-"""Roles of buffers by what tables call them."""
 
 
 def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:

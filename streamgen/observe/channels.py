@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from streamgen.emit.capacity import USES
+from streamgen.buffers.roles import USES
 from streamgen.manifest import Buffer
 from streamgen.observe.alike import spread
 from streamgen.tables import table
