@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,9 +74,9 @@ def test_make_runs_it(card: Path, tmp_path: Path) -> None:
     shutil.copytree(card, copy)
     shutil.move(copy / "design.v", tmp_path / "netlist.v")
     given = [f"VERILOG_SOURCES={tmp_path / 'netlist.v'}", "COCOTB_TEST_FILTER=reset"]
-    done = subprocess.run(
-        ["make", "-C", str(copy / "cocotb"), *given], capture_output=True, text=True, env=dict(os.environ)
-    )
+    scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # cocotb-config
+    bench = ["make", "-C", str(copy / "cocotb"), *given]
+    done = subprocess.run(bench, capture_output=True, text=True, env=os.environ | {"PATH": scripts})
     assert done.returncode == 0 and "PASS=1 FAIL=0" in done.stdout, done.stdout + done.stderr
 
 
