@@ -163,7 +163,7 @@ class Attention(Operator):
             **rows,
             "causal": self.causal,
             "position": position,
-            "window": self.window or 0,
+            "window": 0 if self.window is None or self.window >= most else self.window,
             "rows_per_position": self.group,
             "rows_per_head": site.tokens * self.group,
         }

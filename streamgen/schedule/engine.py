@@ -83,15 +83,17 @@ class Engine:
         """A column: what all matmuls need of it."""
         weights = [step.op.integers for matmul in self.matmuls.values() for step in matmul.steps]  # type: ignore[attr-defined]
         grouped = next((w for w in weights if w.scale is not None), None)
+        group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
         formats = {w.format for w in weights}
+        longest = max(matmul.k for matmul in self.matmuls.values())  # maybe of weights without groups
         return ColumnParams(
             t_lanes=1,
             n_lanes=self.plan.n_lanes,
             formats=tuple(name for name in ("w4", "w8") if name in formats),
-            group=MX_GROUP if grouped is None or grouped.group is None else grouped.group,
+            group=group,
             scale_bits=0 if grouped is None else scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
-            max_k=max(matmul.k for matmul in self.matmuls.values()),
+            max_k=-(-longest // group) * group,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
         )

@@ -101,6 +101,7 @@ def test_any_passes_give_the_same_logits(
         ({"head_dim": 12, "rotated": 12, "interleaved": True}, {"lanes": 4}),
         ({"bias": True, "function": "relu", "plus_one": True}, {}),
         ({"layers": 1}, {}),
+        ({"windows": (None, CONTEXT, CONTEXT + 5)}, {}),
     ],
     ids=str,
 )
@@ -123,6 +124,12 @@ def test_positions_side_by_side(lanes: int, channels: int, changes: dict[str, An
     """Contexts of all lengths up to one that is no multiple of lanes times channels."""
     plan = _plan(columns=2 * channels, kv_channels=channels, attention_lanes=lanes, context=19)
     _check(_model(**{**changes, "context": 19}), plan, (3, 1, 4, 1, 2, 4, 4))
+
+
+def test_groups_of_the_head_alone() -> None:
+    """The longest operand, of weights without groups, is no multiple of those of the head."""
+    numbers = {"group": 128, "by_layer": {"*": "w8", "logits": "w4"}}
+    _check(_model(numbers=numbers, hidden=100, wide=200), _plan())
 
 
 def test_capped_scores_side_by_side() -> None:
