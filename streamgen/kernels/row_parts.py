@@ -4,11 +4,20 @@ from amaranth import Cat, Const, Value
 from amaranth.utils import ceil_log2
 
 from streamgen.cost import Resources
-from streamgen.fifo.queue import QueueParams
+from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
 
-__all__ = ["MAX_LENGTH", "lanes_before", "narrowed", "ring_resources", "ring_style", "tree_stages"]
+__all__ = [
+    "MAX_LENGTH",
+    "lanes_before",
+    "narrowed",
+    "ring_resources",
+    "ring_style",
+    "tree_stages",
+    "wide_kind",
+]
 
 MAX_LENGTH = 1 << 20  # of a row
+_ONE_BANK = 64  # tokens of a ring in LUT memory
 
 
 def tree_stages(lanes: int) -> int:
@@ -30,14 +39,24 @@ def narrowed(limit: Value, lanes: int) -> Value:
     return Cat(limit[:split], limit[split:].any(), limit[-1]).as_signed()
 
 
-def ring_style(depth: int) -> dict[str, str]:
-    """The attribute of a memory with one read port, of a ring say: LUT memory as long as it is one bank."""
-    return {"ram_style": "distributed" if depth <= 64 else "block"}
+def wide_kind(bits: int, depth: int) -> Kind:
+    """What the memory of a ring at the card's memory is: LUT memory as long as it is one bank, ultra RAM
+    where that takes no more blocks than block RAM would, which prefetch FIFOs need there."""
+    if depth <= _ONE_BANK:
+        return "lutram"
+    block, ultra = (QueueParams(bits=bits, depth=depth, memory=kind).storage for kind in ("bram", "uram"))
+    return "uram" if ultra.uram <= block.bram else "bram"
 
 
-def ring_resources(bits: int, depth: int) -> Resources:
+def ring_style(depth: int, kind: Kind | None = None) -> dict[str, str]:
+    """The attribute of a memory with one read port, of a ring say: LUT memory as long as it is one bank, or
+    what it shall be."""
+    return {"ram_style": RAM_STYLE[kind or ("lutram" if depth <= _ONE_BANK else "bram")]}
+
+
+def ring_resources(bits: int, depth: int, kind: Kind | None = None) -> Resources:
     """What a ring's memory uses, its read register included."""
-    if ring_style(depth)["ram_style"] == "block":
-        block = QueueParams(bits=bits, depth=depth, memory="bram").resources.bram
-        return Resources(lut=0, ff=0, bram=block)
+    if ring_style(depth, kind) != ring_style(_ONE_BANK):
+        blocks = QueueParams(bits=bits, depth=depth, memory=kind or "bram").storage
+        return Resources(lut=0, ff=0, bram=blocks.bram, uram=blocks.uram)
     return Resources(lut=8 * -(-bits // (14 if depth <= 32 else 7)), ff=bits)

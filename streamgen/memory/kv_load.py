@@ -171,6 +171,7 @@ class KvLoadParams:
         own = (
             _FIRST_OWN + np.arange(1, layout.heads + 1) + layout.heads * (rows - 1)
         )  # all of a head are there
+        sent = _SENT + self.tiles.words - 1
         pieces: list[Any] = []
         end = 0
         for head in range(layout.heads):
@@ -183,7 +184,7 @@ class KvLoadParams:
                 end = begin
             for k in range(tiles - whole):  # rows of the pass one after the other
                 there = min(rows, (k + 1) * self.lanes - position % self.lanes)
-                last = int(own[head]) - layout.heads * (rows - there) + _OWN + _SENT - 1
+                last = int(own[head]) - layout.heads * (rows - there) + _OWN + sent - 1
                 done = min(self.lanes, rows) if k else min(self.lanes - position % self.lanes, rows)
                 end = max(end + done - 1 if done > 1 else end, last if not head or rows > 1 else 0)
                 pieces.append((end, ()))
@@ -204,11 +205,14 @@ class KvLoadParams:
         steps = np.maximum(1, np.bincount(tile_of_own, minlength=tiles))
         first, per_head = np.cumsum(steps) - steps, int(steps.sum())
         every = np.arange(per_head * layout.heads)
+        # The next tile begins when all words of the one before are in the ring.
+        more = self.tiles.words - 1
+        built = every + more * np.repeat(np.arange(layout.heads * tiles), np.tile(steps, layout.heads))
         ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * layout.heads))
         begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
-        fill = Part("fill", begin + every)
+        fill = Part("fill", begin + built, None)
         sent = np.arange(layout.heads * times * tiles)
-        send = Part("send", begin + _SENT + sent)
+        send = Part("send", begin + _SENT + more + sent)
         parts, transfers = [ask, take], []
         streams: list[Stream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
@@ -231,7 +235,7 @@ class KvLoadParams:
         # A tile is there after its last step, and its place is free when it is read the last time.
         ends = (heads[:, None] * per_head + first + steps - 1).ravel()
         reads = (heads[:, None, None] * times + np.arange(times)[:, None]) * tiles + np.arange(tiles)
-        streams.append(fill.to(send, ends, reads[:, 0].ravel(), latency=_SENT))
+        streams.append(fill.to(send, ends, reads[:, 0].ravel(), latency=_SENT + more))
         depth = self.tiles.depth
         last = reads[:, -1].ravel()
         if len(ends) > depth:
@@ -253,12 +257,16 @@ class KvLoadParams:
         layout = self.layout
         beats = layout.heads * layout.row_beats * -(-rows // layout.channels)
         share = Fraction(layout.row_beats * self.lanes, layout.channels)
-        return max(Fraction(COMMAND * self.lanes, rows), share * beat_pace(self.load, beats), Fraction(1))
+        return max(
+            Fraction(COMMAND * self.lanes, rows),
+            share * beat_pace(self.load, beats),
+            Fraction(self.tiles.words),
+        )
 
     @property
     def _first(self) -> int:
         """Cycle of the first tile of memory."""
-        return _ASKED + self.load._first + _BUILT + _SENT
+        return _ASKED + self.load._first + _BUILT + _SENT + self.tiles.words - 1
 
 
 class KvLoad(wiring.Component):

@@ -9,7 +9,9 @@ one a cycle: nothing is read from memory that this pass has written. A row of se
 of all heads of a position) is sent part by part.
 
 Tiles go through a ring that holds the longest context once. The last reading of a tile gives its place free,
-and a tile can be read as soon as it is written: contexts that are read once pass in three cycles.
+and a tile can be read as soon as it is written: contexts that are read once pass in three cycles. Where a
+tile has many parts, and blocks of memory more rows than a context has tiles, it is written in several
+`words`, one a cycle: part k lies in word k mod words.
 
     for each head of the layout, each part, `again` times: for each tile, its part
 """
@@ -26,8 +28,8 @@ from amaranth.utils import bits_for, ceil_log2
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Field
 from streamgen.cost import Resources
-from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style
+from streamgen.fifo.queue import Kind, Queue, QueueParams
+from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, wide_kind
 from streamgen.numbers import formats
 from streamgen.stream import descriptor_layout, descriptor_signature
 
@@ -76,6 +78,24 @@ class KvTilesParams:
         return 1 << max(1, ceil_log2(-(-self.layout.positions // self.lanes)))
 
     @property
+    def words(self) -> int:
+        """Words of a tile in the ring: as few as take the fewest blocks."""
+        if wide_kind(1, self.depth) == "lutram":
+            return 1
+        whole = self.lanes * self.row_bits
+        counts = [1 << k for k in range(self.parts.bit_length()) if not self.parts % (1 << k)]
+        return min(counts, key=lambda n: (ring_resources(whole // n, n * self.depth, "bram").bram, n))
+
+    @property
+    def word_bits(self) -> int:
+        return self.lanes * self.row_bits // self.words
+
+    @property
+    def ring_kind(self) -> Kind:
+        """What the ring is built of."""
+        return wide_kind(self.word_bits, self.words * self.depth)
+
+    @property
     def own_depth(self) -> int:
         """Rows of a pass."""
         return 1 << max(1, ceil_log2(self.max_new * self.layout.heads))
@@ -105,13 +125,15 @@ class KvTilesParams:
         groups = self.layout.channels // self.lanes
         bits = self.lanes * self.row_bits
         choice = 1 if groups <= 2 else 1 + -(-groups // 4)
-        part = self.out_bits * -(-(self.parts - 1) // 3) if self.parts > 1 else 0
+        shown = self.parts // self.words
+        part = self.out_bits * -(-(shown - 1) // 3) + self.word_bits * -(-(self.words - 1) // 3)
         tile = Resources(lut=bits * choice + part, ff=bits)
         own = ring_resources(self.row_bits, self.own_depth)
         counters = sum(field.bits for field in self.descriptor_fields())
         control = Resources(lut=120 + 6 * counters + 2 * self.lanes, ff=80 + 5 * counters)
         queues = [queue.resources for queue in self.queues]
-        return tile + own + ring_resources(bits, self.depth) + control + queues[0] + queues[1]
+        ring = ring_resources(self.word_bits, self.words * self.depth, self.ring_kind)
+        return tile + own + ring + control + queues[0] + queues[1]
 
     def build(self) -> "KvTiles":
         return KvTiles(self)
@@ -142,19 +164,28 @@ class KvTiles(wiring.Component):
                 queue.i.payload.eq(self.i_descriptor.payload),
             ]
         m.d.comb += self.i_descriptor.ready.eq(queues[0].i.ready & queues[1].i.ready)
+        depth = p.words * p.depth
         m.submodules.ring = ring = Memory(
-            shape=p.lanes * p.row_bits, depth=p.depth, init=[], attrs=ring_style(p.depth)
+            shape=p.word_bits, depth=depth, init=[], attrs=ring_style(depth, p.ring_kind)
         )
         written, freed = (Signal(range(2 * p.depth), name=name) for name in ("written", "freed"))
-        valid, tile = self._build(m, queues[0].o, (written - freed)[: len(written)] != p.depth)
+        word = Signal(range(p.words))  # that is written next
+        last, room = word == p.words - 1, (written - freed)[: len(written)] != p.depth
+        valid, rows = self._build(m, queues[0].o, room & last)
+        words = Array(Cat(_shares(row, p.parts)[n :: p.words] for row in rows) for n in range(p.words))
         write = ring.write_port()
-        m.d.comb += [write.en.eq(valid), write.addr.eq(written), write.data.eq(tile)]
-        m.d.sync += written.eq(written + valid)
+        m.d.comb += [
+            write.en.eq(valid & room),
+            write.addr.eq(Cat(word, written)),
+            write.data.eq(words[word] if p.words > 1 else Cat(rows)),
+        ]
+        with m.If(write.en):
+            m.d.sync += [word.eq(word + 1), written.eq(written + last)]
         self._send(m, queues[1].o, ring.read_port(), written, freed)
         return m
 
-    def _build(self, m: Module, queue: Any, room: Value) -> tuple[Value, Value]:
-        """Put tiles together: (a tile goes to the ring now, the tile)."""
+    def _build(self, m: Module, queue: Any, room: Value) -> tuple[Value, list[Signal]]:
+        """Put tiles together: (there is one, its rows). room: it is in the ring behind this cycle."""
         p = self._params
         split = ceil_log2(p.lanes)
         given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
@@ -205,7 +236,7 @@ class KvTiles(wiring.Component):
                 *(new.eq(given.rows), rows.eq(given.rows), slot.eq(rest), begin.eq(rest)),
                 mask.eq(lanes_before(Cat(rest, Const(0, 1)), p.lanes)),
             ]
-        return valid & room, Cat(tile)
+        return valid, tile
 
     def _rows(
         self, m: Module, needed: Value, step: Value, ends: Value, first: Value
@@ -278,15 +309,16 @@ class KvTiles(wiring.Component):
         more, again = (Signal(len(given.again), name=n, reset_less=True) for n in ("more", "again"))
         head = Signal(range(heads), reset_less=True)
         part, shown = (Signal(range(p.parts), name=n, reset_less=True) for n in ("part", "shown"))
+        word = part[: ceil_log2(p.words)]
         last, last_time, last_part = left <= p.lanes, more == 1, part == p.parts - 1
         final = last_time & last_part
         m.d.comb += [
             step.eq(running & (at != written) & (~valid | self.o.ready)),
             read.en.eq(step),
-            read.addr.eq(at),
+            read.addr.eq(Cat(word, at)),
             queue.ready.eq(~running | (step & last & final & (head == heads - 1))),
             self.o.valid.eq(valid),
-            self.o.payload.eq(_part(read.data, p, shown)),
+            self.o.payload.eq(_part(read.data, p, shown[len(word) :])),
         ]
         with m.If(step | self.o.ready):
             m.d.sync += valid.eq(step)
@@ -313,10 +345,15 @@ class KvTiles(wiring.Component):
             ]
 
 
-def _part(tile: Value, p: KvTilesParams, part: Value) -> Value:
-    """A part of every row of a tile."""
-    if p.parts == 1:
-        return tile
-    rows = (tile.word_select(n, p.row_bits) for n in range(p.lanes))
-    bits = p.row_bits // p.parts
-    return Cat(Array(row.word_select(k, bits) for k in range(p.parts))[part] for row in rows)
+def _shares(row: Value, count: int) -> list[Value]:
+    """A row in so many parts."""
+    bits = len(row) // count
+    return [row.word_select(k, bits) for k in range(count)]
+
+
+def _part(word: Value, p: KvTilesParams, part: Value) -> Value:
+    """A part of every row of a word."""
+    if p.parts == p.words:
+        return word
+    rows = _shares(word, p.lanes)
+    return Cat(Array(_shares(row, p.parts // p.words))[part] for row in rows)

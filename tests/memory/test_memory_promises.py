@@ -122,9 +122,11 @@ def measure(
     return {port: np.array(one.cycles) - start for port, one in found.items()}
 
 
-def cache(width: int, heads: int, channels: int) -> tuple[KvLayout, np.ndarray, list[bytearray]]:
+def cache(
+    width: int, heads: int, channels: int, positions: int = 64
+) -> tuple[KvLayout, np.ndarray, list[bytearray]]:
     """A cache full of rows: its layout, [layers, heads, positions, width], the images of its channels."""
-    layout = KvLayout(dtype="i8", width=width, heads=heads, layers=3, positions=64, channels=channels)
+    layout = KvLayout(dtype="i8", width=width, heads=heads, layers=3, positions=positions, channels=channels)
     shape = (layout.layers, heads, layout.positions, width)
     rows = np.random.default_rng(width).integers(-128, 128, shape).astype(np.int8)
     return layout, rows, [bytearray(image) for image in layout.pack(rows)]
@@ -143,6 +145,7 @@ CACHES = [(64, 3, 1), (64, 3, 4), (40, 1, 2), (128, 8, 2), (256, 2, 4)]
 LOADS = [  # width, heads, channels; lanes, parts, again
     *(((64, 3, 1), (1, 1, 1)), ((64, 3, 4), (2, 1, 1)), ((40, 1, 2), (2, 5, 3)), ((128, 2, 2), (1, 1, 4))),
     *(((80, 2, 4), (4, 1, 2)), ((6, 1, 8), (8, 3, 1)), ((64, 2, 8), (2, 1, 3)), ((20, 2, 16), (16, 2, 2))),
+    *(((40, 1, 2, 256), (2, 20, 1)), ((48, 1, 8, 1024), (8, 8, 2))),
 ]
 PLACES = [(0, 1), (0, 5), (1, 1), (13, 1), (40, 1), (16, 3), (21, 12), (63, 1)]  # position, rows
 ALONE = [
@@ -153,7 +156,7 @@ ALONE = [
 
 
 def cache_loads(
-    sizes: tuple[int, int, int], built: tuple[int, int, int], places: list[tuple[int, int]]
+    sizes: tuple[int, ...], built: tuple[int, int, int], places: list[tuple[int, int]]
 ) -> tuple[KvLoadParams, list[tuple[Bounds, Mapping[str, np.ndarray]]], list[bytearray]]:
     """A load of a full cache, executions of it with rows of their pass, the images of the channels."""
     layout, _, images = cache(*sizes)
@@ -169,14 +172,14 @@ def cache_loads(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "built"), LOADS)
-def test_cache_loads_follow_one_another(sizes: tuple[int, int, int], built: tuple[int, int, int]) -> None:
+def test_cache_loads_follow_one_another(sizes: tuple[int, ...], built: tuple[int, int, int]) -> None:
     """All places, one after the other: values, and bytes moved."""
     measure(*cache_loads(sizes, built, PLACES))
 
 
 @pytest.mark.parametrize(("sizes", "built", "place"), ALONE)
 def test_cache_load_keeps_its_promise(
-    sizes: tuple[int, int, int], built: tuple[int, int, int], place: tuple[int, int]
+    sizes: tuple[int, ...], built: tuple[int, int, int], place: tuple[int, int]
 ) -> None:
     """The first tile within two cycles, none further from its curve than a trip to the memory and a
     hundredth; nearer to predictions."""
