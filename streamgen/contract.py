@@ -37,6 +37,7 @@ What else Params may have, and what holds where they have it not; functions belo
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from numpy import integer, ndarray
@@ -47,10 +48,11 @@ from streamgen.itensor import ITensor
 __all__ = [
     *("Bounds", "Field", "KernelParams", "descriptor_values", "held_bits", "least_prefetch", "memory_ports"),
     *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
-    *("traffic", "work"),
+    *("streams", "traffic", "work"),
 ]
 
 Bounds = Mapping[str, Any]
+_KEPT = 1 << 13  # executions of which streams and descriptors are kept: passes ask for the same ones again
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,31 @@ def least_prefetch(params: KernelParams) -> KernelParams:
     return found
 
 
-def descriptor_values(params: KernelParams, bounds: Bounds) -> dict[str, int]:
-    """What `describe` gives, in the order of the fields.
+def descriptor_values(params: KernelParams, bounds: Bounds) -> Mapping[str, int]:
+    """What `describe` gives, in the order of the fields; the same mapping for the same bounds.
 
     ValueError when it gives other fields than there are, or a value that its field cannot hold; and what
     `describe` itself raises.
     """
-    values = params.describe(bounds)
+    return _described(params, tuple(bounds.items()))
+
+
+def streams(params: KernelParams, bounds: Bounds) -> tuple[Mapping[str, ITensor], Mapping[str, ITensor]]:
+    """`inputs` and `outputs`; the same mappings for the same bounds."""
+    return _streams(params, tuple(bounds.items()))
+
+
+@lru_cache(maxsize=_KEPT)
+def _streams(
+    params: KernelParams, items: tuple[tuple[str, Any], ...]
+) -> tuple[Mapping[str, ITensor], Mapping[str, ITensor]]:
+    bounds = dict(items)
+    return params.inputs(bounds), params.outputs(bounds)
+
+
+@lru_cache(maxsize=_KEPT)
+def _described(params: KernelParams, items: tuple[tuple[str, Any], ...]) -> Mapping[str, int]:
+    values = params.describe(dict(items))
     fields = params.descriptor_fields()
     if set(values) != {field.name for field in fields}:
         raise ValueError(

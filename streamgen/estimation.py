@@ -19,7 +19,7 @@ from streamgen.contract import multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.errors import GraphError
-from streamgen.explore import phase_cycles
+from streamgen.explore import Known, phase_cycles
 from streamgen.extras import needed
 from streamgen.golden_text import is_language_model
 from streamgen.graph import Graph
@@ -160,6 +160,7 @@ class _Built:
         latency = self.config.card.hbm.latency
         self.memory = MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=latency)
         self._predicted: dict[tuple[int, int, str | None], tuple[int, ...]] = {}
+        self._known = Known()
 
     def cycles(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
         """Of a pass, as `Accelerator.predict` has them."""
@@ -199,7 +200,7 @@ class _Built:
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant
         if key not in self._predicted:
-            self._predicted[key] = phase_cycles(*self._run(*key))
+            self._predicted[key] = phase_cycles(*self._run(*key), self._known)
         return self._predicted[key]
 
     def _run(self, tokens: int, position: int, variant: str | None) -> tuple[Graph, Any, MemoryTiming, int]:

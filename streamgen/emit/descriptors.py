@@ -7,9 +7,10 @@ field with one value everywhere becomes a constant of the hardware. Any other mu
 position * first position + tiles * tiles in each phase.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
+from streamgen.contract import descriptor_values
 from streamgen.errors import GraphError
 from streamgen.graph import Graph, Node, Program
 from streamgen.manifest import Descriptor, PhaseTable, Section, Word
@@ -65,6 +66,15 @@ def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = 
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
 
+    fits: dict[Hashable, Word] = {}
+
+    def fit(points: dict[_Run, int], walks: int, name: str, field: str) -> Word:
+        """That of `_fit`; nodes that are alike are told the same."""
+        key = walks, *points.items()
+        if key not in fits:
+            fits[key] = _fit(points, walks, name, field)
+        return fits[key]
+
     def table(runs: _Values) -> PhaseTable:
         told = next(iter(runs.values()))
         sections: list[Section] = []
@@ -73,7 +83,7 @@ def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = 
             for phase in phases:
                 for name in (node.name for node in order if (node.name, phase) in told):
                     words = tuple(
-                        _fit({run: v[name, phase][field] for run, v in runs.items()}, walks, name, field)
+                        fit({run: v[name, phase][field] for run, v in runs.items()}, walks, name, field)
                         for field in varying[name]
                     )
                     descriptors.append(Descriptor(target=targets[name], words=words, store=name in stores))
@@ -101,7 +111,7 @@ class _Run:
     end: int = 0
 
 
-_Described = dict[tuple[str, int], dict[str, int]]  # values of the fields, by node and phase
+_Described = dict[tuple[str, int], Mapping[str, int]]  # values of the fields, by node and phase
 _Values = dict[_Run, _Described]
 
 
@@ -134,7 +144,7 @@ def _walk(end: int, walks: int) -> int:
 
 def _describe(graph: Graph, end: int) -> _Described:
     return {
-        (node.name, phase): dict(node.params.describe(bounds))
+        (node.name, phase): descriptor_values(node.params, bounds)
         for phases, walks in graph.walked()
         for phase in phases
         for node in graph.nodes

@@ -2,6 +2,10 @@
 
 Nodes that are alike, as the columns of an engine, differ in one thing: their descriptors come one after the
 other. So the node that is told last stands for them, for which others would have to wait anyway.
+
+Columns are alike also where few writes, as those of keys and values, pass beside their weights at different
+times: writes of less than 1 / `FEW` of what is read from a channel do not tell channels apart. The channel
+that stands for others has its own; those of the others have a channel to themselves.
 """
 
 from collections import Counter
@@ -12,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from streamgen.explore.layout import OUTSIDE, Client, Descriptors, Layout, Moves
-from streamgen.fifo.symmetry import Digests, classes
+from streamgen.fifo.symmetry import classes
 
 __all__ = ["Acting"]
 
+FEW = 32  # a channel's writes are counted in this part of its reads
 _NONE = np.zeros(0, np.int64)
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
 
@@ -29,8 +34,10 @@ class Acting:
         self._layout, self._descriptors = layout, descriptors
         clients = [*layout.clients.values()]
         part_nodes = [layout.nodes[node] for node, _ in layout.parts]
-        counts = (len(layout.nodes), len(layout.parts), len(clients), len(layout.used), 1)
-        first = [0, *np.cumsum(counts).tolist()]  # members: nodes, parts, clients, channels, the sequencer
+        count = len(layout.used)
+        counts = (len(layout.nodes), len(layout.parts), len(clients), count, 1, count)
+        # members: nodes, parts, clients, channels as read, the sequencer, channels as written
+        first = [0, *np.cumsum(counts).tolist()]
         labels = self._labels(clients)
         ends = [
             tuple(
@@ -44,16 +51,19 @@ class Acting:
         ranks = Counter[tuple[int, bool]]()
         for number, client in enumerate(clients):
             way = client.channel, client.writes  # the master serves those of a channel in turn
-            links.append((first[2] + number, first[3] + client.channel, (client.writes, ranks[way])))
+            place = first[5 if client.writes else 3] + client.channel
+            links.append((first[2] + number, place, (client.writes, ranks[way])))
             ranks[way] += 1
+        for channel, share in _shares(clients).items():
+            links.append((first[3] + channel, first[5 if share else 3] + channel, share))
         kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
         of = classes(kinds, links)
         last = {number: member for member, number in enumerate(of)}
         keys = [(of[a], of[b], label) for (a, b), label in zip(ends, labels, strict=True)]
         stream_of = {key: number for number, key in enumerate(keys)}
-        self.nodes, self.parts, self.clients, self.channels = (
+        self.nodes, self.parts, self.clients = (
             sorted({last[of[member]] - start for member in range(start, end)})
-            for start, end in pairwise(first[:5])
+            for start, end in pairwise(first[:4])
         )
         self.streams = sorted(stream_of.values())
         place = {number: k for k, number in enumerate(self.streams)}
@@ -61,13 +71,15 @@ class Acting:
         self.of_fifo = self._stream_at[: layout.fifos]
         self.fifos = sum(number < layout.fifos for number in self.streams)
         self._node_at = {number: k for k, number in enumerate(self.nodes)}
-        part_at, client_at, channel_at = (
-            {number: k for k, number in enumerate(kept)} for kept in (self.parts, self.clients, self.channels)
+        part_at, client_at = (
+            {number: k for k, number in enumerate(kept)} for kept in (self.parts, self.clients)
         )
         self._part_nodes = [self._node_at[last[of[part_nodes[part]]]] for part in self.parts]
-        self._channel_of = [
-            channel_at[last[of[first[3] + clients[client].channel]] - first[3]] for client in self.clients
-        ]
+        acted = []
+        for start, client in ((first[5 if clients[k].writes else 3], clients[k]) for k in self.clients):
+            acted.append(last[of[start + client.channel]] - start)
+        self.channels = sorted(set(acted))
+        self._channel_of = [self.channels.index(channel) for channel in acted]
 
         def end(member: int) -> int:
             """An end of a stream as the run has it."""
@@ -121,11 +133,11 @@ class Acting:
 
     def _labels(self, clients: Sequence[Client]) -> list[Hashable]:
         """What passes through each stream, equal for streams in which the same does."""
-        layout, digests = self._layout, Digests()
+        layout, contents = self._layout, self._layout.known.contents
         said: dict[int, list[Hashable]] = {}
         for (_, phase), several in layout.tracks.items():
             for cycles, clock, event in several:
-                said.setdefault(event, []).append((phase, digests.of(cycles), digests.of(clock)))
+                said.setdefault(event, []).append((phase, contents.of(cycles), contents.of(clock)))
         roles: dict[int, Hashable] = {}
         for client in clients:
             commands = tuple(
@@ -173,6 +185,17 @@ class Acting:
                 groups.append(groups[-1] + len(clocks[-1]))
         joined = [np.concatenate(several) for several in (clocks, counts, events)]
         return [track, np.array(groups), joined[0], np.cumsum(joined[1]), joined[2]]
+
+
+def _shares(clients: Sequence[Client]) -> dict[int, int]:
+    """What is written to each channel, in whole `FEW`ths of what is read from it."""
+    beats = Counter[tuple[int, bool]]()
+    for client in clients:
+        beats[client.channel, client.writes] += sum(
+            int(rows[:, 0].sum()) for rows in client.commands.values()
+        )
+    used = {client.channel for client in clients}
+    return {channel: FEW * beats[channel, True] // max(1, beats[channel, False]) for channel in used}
 
 
 def _commands(clients: Sequence[Client], phases: int) -> list[np.ndarray]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamgen.fifo.clocks import Clocks, Transfers
+from streamgen.contract import Bounds, KernelParams
+from streamgen.fifo.clocks import Clocks, Transfers, clocks_of
 from streamgen.fifo.curves import ENOUGH, Part
+from streamgen.fifo.symmetry import Contents
 
-__all__ = ["OUTSIDE", "Client", "Descriptors", "Fifo", "InnerStream", "Layout", "Moves"]
+__all__ = ["OUTSIDE", "Client", "Descriptors", "Fifo", "InnerStream", "Known", "Layout", "Moves"]
 
 OUTSIDE = -(1 << 31)
 """The end of a stream at the sequencer."""
@@ -78,6 +80,33 @@ class Client:
 Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of a part, and their event
 
 
+class Known:
+    """What runs have in common, computed once: clocks of executions, moves of their parts, contents."""
+
+    def __init__(self) -> None:
+        self.contents = Contents()
+        self._clocks: dict[Hashable, Clocks] = {}
+        self._parts: dict[int, tuple[Part, np.ndarray]] = {}  # by id: a part in here stays alive
+        self._moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    def clocks(self, params: KernelParams, bounds: Bounds) -> Clocks:
+        """Those of a node; the same object for nodes that are alike."""
+        key = params, tuple(sorted(bounds.items()))
+        if key not in self._clocks:
+            self._clocks[key] = clocks_of(params, bounds)
+        return self._clocks[key]
+
+    def moves(self, part: Part, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles and clock of some moves of a part; the same arrays every time."""
+        if id(part) not in self._parts:
+            self._parts[id(part)] = part, part.clock
+        _, clock = self._parts[id(part)]
+        key = id(part), id(at)
+        if key not in self._moves:
+            self._moves[key] = at, part.cycles[at], clock[at]
+        return self._moves[key][1:]
+
+
 class Layout:
     """Everything by number: parts of nodes, streams (the FIFOs first), clients (that of the table last).
 
@@ -92,10 +121,11 @@ class Layout:
         fifos: Sequence[Fifo],
         channels: Mapping[tuple[str, str], int],
         descriptors: Descriptors | None,
+        known: "Known",
     ) -> None:
+        self.known = known
         self.nodes = {node: number for number, node in enumerate(executions)}
         self._channels, self.fifos = channels, len(fifos)
-        self._some_moves: dict[tuple[int, int], tuple[Part, np.ndarray, np.ndarray, np.ndarray]] = {}
         self.used = sorted({*channels.values(), *([] if descriptors is None else [descriptors.channel])})
         self.intakes: list[bool] = []
         self.parts: dict[tuple[str, str], int] = {}
@@ -137,7 +167,7 @@ class Layout:
         """What the parts of a node do in a phase, by name of the part."""
         for port, (part, at) in clocks.ports.items():
             for event in events.get((node, port), ()):
-                yield part.name, (*self._some(part, at), event)
+                yield part.name, (*self.known.moves(part, at), event)
         count: defaultdict[Hashable, int] = defaultdict(int)
         for inner in clocks.streams:
             source, target = str(inner.source), str(inner.target)
@@ -159,14 +189,7 @@ class Layout:
             if transfers.done is not None:
                 several.append((*transfers.done, 2 * client.done))
             for part, at, event in several:
-                yield part.name, (*self._some(part, at), event)
-
-    def _some(self, part: Part, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles and clock of some moves of a part."""
-        key = id(part), id(at)
-        if key not in self._some_moves:  # which keeps both alive, so that no other one gets their numbers
-            self._some_moves[key] = part, at, part.cycles[at], part.clock[at]
-        return self._some_moves[key][2:]
+                yield part.name, (*self.known.moves(part, at), event)
 
     def _client(self, node: str, transfers: Transfers) -> Client:
         key = node, transfers.port

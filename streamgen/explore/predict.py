@@ -4,19 +4,17 @@ Layers do the same one after the other, so only the first walks of a section are
 about the same cycles.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.contract import Bounds, KernelParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
-from streamgen.explore.tokens import Descriptors, Fifo, TokenRun
-from streamgen.fifo.clocks import Clocks, clocks_of
+from streamgen.explore.tokens import Descriptors, Fifo, Known, TokenRun
 from streamgen.fifo.crossing import fifo, way_of
-from streamgen.graph import Edge, Graph
+from streamgen.graph import Graph
 from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
@@ -41,19 +39,22 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
 
 
 def phase_cycles(
-    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int
+    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known | None = None
 ) -> tuple[int, ...]:
     """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
     has passed the last stream, as in a profile. The end of the run belongs to the last.
 
     Walks of a section are looked at until two in a row differ by no more than STEADY; the others take as many
     cycles. The last walk has nobody behind it whose weights are read meanwhile, so it is none of the two.
+
+    known: what passes that are predicted one after the other have in common.
     """
+    known = known or Known()
     walks = [walks for _, walks in graph.walked()]
     seen = WALKS
     while True:
         few = [min(seen, count) for count in walks]
-        steps = _steps(*_cut(graph, table, few), memory, control_channel)
+        steps = _steps(*_cut(graph, table, few), memory, control_channel, known)
         of_phase = [0] * graph.phases
         steady, step = True, 0
         for (phases, _), looked_at, count in zip(graph.walked(), few, walks, strict=True):
@@ -79,39 +80,22 @@ def _cut(graph: Graph, table: PhaseTable, few: Sequence[int]) -> tuple[Graph, Ph
     return replace(graph, sections=each), PhaseTable(sections=tuple(sections))
 
 
-def _steps(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int) -> np.ndarray:
+def _steps(
+    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known
+) -> np.ndarray:
     """The cycles of each phase in each walk, in their order."""
-    run = _run(graph, table, memory, control_channel)
-    steps = [phase for phase, _ in graph.steps()]
-    ends = np.zeros(len(steps), np.int64)
-    for number, edge in enumerate(_fifos(graph)):
-        source, target = graph.node(edge.source.node), graph.node(edge.target.node)
-        sides = (
-            (run.sent(number), [source.outputs(p).get(edge.source.name) for p in range(graph.phases)]),
-            (run.taken(number), [target.inputs(p).get(edge.target.name) for p in range(graph.phases)]),
-        )
-        for moved, orders in sides:
-            counts = np.array([0 if it is None else it.token_count for it in orders])[steps]
-            some = counts > 0
-            ends[some] = np.maximum(ends[some], moved[np.cumsum(counts)[some] - 1])
-    ends = np.maximum.accumulate(ends)
+    run = _run(graph, table, memory, control_channel, known)
+    ends = np.maximum.accumulate(run.ends)
     ends[-1] = run.cycles + _END
     return np.diff(ends, prepend=0)
 
 
-def _run(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int) -> TokenRun:
-    known: dict[Hashable, Clocks] = {}
-
-    def clocks(params: KernelParams, bounds: Bounds) -> Clocks:
-        """Those of a node; the same object for nodes that are alike."""
-        key = params, tuple(sorted(bounds.items()))
-        if key not in known:
-            known[key] = clocks_of(params, bounds)
-        return known[key]
-
+def _run(
+    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known
+) -> TokenRun:
     executions = {
         node.name: {
-            phase: clocks(node.params, bounds)
+            phase: known.clocks(node.params, bounds)
             for phase, bounds in enumerate(node.bounds)
             if bounds is not None
         }
@@ -122,26 +106,26 @@ def _run(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel:
         return TokenRun(
             [phase for phase, _ in graph.steps()],
             {name: by_phase for name, by_phase in executions.items() if by_phase},
-            [*_fifos(graph).values()],
+            _fifos(graph),
             memory,
             channels,
             _descriptors(graph, table, control_channel),
-            times=True,
+            known=known,
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error
 
 
-def _fifos(graph: Graph) -> dict[Edge, Fifo]:
-    """By edge, but for those that rest in all phases."""
-    fifos = {}
+def _fifos(graph: Graph) -> list[Fifo]:
+    """Of all edges but those that rest in all phases."""
+    fifos = []
     for edge in graph.edges:
         bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
         if bits:
             depth = edge.depth or 1
             ends = (edge.source.node, edge.source.name), (edge.target.node, edge.target.name)
             latency = fifo(max(bits), depth, edge.boundaries).latency
-            fifos[edge] = Fifo(*ends, latency, depth, way_of(edge.boundaries))
+            fifos.append(Fifo(*ends, latency, depth, way_of(edge.boundaries)))
     return fifos
 
 

@@ -62,6 +62,13 @@ static cycles room(const struct run *r, number stream)
     return l->freed[l->pushed % depth] + r->m->back[stream] + (depth > 1 || r->m->back[stream]);
 }
 
+/* A token at an end of a stream, in a step. */
+static void moved(const struct run *r, number stream, number step, cycles time)
+{
+    if (stream < r->m->fifos && time > r->m->step_end[step])
+        r->m->step_end[step] = time;
+}
+
 static void take_descriptors(struct run *r, number n)
 {
     struct node *node = &r->nodes[n];
@@ -125,6 +132,7 @@ static int send(struct run *r, struct part *part, number g, int inside)
         if (time > part->sent)
             part->sent = time;
         part->gone |= bit;
+        moved(r, stream, part->step, time);
         tokens_push(r, stream, time);
     }
     return left;
@@ -150,8 +158,10 @@ static void advance(struct run *r, number p)
         }
         if (send(r, part, g, 0) || send(r, part, g, 1))
             return;
-        for (number i = first; i < stop && !(m->event[i] & 1); i++)
+        for (number i = first; i < stop && !(m->event[i] & 1); i++) {
+            moved(r, m->event[i] >> 1, part->step, part->sent);
             tokens_pop(r, m->event[i] >> 1, part->sent);
+        }
         part->late = part->sent - m->group_clock[g];
         part->base = -1;
         if (++part->group == part->end) {

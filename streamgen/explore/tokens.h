@@ -45,6 +45,7 @@ struct model { /* as tokens.py gives it */
     number table, deepest, way, dropped;          /* client of the table; descriptors that wait at a node, cycles
                                                      to it; beats of the chunk behind the first walk */
     number rate_beats, rate_cycles, rate_latency;
+    cycles *step_end;                             /* result: of each step, its last token at an end of a fifo */
     const number *first_token;                    /* fifos, or null */
     cycles *sent, *taken;                         /* result: of each token of these, where that is given */
 };

@@ -29,11 +29,11 @@ from importlib.util import find_spec
 import numpy as np
 
 from streamgen.explore.acting import Acting
-from streamgen.explore.layout import Descriptors, Fifo, Layout
+from streamgen.explore.layout import Descriptors, Fifo, Known, Layout
 from streamgen.fifo.clocks import Clocks
 from streamgen.manifest import MemoryTiming
 
-__all__ = ["Descriptors", "Fifo", "TokenRun"]
+__all__ = ["Descriptors", "Fifo", "Known", "TokenRun"]
 
 
 class TokenRun:
@@ -41,9 +41,11 @@ class TokenRun:
 
     steps: the phase of each step. executions: by node and phase, how it moves; nothing where it rests.
     channels: of the memory ports, by node and port. descriptors: None when all of them are there in cycle 0.
-    times: whether to keep those of the FIFOs, `sent` and `taken`.
+    times: whether to keep those of the FIFOs, `sent` and `taken`. known: what other runs have in common with
+    this one.
 
-    cycles: until the last response, or token. RuntimeError when nodes wait for one another for ever.
+    cycles: until the last response, or token. ends: of each step the cycle in which its last token passes an
+    end of a FIFO, 0 where there is none. RuntimeError when nodes wait for one another for ever.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class TokenRun:
         descriptors: Descriptors | None = None,
         *,
         times: bool = False,
+        known: Known | None = None,
     ) -> None:
-        layout = Layout(executions, fifos, channels, descriptors)
+        layout = Layout(executions, fifos, channels, descriptors, known or Known())
         acting = Acting(layout, descriptors)
         arrays = [np.ascontiguousarray(a, np.int32) for a in (steps, *acting.arrays(1 + max(steps)))]
         counts = (len(acting.parts), len(acting.streams), len(acting.nodes), 1 + max(steps), len(steps))
@@ -79,6 +82,8 @@ class TokenRun:
             *sequencer,
             *(memory.beats, memory.cycles, memory.latency),
         )
+        self.ends = np.zeros(len(steps), np.int64)
+        model.step_end = self.ends.ctypes.data
         if times:
             self._of_fifo = acting.of_fifo
             self._first = np.ascontiguousarray(acting.tokens(steps), np.int32)
@@ -111,7 +116,7 @@ class _Model(ctypes.Structure):
         *((f"array{i}", ctypes.c_void_p) for i in range(29)),
         *((name, ctypes.c_int32) for name in ("table", "deepest", "way", "dropped")),
         *((name, ctypes.c_int32) for name in ("rate_beats", "rate_cycles", "rate_latency")),
-        *((name, ctypes.c_void_p) for name in ("first_token", "sent", "taken")),
+        *((name, ctypes.c_void_p) for name in ("step_end", "first_token", "sent", "taken")),
     ]
 
 

@@ -45,7 +45,7 @@ from streamgen.errors import GraphError
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
-from streamgen.fifo.symmetry import Digests, classes, firsts
+from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
 
 __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
@@ -129,8 +129,8 @@ class _Alike:
         fifos: Sequence[Stream | None],
         runs: Sequence[Sequence[Stream | None]],
     ) -> None:
-        digests = Digests()
-        contents = [[_content(stream, digests) for stream in streams] for streams in runs]
+        known = Contents()
+        contents = [[_content(stream, known) for stream in streams] for streams in runs]
         number: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
         outside = len(nodes), len(nodes) + 1
         ends = [
@@ -180,11 +180,11 @@ class _Alike:
         )
 
 
-def _content(stream: Stream | None, digests: Digests) -> Hashable:
+def _content(stream: Stream | None, known: Contents) -> Hashable:
     """Equal for streams in which the same happens in a run."""
     if stream is None:
         return None
-    return stream.depth, *map(digests.of, (stream.produced, stream.consumed, *stream.clocks))
+    return stream.depth, *map(known.of, (stream.produced, stream.consumed, *stream.clocks))
 
 
 def _common(streams: Sequence[Stream | None]) -> Stream | None:

@@ -8,11 +8,10 @@ two links of one label between the same classes ask for is the same, from the be
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from hashlib import blake2b
 
 import numpy as np
 
-__all__ = ["Digests", "classes", "firsts"]
+__all__ = ["Contents", "classes", "firsts"]
 
 Link = tuple[int, int, Hashable]
 """From a member, to a member, label."""
@@ -46,18 +45,29 @@ def firsts(keys: Iterable[Hashable]) -> list[int]:
     return [seen.setdefault(key, place) for place, key in enumerate(keys)]
 
 
-class Digests:
-    """Of arrays of integers; each array is read once."""
+class Contents:
+    """Numbers for arrays of integers: equal ones for equal arrays."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[np.ndarray, bytes]] = {}  # by id: an array in here stays alive
+        self._known: dict[int, tuple[np.ndarray, int]] = {}  # by id: an array in here stays alive
+        self._alike: dict[Hashable, list[tuple[np.ndarray, int]]] = {}
+        self._count = 0
 
-    def of(self, numbers: np.ndarray) -> bytes:
-        """Equal for arrays of equal integers."""
-        if id(numbers) not in self._known:
-            content = np.ascontiguousarray(numbers, np.int64).data
-            self._known[id(numbers)] = numbers, blake2b(content, digest_size=16).digest()
-        return self._known[id(numbers)][1]
+    def of(self, array: np.ndarray) -> int:
+        """The number of an array."""
+        if id(array) not in self._known:
+            self._known[id(array)] = array, self._number(array)
+        return self._known[id(array)][1]
+
+    def _number(self, array: np.ndarray) -> int:
+        ends = (int(array[0]), int(array[-1])) if len(array) else ()
+        alike = self._alike.setdefault((len(array), *ends, int(array.sum())), [])
+        for other, number in alike:
+            if np.array_equal(array, other):
+                return number
+        self._count += 1
+        alike.append((array, self._count))
+        return self._count
 
 
 def _numbered(keys: Iterable[Hashable]) -> list[int]:

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from streamgen.contract import Bounds, KernelParams
+from streamgen.contract import Bounds, KernelParams, streams
 from streamgen.errors import GraphError
 from streamgen.itensor import ITensor
 
@@ -69,10 +69,7 @@ class Node:
 
     @cached_property
     def _streams(self) -> tuple[tuple[Mapping[str, ITensor], Mapping[str, ITensor]], ...]:
-        return tuple(
-            ({}, {}) if bounds is None else (self.params.inputs(bounds), self.params.outputs(bounds))
-            for bounds in self.bounds
-        )
+        return tuple(({}, {}) if bounds is None else streams(self.params, bounds) for bounds in self.bounds)
 
     @cached_property
     def input_ports(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.sizing import Strategy, Stream, size
-from streamgen.fifo.symmetry import Digests, classes, firsts
+from streamgen.fifo.symmetry import Contents, classes, firsts
 from tests.fifo.random_streams import ends, random_streams, storage
 
 
@@ -52,8 +52,8 @@ def test_members_of_a_class_move_together(case: int, seed: int) -> None:
         streams[k] = replace(
             streams[k], consumed=streams[k].consumed + 1 + np.arange(len(streams[k].consumed))
         )
-    number, digests = {name: i for i, name in enumerate(nodes)}, Digests()
-    labels = [(digests.of(s.produced), digests.of(s.consumed)) for s in streams]
+    number, contents = {name: i for i, name in enumerate(nodes)}, Contents()
+    labels = [(contents.of(s.produced), contents.of(s.consumed)) for s in streams]
     links = [(number[s.source], number[s.target], label) for s, label in zip(streams, labels, strict=True)]
     of = classes([0] * len(nodes), links)
     same = firsts((of[a], of[b], label) for a, b, label in links)
