@@ -167,12 +167,12 @@ def descriptor_values(params: KernelParams, bounds: Bounds) -> Mapping[str, int]
     ValueError when it gives other fields than there are, or a value that its field cannot hold; and what
     `describe` itself raises.
     """
-    return _described(params, tuple(bounds.items()))
+    return _described(params, tuple(bounds.items()))  # type: ignore[arg-type]  # Params are frozen
 
 
 def streams(params: KernelParams, bounds: Bounds) -> tuple[Mapping[str, ITensor], Mapping[str, ITensor]]:
     """`inputs` and `outputs`; the same mappings for the same bounds."""
-    return _streams(params, tuple(bounds.items()))
+    return _streams(params, tuple(bounds.items()))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=_KEPT)

@@ -1,11 +1,19 @@
-"""From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch."""
+"""From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch.
 
-from streamgen.frontend.any_module import import_any
-from streamgen.frontend.checkpoint import load_decoder
-from streamgen.frontend.decoder import import_decoder
-from streamgen.frontend.export import Imported, Structure, import_module, import_structured
-from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
-from streamgen.frontend.shapes import shapes_of
+Names are imported when they are first used: torch takes seconds to load, and shapes of well-known kinds need
+none of it.
+"""
+
+from importlib import import_module as _import
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamgen.frontend.any_module import import_any
+    from streamgen.frontend.checkpoint import load_decoder
+    from streamgen.frontend.decoder import import_decoder
+    from streamgen.frontend.export import Imported, Structure, import_module, import_structured
+    from streamgen.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
+    from streamgen.frontend.shapes import shapes_of
 
 __all__ = [
     "FeedForward",
@@ -20,3 +28,23 @@ __all__ = [
     "load_feed_forward",
     "shapes_of",
 ]
+
+_HOMES = {
+    "FeedForward": "gguf",
+    "Imported": "export",
+    "Structure": "export",
+    "default_checkpoint": "gguf",
+    "import_any": "any_module",
+    "import_decoder": "decoder",
+    "import_module": "export",
+    "import_structured": "export",
+    "load_decoder": "checkpoint",
+    "load_feed_forward": "gguf",
+    "shapes_of": "shapes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_import(f"{__name__}.{_HOMES[name]}"), name)

@@ -32,7 +32,22 @@ from streamgen.operations import (
     Unary,
 )
 
-__all__ = ["AttentionParts", "FeedForwardParts", "LayerParts", "Rotation", "language_model"]
+__all__ = [
+    "TRACED",
+    "AttentionParts",
+    "FeedForwardParts",
+    "LayerParts",
+    "Rotation",
+    "language_model",
+    "traced_positions",
+]
+
+TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a mask, two look like pairs
+
+
+def traced_positions(most: int, wanted: int | None) -> int:
+    """Positions of a graph for texts of up to `wanted` of them, of a model that has `most`."""
+    return most if wanted is None else min(most, max(wanted, TRACED + 1))
 
 
 @dataclass(frozen=True, eq=False)

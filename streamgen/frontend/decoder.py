@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from streamgen.frontend.assembly import TRACED, traced_positions
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
@@ -31,7 +32,6 @@ from streamgen.turns import one_at_a_time
 
 __all__ = ["import_decoder", "traced_context"]
 
-TOKENS = 3  # of the traced pass: one would hide a mask, two look like pairs
 SUPPORTED = (
     "an embedding of ids, learned or rotary positions or none; Linear; RMSNorm and LayerNorm, of heads too; "
     "ReLU, Sigmoid, SiLU, Tanh, GELU, soft-caps; +, * and gated products; grouped-query attention over the "
@@ -100,7 +100,7 @@ def import_decoder(
         raise TypeError(
             f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
         )
-    least = dict(zip(SIZES, (1, 1, 1, TOKENS + 1), strict=True))
+    least = dict(zip(SIZES, (1, 1, 1, TRACED + 1), strict=True))
     sizes = {}
     for size, value in given.items():
         if not isinstance(value, int) or value < least[size]:
@@ -112,8 +112,7 @@ def import_decoder(
 
 def traced_context(model: Any, wanted: int | None) -> int | None:
     """Positions to trace a transformers model for, when a text needs `wanted` of them."""
-    most: int = _config_sizes(model.config)["context"]
-    return None if wanted is None else min(most, max(wanted, TOKENS + 1))
+    return None if wanted is None else traced_positions(_config_sizes(model.config)["context"], wanted)
 
 
 def _config_sizes(config: Any) -> dict[str, Any]:
@@ -131,17 +130,17 @@ def _config_sizes(config: Any) -> dict[str, Any]:
 def _traced(module: torch.nn.Module, sizes: dict[str, int], wrapper: str) -> "_TextImporter":
     """The module, exported for the last tokens of its context."""
     layers, kv_heads, head_dim, context = (sizes[size] for size in SIZES)
-    past = context - TOKENS
+    past = context - TRACED
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
     def cache() -> list[torch.Tensor]:  # one number each, whatever the context
         return [torch.zeros((), dtype=dtype).expand(1, kv_heads, past, head_dim) for _ in range(layers)]
 
-    ids = torch.zeros(1, TOKENS, dtype=torch.int64)
+    ids = torch.zeros(1, TRACED, dtype=torch.int64)
     positions = torch.arange(past, context)
     program = export_program(module, (ids, positions[None], cache(), cache()))
     constants = Constants(module, program, changing=True)
-    draft = Draft(constants, TOKENS, Tables(constants, positions), wrapper)
+    draft = Draft(constants, TRACED, Tables(constants, positions), wrapper)
     return _TextImporter(program, draft, layers)
 
 
@@ -280,7 +279,7 @@ class _TextImporter(Importer):
         if logits in self.failed:
             return [None]
         try:
-            if shape(logits)[:-1] != (1, TOKENS):
+            if shape(logits)[:-1] != (1, TRACED):
                 raise Unsupported(
                     f"the logits have shape {list(shape(logits))}; [1, T, vocabulary] is needed"
                 )

@@ -30,7 +30,16 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Linear, Norm
 
-__all__ = ["Names", "Sizes", "Tensors", "build_decoder", "frequencies", "linear_scaling", "llama3_scaling"]
+__all__ = [
+    "Names",
+    "Sizes",
+    "Tensors",
+    "build_decoder",
+    "frequencies",
+    "linear_scaling",
+    "llama3_scaling",
+    "needed_shapes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +112,15 @@ def build_decoder(name: str, tensors: Tensors, names: Names, sizes: Sizes) -> Lo
     return _Builder(tensors, names, sizes).build(name)
 
 
+def needed_shapes(names: Names, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors of a checkpoint of these sizes."""
+    return _Builder(Tensors(path=Path(), shapes={}, read=_nothing), names, sizes).needed()
+
+
+def _nothing(name: str) -> tuple[np.ndarray, None, None]:
+    raise AssertionError(f"{name} is not read")
+
+
 class _Builder:
     def __init__(self, tensors: Tensors, names: Names, sizes: Sizes) -> None:
         self.tensors = tensors
@@ -133,7 +151,7 @@ class _Builder:
                 f"the metadata says {sizes.layers} layers, the file has {found} (tensors like {first})"
             )
             refuse(self.path, problems, vocabulary=self._vocabulary)
-        needed = self._needed()
+        needed = self.needed()
         for name, needed_shape in needed.items():
             if name not in shapes:
                 problems.append(f"tensor {name} is missing; its shape is {list(needed_shape)}")
@@ -153,7 +171,7 @@ class _Builder:
         shape = self.tensors.shapes.get(f"{self.names.embedding}.weight", (1,))
         return shape[0] if stated is None else stated
 
-    def _needed(self) -> dict[str, tuple[int, ...]]:
+    def needed(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all tensors that the sizes ask for."""
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
         vocabulary = self._vocabulary

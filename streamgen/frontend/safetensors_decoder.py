@@ -24,7 +24,7 @@ from streamgen.frontend.metadata import Metadata
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 
-__all__ = ["is_llama", "load_safetensors_decoder"]
+__all__ = ["FUNCTIONS", "NAMES", "is_llama", "load_safetensors_decoder", "sizes_of"]
 
 MODEL_TYPES = ("llama", "mistral")
 FUNCTIONS = {
@@ -65,7 +65,7 @@ def is_llama(config: Mapping[str, Any]) -> bool:
 
 def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
-    sizes = _sizes(folder / "config.json", read_config(folder))
+    sizes = sizes_of(folder / "config.json", read_config(folder))
     found = TensorFolder(folder)
 
     def read(name: str) -> tuple[np.ndarray, None, None]:
@@ -75,7 +75,8 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 
-def _sizes(path: Path, config: dict[str, Any]) -> Sizes:
+def sizes_of(path: Path, config: dict[str, Any]) -> Sizes:
+    """What the config.json at `path` says; CheckpointError for what cannot be used."""
     metadata = Metadata(path, config.get)
     if config.get("partial_rotary_factor", 1.0) != 1.0:
         metadata.lack("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")

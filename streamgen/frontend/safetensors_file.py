@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 
 from streamgen.errors import CheckpointError
@@ -56,7 +55,7 @@ class TensorFolder:
 
     def floats(self, name: str) -> np.ndarray:
         """A tensor as float32; CheckpointError unless all of it is finite."""
-        array: np.ndarray = self._files[name].get_tensor(name).to(torch.float32).numpy()
+        array: np.ndarray = self._files[name].get_tensor(name).float().numpy()
         if not np.isfinite(array).all():
             position = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise CheckpointError(f"{self.folder}: tensor {name}{list(position)} is {array[position]}")

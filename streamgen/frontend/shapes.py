@@ -1,34 +1,19 @@
 """Models of which only shapes are known: a config.json without weights, modules on torch's meta device.
 
-Every parameter becomes a view of one number, which takes no memory, and stays one as far as the graph of
-kernels (`numbers.quantisation.is_uniform`). Buffers keep their values: masks and rotary frequencies decide
-what is computed.
-
-Layers that are alike are traced twice and then repeated: `layer_types` of the config says after how many they
-are. Where the second pass through them is not the first again, all layers are traced.
+A config.json of a well-known kind needs no torch (`plain_config`); others are built by transformers and
+traced (`traced_shapes`), as modules are.
 """
 
-import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from streamgen.errors import CheckpointError
-from streamgen.extras import needed
-from streamgen.frontend.any_module import import_any
-from streamgen.frontend.checkpoint import load_decoder
-from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.pretrained import attention_of
-from streamgen.frontend.quiet import quiet
+from streamgen.frontend.plain_config import plain_decoder
 from streamgen.frontend.safetensors_file import read_config
-from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.graph.logical import LogicalGraph
 from streamgen.turns import one_at_a_time
 
 __all__ = ["shapes_of"]
-
-STAND_IN = 0.5  # no value of which operations make something simpler
 
 
 @one_at_a_time
@@ -40,115 +25,28 @@ def shapes_of(
 
     A module of transformers on the meta device is built again from its config. Arguments and errors
     otherwise: those of `load_decoder` and `import_any`; CheckpointError for a config.json that is of no
-    language model, ValueError for buffers on the meta device.
+    language model, ValueError for buffers on the meta device, MissingToolError for what needs torch or
+    transformers where they are not installed.
     """
-    if isinstance(model, (str, Path)):
-        path = Path(model)
-        bare = path.suffix == ".json" or (path.is_dir() and not any(path.glob("*.safetensors")))
-        return _config_graph(path, context) if bare else load_decoder(path, context)
-    if isinstance(model, torch.nn.Module) and _is_without_values(model):
-        config = getattr(model, "config", None)
-        if hasattr(config, "get_text_config"):
-            return _graph_of_config(config, context, type(model).__name__)
-        model = _with_stand_ins(copy.deepcopy(model))
-    return import_any(model, example_inputs, longest, context)[0]
+    if not isinstance(model, (str, Path)):
+        from streamgen.frontend.traced_shapes import shapes_of_module  # torch takes seconds to load
+
+        return shapes_of_module(model, example_inputs, longest, context)
+    path = Path(model)
+    if path.suffix == ".json" or (path.is_dir() and not any(path.glob("*.safetensors"))):
+        return _config_graph(path, context)
+    from streamgen.frontend.checkpoint import load_decoder
+
+    return load_decoder(path, context)
 
 
-def _is_without_values(module: torch.nn.Module) -> bool:
-    """Whether some of a module is on the meta device."""
-    return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
-
-
-def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, its parameters of the meta device replaced by views of one number, in place.
-
-    ValueError for a buffer there, whose values nobody knows.
-    """
-    for name, buffer in module.named_buffers():
-        if buffer.is_meta:
-            raise ValueError(
-                f"buffer {name} is on the meta device, so what the module computes is not known; build it "
-                "with its buffers in memory, as accelerate.init_empty_weights(include_buffers=False) does"
-            )
-    made: dict[int, torch.nn.Parameter] = {}  # tied parameters stay one
-    for part in module.modules():
-        for name, parameter in part._parameters.items():
-            if parameter is None or not parameter.is_meta:
-                continue
-            if id(parameter) not in made:
-                stand_in = torch.full((), STAND_IN).expand(parameter.shape)
-                made[id(parameter)] = torch.nn.Parameter(stand_in, requires_grad=False)
-            part._parameters[name] = made[id(parameter)]
-    return module.eval()
-
-
-def _config_graph(path: Path, context: int | None = None) -> LogicalGraph:
-    """The decoder that a config.json describes, or that of a folder which holds one, without weights.
-
-    CheckpointError for one that transformers does not know or that is no causal language model;
-    MissingToolError says how to install it.
-    """
+def _config_graph(path: Path, context: int | None) -> LogicalGraph:
+    """The decoder that a config.json describes, or that of a folder which holds one."""
     folder = path if path.is_dir() else path.parent
     if path.is_file() and path.name != "config.json":
         raise CheckpointError(f"{path} is no GGUF file; a configuration must be called config.json")
-    with needed("a config.json without weights"):
-        from transformers import AutoConfig
-    read_config(folder)
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # transformers documents no set of exceptions
-        raise CheckpointError(f"{folder}/config.json: transformers cannot read it: {error}") from error
-    return _graph_of_config(config, context, folder.resolve().name)
+    if (plain := plain_decoder(read_config(folder), context, folder)) is not None:
+        return plain
+    from streamgen.frontend.traced_shapes import shapes_of_config
 
-
-def _graph_of_config(config: Any, context: int | None, name: str) -> LogicalGraph:
-    """The decoder of a config of transformers, for texts of up to `context` positions.
-
-    CheckpointError for what is no causal language model."""
-    text = config.get_text_config(decoder=True)
-    count, kinds = text.num_hidden_layers, list(getattr(text, "layer_types", None) or [None])
-    period = next(p for p in range(1, len(kinds) + 1) if kinds == (kinds[:p] * len(kinds))[: len(kinds)])
-    if 2 * period < count:
-        few = _model(config, 2 * period)
-        graph = import_decoder(few, context=traced_context(few, context), name=name)
-        if (found := _repeated(graph, period, count)) is not None:
-            return found
-    model = _model(config, count)
-    return import_decoder(model, context=traced_context(model, context), name=name)
-
-
-def _model(config: Any, layers: int) -> torch.nn.Module:
-    """The model with so many layers, without weights."""
-    from accelerate import init_empty_weights  # type: ignore[import-untyped]
-    from transformers import AutoModelForCausalLM
-
-    fewer = type(config).from_dict(config.to_dict())
-    text = fewer.get_text_config(decoder=True)
-    text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
-    fewer._attn_implementation = attention_of(fewer)
-    try:
-        with quiet(), init_empty_weights(include_buffers=False):
-            model = AutoModelForCausalLM.from_config(fewer, dtype=torch.float32, trust_remote_code=False)
-    except Exception as error:  # transformers documents no set of exceptions
-        raise CheckpointError(
-            f"config.json: transformers makes no causal language model of {config.model_type!r}: {error}"
-        ) from error
-    return _with_stand_ins(model)
-
-
-def _repeated(graph: LogicalGraph, period: int, count: int) -> LogicalGraph | None:
-    """The graph with so many layers; None when its layers are not the same again after a period."""
-    repeats = [o for o in graph.operations if isinstance(o.op, Repeat)]
-    if len(repeats) != 1:
-        return None
-    layers = repeats[0].op.layers  # type: ignore[attr-defined]
-    if len(layers) != 2 * period:
-        return None
-    if [one.form() for one in layers[:period]] != [one.form() for one in layers[period:]]:
-        return None
-    more = Repeat(tuple(layers[index % period] for index in range(count)))
-    operations = (replace(o, op=more) if o is repeats[0] else o for o in graph.operations)
-    return replace(graph, operations=tuple(operations))
+    return shapes_of_config(folder, context)
