@@ -7,6 +7,7 @@ These are the passes of `compile` up to the emission, so resources are those of 
 `predict`. Weights without values stay views of one number (`frontend.shapes`).
 """
 
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def estimate(
     """
     config = checked_config(config)
     seconds: dict[str, float] = {}
-    with told(progress) as tell:
+    with told(progress) as tell, _collector_at_rest():
         with _timed("import", seconds):
             tell(step(1, _STEPS, "reading the model"))
             graph = imported(model, example_inputs, config)
@@ -254,6 +255,18 @@ def _first(built: _Built, tokens: int, most: int) -> int:
         total += one(0) + (one(whole - 1) if whole > 1 else 0)
         total += round(between(0, whole - 1))
     return total
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Graphs and schedules are millions of values that end without it: looking for cycles takes a tenth."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 @contextmanager

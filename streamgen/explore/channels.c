@@ -56,6 +56,7 @@ void channel_ask(struct run *r, number c)
     struct client *client = &r->clients[c];
     const struct line *l = &r->lines[m->client_beats[c]];
     cycles last;
+    r->channels[m->client_channel[c]].changed = 1;
     client->request = NEVER;
     while (!client->left) {
         if (client->earliest > client->free)
@@ -160,13 +161,19 @@ static void grants(const struct run *r, const struct channel *c, cycles *read, c
         *write = NEVER;
 }
 
-cycles channel_next(const struct run *r, const struct channel *c)
+cycles channel_next(const struct run *r, struct channel *c)
 {
-    cycles read, write, served = service(r, c);
-    grants(r, c, &read, &write);
-    if (read < served)
-        served = read;
-    return write < served ? write : served;
+    cycles read, write;
+    if (c->changed) {
+        c->next = service(r, c);
+        grants(r, c, &read, &write);
+        if (read < c->next)
+            c->next = read;
+        if (write < c->next)
+            c->next = write;
+        c->changed = 0;
+    }
+    return c->next;
 }
 
 static void serve(struct run *r, struct channel *c, cycles cycle)
@@ -216,6 +223,7 @@ static void serve(struct run *r, struct channel *c, cycles cycle)
 void channel_act(struct run *r, struct channel *c)
 {
     cycles read, write, served = service(r, c);
+    c->changed = 1;
     grants(r, c, &read, &write);
     if (served <= (read < write ? read : write)) {
         serve(r, c, served);

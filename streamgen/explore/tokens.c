@@ -322,6 +322,7 @@ cycles tokens_run(const struct model *m)
         channel->credit = m->rate_beats + m->rate_cycles;
         channel->now = channel->last_read = channel->last_data = -1;
         channel->chosen_read = channel->chosen_write = -1;
+        channel->changed = 1;
     }
     for (number c = 0; c < m->clients; c++) {
         struct channel *channel = &r->channels[m->client_channel[c]];

@@ -88,6 +88,7 @@ struct channel {
     cycles read_pins, write_pins, credit, now, last_read, last_data;
     number chosen_read, chosen_write, turn, *readers, *writers, count_readers, count_writers;
     cycles *data; number first_data, count_data, room_data;
+    cycles next; number changed; /* when something happens next, unless something has changed since */
 };
 
 struct run {
@@ -111,7 +112,7 @@ void tokens_pop(struct run *r, number stream, cycles time);
 void channel_ask(struct run *r, number client);
 
 /* When something happens at a channel next, or NEVER; and that it happens. */
-cycles channel_next(const struct run *r, const struct channel *c);
+cycles channel_next(const struct run *r, struct channel *c);
 void channel_act(struct run *r, struct channel *c);
 
 #endif
