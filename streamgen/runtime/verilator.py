@@ -47,6 +47,7 @@ TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-
 # thousands of stores; looking past all of them for what a load may read takes minutes and gains nothing.
 FAST = ("-O2", "-fno-tree-vectorize", "--param=sccvn-max-alias-queries-per-access=8")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
+LIBRARY = ("-O1",)  # for Verilator's own files, of which next to nothing runs in a cycle
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
 # What every file includes, and what takes most of the time of a small one unless it is compiled before.
 PRELUDE = (
@@ -85,7 +86,18 @@ def build(
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     digest.update(
         repr(
-            (top, tuple(masters), instruments, VERILATOR_FLAGS, COMMON, FAST, SLOW, LINK, toolchain[1])
+            (
+                top,
+                tuple(masters),
+                instruments,
+                VERILATOR_FLAGS,
+                COMMON,
+                FAST,
+                SLOW,
+                LIBRARY,
+                LINK,
+                toolchain[1],
+            )
         ).encode()
     )
     name = digest.hexdigest()[:32] + ".so"
@@ -133,9 +145,16 @@ def _build(
 ) -> None:
     started = time.monotonic()
     compiler = toolchain[0]
-    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as place:
-        folder = Path(place)
+    with (
+        tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as place,
+        ThreadPoolExecutor(max_workers=_workers()) as pool,
+    ):
+        folder, cache, traced = Path(place), library.parent, TRACED[instruments.waves]
+        kinds = dict.fromkeys((*COMMON, *traced, *flags) for flags in (_fast(), SLOW))
         try:
+            # what all designs share takes longer than a small design, so it begins while that is translated
+            own = pool.submit(_verilated, *toolchain, folder, cache, traced)
+            headers = {k: pool.submit(_prelude, *toolchain, folder, cache, k, progress) for k in kinds}
             progress(f"simulator: translating {', '.join(file.name for file in sources)}")
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
@@ -146,13 +165,10 @@ def _build(
             files = [str(file.resolve()) for file in (rules, *sources)]
             flags = (*VERILATOR_FLAGS, *instruments.flags)
             run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
-            traced = TRACED[instruments.waves]
             units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder)]
-            kinds = dict.fromkeys(flags for _, flags in units)
-            preludes = {k: _prelude(*toolchain, folder, library.parent, k, progress) for k in kinds}
-            units = [(file, (*flags, *preludes[flags])) for file, flags in units]
+            units = [(file, (*flags, *headers[flags].result())) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
-            objects += _verilated(*toolchain, folder, library.parent, traced)
+            objects += own.result()
             run_tool(compiler, *map(str, objects), *LINK, "-o", str(folder / "library"))
             _keep(folder / "library", library)
         except OSError as error:
@@ -181,10 +197,11 @@ def _verilated(compiler: str, version: str, folder: Path, cache: Path, traced: t
     """The objects of Verilator's own library, which all designs share."""
     include = package_folder() / "include"
     names = ["verilated", "verilated_threads", *(["verilated_fst_c"] if traced == TRACED[True] else [])]
-    key = hashlib.sha256(repr((version, COMMON, traced, _fast())).encode()).hexdigest()[:32]
+    flags = (*COMMON, *traced, *LIBRARY, *_processor())
+    key = hashlib.sha256(repr((version, flags)).encode()).hexdigest()[:32]
     objects = [cache / f"{key}-{name}.o" for name in names]
     if not all(map(_intact, objects)):
-        files = [(include / f"{name}.cpp", (*COMMON, *traced, *_fast())) for name in names]
+        files = [(include / f"{name}.cpp", flags) for name in names]
         made_now = _compile(compiler, files, folder, lambda _: None)
         for made, kept in zip(made_now, objects, strict=True):
             _keep(made, kept)
@@ -249,9 +266,14 @@ def _compile(
         done += 1
         progress(f"simulator: compiled {done} of {len(files)} files")
 
-    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 8)) as pool:
+    with ThreadPoolExecutor(max_workers=_workers()) as pool:
         list(pool.map(compile_one, sorted(files, key=lambda job: -job[0].stat().st_size)))
     return [folder / f"{file.stem}.o" for file, _ in files]
+
+
+def _workers() -> int:
+    """Compilers at a time."""
+    return min(os.cpu_count() or 1, 8)
 
 
 def _keep(made: Path, target: Path) -> None:
