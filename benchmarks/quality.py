@@ -34,6 +34,7 @@ from streamgen.golden_text import GoldenModel
 from streamgen.graph.interpret import Interpreter, reference
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import Numbers
+from streamgen.operations.balance import balanced
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.text.windows import windows_of
 
@@ -173,7 +174,7 @@ def report(path: Path, numbers: Numbers, tokens: int, window: int, console: Cons
     windows = windows_of(ids, tokens, window, begin)
     start = time.perf_counter()
     decoder = load_decoder(path, window)
-    total = measure(decoder, decoder.quantised(numbers), windows, console)
+    total = measure(decoder, balanced(decoder).quantised(numbers), windows, console)
     elapsed = time.perf_counter() - start
     tokens = sum(map(len, windows))
     table = Table("figure", "value", title=f"{path.name}, {numbers}")

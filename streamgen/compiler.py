@@ -30,6 +30,7 @@ from streamgen.nests import Interface, read_interface
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.operations import Linear
+from streamgen.operations.balance import balanced
 from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, step, told
 from streamgen.runtime.chain import CHAIN_FILE, Chain
@@ -107,7 +108,7 @@ def compile(
         show("import", graph)
         _warn_of_rounding(graph, config, language)
         tell(step(2, _STEPS, "quantising the weights"))
-        show("quantise", graph := graph.quantised(config.numbers(language)))
+        show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
         tell(step(3, _STEPS, "choosing groups, lanes and columns"))
         parts = parts_of(graph, config)
         groups = [

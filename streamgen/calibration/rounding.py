@@ -22,6 +22,7 @@ from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.error_feedback import quantise_w4_on
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 from streamgen.operations import Linear
+from streamgen.operations.balance import balanced
 from streamgen.operations.exact_linear import quantise_activations
 from streamgen.progress import Progress
 
@@ -52,7 +53,7 @@ def calibrated(
     if not texts:
         raise ValueError("calibration needs texts; there are none")
     kept = None if folder is None else _Kept(Path(folder), _key(graph, texts, numbers))
-    return _Calibration(graph, numbers, kept, progress or (lambda message: None)).of(texts)
+    return _Calibration(balanced(graph), numbers, kept, progress or (lambda message: None)).of(texts)
 
 
 class _Text:
