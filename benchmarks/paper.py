@@ -11,13 +11,13 @@ choice of the next token in the loop, at 300 MHz and at 250. They are predicted,
 import argparse
 import dataclasses
 import json
-import runpy
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import streamgen
+from benchmarks import u55c
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.observe.estimate import Estimate
@@ -25,14 +25,7 @@ from streamgen.progress import terminal_progress
 from streamgen.tables import rendered, table
 
 LENGTHS = (32, 64, 128, 256)  # tokens of the prompt, and as many behind it
-CONTEXT = 512
-MODEL = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | {
-    "n_embd": 1024,
-    "n_head": 16,
-    "n_layer": 24,
-    "n_positions": 1024,
-    "vocab_size": 50257,
-}
+SHAPE = u55c.SHAPES["gpt2-medium"]
 
 # Latency in ms, time to the first token in ms, tokens a second behind it; by the length of prompt and answer.
 # StreamTensor, arXiv 2509.13694, which also gives those of Allo, DFX and the A100; CODO, ISCA 2026.
@@ -86,20 +79,16 @@ class Speed:
 
 
 def designs() -> Iterator[CompileConfig]:
-    """Those to try, the largest first: what the benchmark of the card says, where there is one."""
-    card = Path(__file__).with_name("u55c.py")
-    base = {"name": "gpt2_medium", "max_tokens": 32, "context": CONTEXT}
-    if card.exists():
-        found = runpy.run_path(str(card)).get("CONFIG")
-        if isinstance(found, CompileConfig):
-            yield dataclasses.replace(found, context=CONTEXT)
-    for channels, multipliers in ((32, 8192), (24, 6144), (16, 4096), (16, 2048), (8, 2048)):
-        yield CompileConfig(**base, channels=channels, multipliers=multipliers)  # type: ignore[arg-type]
+    """Those to try, the largest first: that of the benchmark of the whole card, then smaller ones."""
+    whole = CompileConfig(name="gpt2_medium", **SHAPE.choices)
+    yield whole
+    for channels, multipliers in ((24, 6144), (16, 4096), (16, 2048), (8, 2048)):
+        yield dataclasses.replace(whole, channels=channels, multipliers=multipliers)
 
 
 def estimated(config: CompileConfig, model: Path) -> Estimate:
     """At the first, the middle and the last position of every answer."""
-    positions = sorted({min(place, CONTEXT - 1) for n in LENGTHS for place in (n, n + n // 2, 2 * n - 1)})
+    positions = sorted({place for n in LENGTHS for place in (n, n + n // 2, 2 * n - 1)})
     return streamgen.estimate(model, None, config, terminal_progress(), positions=positions, prompts=LENGTHS)
 
 
@@ -108,7 +97,7 @@ def speeds(found: Estimate) -> dict[int, Speed]:
     steps = {one.position: one.cycles for one in found.passes if one.tokens == 1}
     result = {}
     for n in LENGTHS:
-        first, middle, last = (steps[min(place, CONTEXT - 1)] for place in (n, n + n // 2, 2 * n - 1))
+        first, middle, last = (steps[place] for place in (n, n + n // 2, 2 * n - 1))
         mean = found.milliseconds(round((first + 4 * middle + last) / 6))
         begin = found.milliseconds(found.first_tokens[n])
         result[n] = Speed(latency=begin + (n - 1) * mean, first=begin, rate=1e3 / mean)
@@ -186,8 +175,7 @@ def simulated(config: CompileConfig, tokens: int) -> str:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    kind = str(MODEL["model_type"])
-    shape = AutoConfig.for_model(kind, **{k: v for k, v in MODEL.items() if k.startswith("n_")})
+    shape = AutoConfig.for_model(**u55c.config_json(SHAPE))
     model = streamgen.compile(AutoModelForCausalLM.from_config(shape).eval(), None, config)
     session = model.session()  # type: ignore[attr-defined]
     for _ in session.generate(np.arange(1, 33), tokens):
@@ -222,7 +210,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         model = Path(place, "config.json")
-        model.write_text(json.dumps(MODEL))
+        model.write_text(json.dumps(u55c.config_json(SHAPE)))
         config, base, refused = chosen(model)
         slower = dataclasses.replace(config, clock_mhz=250.0)
         ours = {"U55C 300 MHz, W4A8, predicted": speeds(base)}
@@ -232,7 +220,7 @@ def main() -> None:
         (group,) = base.groups
         print(
             f"design: {config.channels} channels, {group.multipliers:,} multipliers, "
-            f"all 24 layers, context {CONTEXT}"
+            f"all layers, context {config.context}"
         )
         for line in refused:
             print(f"refused: {line}")

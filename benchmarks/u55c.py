@@ -93,7 +93,7 @@ def main() -> None:
         )
         with tempfile.TemporaryDirectory() as place:
             source = Path(place, "config.json")
-            source.write_text(json.dumps(_config(shape, options.layers)))
+            source.write_text(json.dumps(config_json(shape, options.layers)))
             try:
                 estimate = estimated(source, config)
             except BudgetError as error:
@@ -108,8 +108,8 @@ def main() -> None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _config(shape: Shape, layers: int | None) -> dict[str, Any]:
-    """What config.json says."""
+def config_json(shape: Shape, layers: int | None = None) -> dict[str, Any]:
+    """What config.json says of a shape, or of its first layers."""
     sizes = dict(shape.sizes)
     if layers is not None:
         sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = layers
@@ -165,7 +165,7 @@ def simulated(shape: Shape, layers: int | None, config: streamgen.CompileConfig)
     import transformers
 
     torch.manual_seed(0)
-    made = transformers.AutoConfig.for_model(**_config(shape, layers))
+    made = transformers.AutoConfig.for_model(**config_json(shape, layers))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
     accelerator = streamgen.compile(model, None, config)
     ids = np.random.default_rng(0).integers(0, made.vocab_size, 260).tolist()

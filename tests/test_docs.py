@@ -12,12 +12,13 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from streamgen import errors
+from streamgen import cli, errors
 from streamgen.explore.bound import pass_cycles
 from streamgen.runtime.generation import BEST, Session
 from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
@@ -152,6 +153,21 @@ def test_commands_exist() -> None:
     assert {target for target in targets if f"\n{target}:" not in makefile} == set()
     assert {"demo", "test", "check"} <= targets
     assert {f"benchmarks/{path.name}" for path in ROOT.glob("benchmarks/*.py")} <= scripts
+
+
+@pytest.mark.slow
+def test_picture_is_drawn_by_the_command_below_it(tmp_path: Path) -> None:
+    """Kernels, tiles and memory of README's picture are those of today; else run the command again."""
+    (command,) = re.findall(
+        r"^    streamgen (draw .*) -o docs/pipeline\.svg$", README.read_text(), re.MULTILINE
+    )
+    drawn = tmp_path / "pipeline.svg"
+    assert cli.main([*command.split(), "-o", str(drawn)]) == 0
+    assert _texts(drawn) == _texts(ROOT / "docs/pipeline.svg")
+
+
+def _texts(picture: Path) -> list[str]:
+    return sorted(re.findall(r"<text[^>]*>([^<]+)</text>", picture.read_text()))
 
 
 @pytest.mark.slow
