@@ -95,12 +95,14 @@ class SimulatedDevice(Device):
         self._handle = None
         self.memory, self.instruments = memory, instruments
         self.progress = terminal_progress()
-        """Told the cycles of a long run."""
+        """Told the cycles of a long run, and of how many where one of as many tokens has ended before."""
         self._library = _declare(load(library), instruments)
         self._handle = self._library.device_create()
         self._expected: list[np.ndarray] = []
         self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
+        self._begun, self._sort = 0, (0, 0)  # of the run under way: its first cycle; command and tiles
+        self._took: dict[tuple[int, int], int] = {}  # cycles of the last run of a sort
         self._registers: dict[int, int] = {}
         self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
         self._scalars: list[dict[str, int]] = [{} for _ in range(self.slots)]
@@ -281,6 +283,8 @@ class SimulatedDevice(Device):
                 self._point(name, buffer)
         for name, value in self._scalars[slot].items():
             self._set_register(self._offsets[name], value)
+        said = self._scalars[slot]
+        self._begun, self._sort = self.cycles, (said.get("command", 0), said.get("tiles", 0))
         zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
             path, first, last = self._window
@@ -304,10 +308,17 @@ class SimulatedDevice(Device):
                     raise DeviceTimeoutError(
                         f"not done, and no memory access for {self.cycles - moved_at} cycles"
                     )
-                tell(f"simulated {self.cycles - (self._zero or 0):,} cycles")
+                tell(self._how_far())
                 if time.monotonic() > deadline:
                     raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
+        if self._line:
+            self._took[self._sort] = self.cycles - self._begun
         self.write_register(CONTROL, CONTINUE)
+
+    def _how_far(self) -> str:
+        """The cycles of the run under way."""
+        done, goal = self.cycles - self._begun, self._took.get(self._sort, 0)
+        return f"simulated {done:,} of {goal:,} cycles" if done < goal else f"simulated {done:,} cycles"
 
     def reset(self) -> None:
         """A run that is under way ends in the reset, or has ended before and was not waited for."""

@@ -1,5 +1,6 @@
 """The simulated device on a small kernel: results, memory model, error responses, protocol, reset."""
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -100,6 +101,30 @@ def test_same_run_takes_the_same_cycles(kernel):
             times.add(device.read_register(CYCLES))
             device.run(177)
     assert len(times) == 1
+
+
+def test_a_long_run_says_how_far_it_is(kernel, monkeypatch):
+    """And of how many cycles, once a run of as many tokens has ended."""
+    monkeypatch.setattr("streamgen.runtime.simulator.CHUNK_CYCLES", 100)
+    with open_kernel(kernel(channels=2), 2) as device:
+        told: list[str] = []
+        device.progress = told.append
+        for beats in (200, 200, 300):
+            run(device, beats)
+    first, second, third = (part.split("\n") for part in "\n".join(told).strip("\n").split("\n\n"))
+    numbers = [
+        [int(n.replace(",", "")) for n in re.findall(r"[\d,]+", line)] for line in first + second + third
+    ]
+    assert len(first) == len(second) > 3 and len(third) > len(first)
+    once, again, longer = (
+        numbers[: len(first)],
+        numbers[len(first) : 2 * len(first)],
+        numbers[2 * len(first) :],
+    )
+    assert all(len(found) == 1 for found in once + longer)
+    assert [done for done, _ in again] == [done for (done,) in once] == sorted({done for (done,) in once})
+    (goal,) = {goal for _, goal in again}
+    assert once[-1][0] < goal < longer[-1][0]
 
 
 def test_error_response(kernel):
