@@ -17,6 +17,8 @@ from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
@@ -83,6 +85,7 @@ COLUMN = {
     "formats": ("w4",), "group": 32, "scale_bits": 8, "minimum": True, "max_k": 96, "max_n": 12, "max_t": 6,
 }  # fmt: skip
 COLUMN_BOUNDS = {"t": 6, "k": 96, "n": 12, "format": "w4", "grouped": True}
+ATTENTION = {"dims": 24, "lanes": 2, "group": 2, "max_length": 72, "max_rows": 24, "p_bits": 12}
 KERNELS = {
     "unary": (UnaryParams(function="silu", lanes=4, max_tokens=15), {"itensor": ROWS}),
     "binary": (BinaryParams(operation="add", lanes=4, max_tokens=15), {"itensor": ROWS}),
@@ -102,6 +105,19 @@ KERNELS = {
     "column of both widths": (
         ColumnParams(t_lanes=2, n_lanes=2, **{**COLUMN, "formats": ("w4", "w8")}),
         {**COLUMN_BOUNDS, "format": "w8", "grouped": False},
+    ),
+    "softmax of attention": (
+        AttentionSoftmaxParams(lanes=2, max_length=72, p_bits=12),
+        {"rows": 30, "length": 11, "causal": True, "position": 6, "window": 0}
+        | {"rows_per_position": 6, "rows_per_head": 30},
+    ),
+    "values, bound by tiles": (
+        AttentionValuesParams(**ATTENTION, width=8),
+        {"heads": 4, "t": 3, "length": 70},
+    ),
+    "values, bound by results": (
+        AttentionValuesParams(**ATTENTION, width=1),
+        {"heads": 4, "t": 3, "length": 9},
     ),
 }
 

@@ -24,6 +24,8 @@ from numpy import ndarray
 from streamgen.arith import F24
 from streamgen.contract import Bounds
 from streamgen.cost import Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
@@ -82,6 +84,28 @@ class AttentionSoftmaxParams(SoftmaxRowsParams):
             "o_p": Curve.nest(begin + 1, (rows * tokens, 1)),
             "o_sum": Curve.nest(summed + 1, (rows, tokens)),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Complete rows go through the lanes; probabilities and sums wait in queues of their own."""
+        rows, tokens = bounds["rows"], self.rows.tokens(bounds)
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        every, row = np.arange(rows * tokens), np.arange(rows)
+        first, last, through = row * tokens, (row + 1) * tokens - 1, self.lane.latency + 1
+        take, lanes = Part("take", curves["i"]), Part("lanes", curves["o_p"] - through)
+        shares, totals = Part("p", curves["o_p"]), Part("sum", curves["o_sum"])
+        room, row_room, ring = TOKENS_UNDER_WAY - 1, ROWS_UNDER_WAY - 1, self.rows.ring_depth - 1
+        return Clocks(
+            (take, lanes, shares, totals),
+            {"i": (take, every), "o_p": (shares, every), "o_sum": (totals, row)},
+            (
+                take.to(lanes, last, first, latency=self.rows.latency),
+                lanes.to(shares, every, every, latency=through),
+                lanes.to(totals, last, row, latency=self.sums.latency + self.convert.latency + through),
+                lanes.to(take, every[:-ring], every[ring:], latency=0),
+                shares.to(lanes, every[:-room], every[room:], latency=0),
+                totals.to(lanes, row[:-row_room], first[row_room:], latency=0),
+            ),
+        )
 
     def resources(self) -> Resources:
         tokens, sums = self.queues

@@ -33,6 +33,8 @@ from streamgen.arith import F24, DivideParams, ScaledIntegerParams
 from streamgen.arith.pipeline import delayed, registered
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import SCALE, SCALE_DTYPE, split_scale
@@ -203,6 +205,42 @@ class AttentionValuesParams(AttentionRowsParams):
             "i_v_scale": Curve(tuple((begin, ((tiles, 1),)) for begin in scales)),
             "o": pieces(last + self.pipe + 1, self.row_tokens),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Probabilities are taken ahead of their values; the last values of a row wait for its sum."""
+        heads, tiles, rows = bounds["heads"], self.tiles(bounds), bounds["t"] * self.group
+        curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
+        every, scale = np.arange(heads * rows * tiles), np.arange(heads * tiles)
+        context, row = np.arange(heads), np.arange(heads * rows)
+        row_ends = (row + 1) * tiles - 1
+        scales, shares = Part("scales", curves["i_v_scale"]), Part("p", curves["i_p"], None)
+        sums, out = Part("v", curves["i_v"], None), Part("o", curves["o"])
+        ahead = _FACTORS - 1
+        gone = (row + 1) * self.row_tokens - self.queue.depth - 1  # result that leaves a place for the row
+        waits = gone >= 0
+        return Clocks(
+            (scales, shares, sums, out),
+            {
+                "i_p": (shares, every),
+                "i_sum": (sums, row_ends),
+                "i_v": (sums, every),
+                "i_v_scale": (scales, scale),
+                "o": (out, np.arange(len(out.cycles))),
+            },
+            (
+                scales.to(
+                    shares,
+                    context * tiles + tiles - 1,
+                    context * rows * tiles,
+                    latency=1 + self.scales.latency,
+                ),
+                shares.to(scales, (context[:-2] + 1) * rows * tiles - 1, context[2:] * tiles),
+                shares.to(sums, every, every, latency=self.factors.latency + 2),
+                sums.to(shares, every[:-ahead], every[ahead:], latency=0),
+                sums.to(out, row_ends, row * self.row_tokens, latency=self.pipe + 1),
+                out.to(sums, gone[waits], row_ends[waits], latency=0),
+            ),
+        )
 
     def build(self) -> "AttentionValues":
         return AttentionValues(self)
