@@ -65,8 +65,7 @@ class Group:
     def write(self, folder: Path) -> None:
         """Write the design and its notes into an existing folder."""
         assert self.design is not None
-        for name, content in self.design.files().items():
-            (folder / name).write_bytes(content)
+        self.design.write(folder)
         self.notes.write(folder)
 
     def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:

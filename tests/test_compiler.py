@@ -17,6 +17,7 @@ from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
 from streamgen import accelerator
+from streamgen.buffers.packing import MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.emit import design
 from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
@@ -161,7 +162,8 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 FAILURES = {
     "read-only": (accelerator.tempfile, "mkdtemp", 0, PermissionError(errno.EACCES, "Permission denied")),
     "full at once": (Path, "write_bytes", 0, FULL),
-    "full later": (Path, "write_bytes", 2, FULL),
+    "full later": (Path, "write_bytes", 1, FULL),
+    "full in the weights": (MemoryLayout, "pack", 0, FULL),
     "full in the text": (Path, "write_text", 0, FULL),
     "full in the arrays": (storage.np.lib.format, "write_array", 0, FULL),
     "full at the end": (Path, "write_text", 1, FULL),

@@ -2,12 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from streamgen.boards import Board
 from streamgen.config import CompileConfig
 from streamgen.cost import Resources
 from streamgen.emit.floorplan import sender_name
-from streamgen.emit.images import constant_images, weights_name
+from streamgen.emit.images import constant_bytes, weights_file, write_constants
 from streamgen.emit.outline import outline
 from streamgen.emit.placement import Placement
 from streamgen.emit.ports import check_components
@@ -24,35 +25,42 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What is written for a device. sources: files of the Verilog of users, by name. images: contents of
-    the weight files, by name. resources: what it promises to use, by kind of block. placement: on the SLRs of
-    the board. instances: the SLR of each in the top, by its name in the Verilog; where there are several, the
-    registers of resets as well."""
+    """What is written for a device. sources: files of the Verilog of users, by name. graph: weight files hold
+    its constants, packed when they are written. resources: what it promises to use, by kind of block.
+    placement: on the SLRs of the board. instances: the SLR of each in the top, by its name in the Verilog;
+    where there are several, the registers of resets as well."""
 
     manifest: Manifest
     verilog: str
     sources: dict[str, str]
-    images: dict[str, bytes]
+    graph: Graph
     resources: dict[str, Resources]
     board: Board
     placement: Placement
     instances: dict[str, str]
 
     def __str__(self) -> str:
-        lines = [f"{name}: {len(content):,} bytes" for name, content in self.files().items()]
+        sizes = {name: len(content) for name, content in self._texts().items()}
+        sizes |= {weights_file(channel): count for channel, count in constant_bytes(self.graph).items()}
+        lines = [f"{name}: {count:,} bytes" for name, count in sizes.items()]
         for kind, used in self.resources.items():
             lines.append(
                 f"{kind}: {used.lut:,.0f} LUT, {used.ff:,.0f} FF, {used.dsp:g} DSP, {used.bram:g} BRAM"
             )
         return "\n".join(lines)
 
-    def files(self) -> dict[str, bytes]:
-        """Contents of all files, by name."""
+    def write(self, folder: Path) -> None:
+        """Write all files into an existing folder."""
+        for name, content in self._texts().items():
+            Path(folder, name).write_bytes(content)
+        write_constants(self.graph, folder)
+
+    def _texts(self) -> dict[str, bytes]:
+        """Contents of the files but those of weights, by name."""
         return {
             _VERILOG: self.verilog.encode(),
             **{name: text.encode() for name, text in self.sources.items()},
             _MANIFEST: self.manifest.to_json().encode(),
-            **self.images,
         }
 
 
@@ -94,7 +102,6 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
-    images = constant_images(graph)
     library = Library()
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
     verilog = to_verilog(top.build(), config.name, library)
@@ -103,7 +110,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
         manifest=replace(manifest, design_hash=digest, sources=tuple(sources)),
         verilog=verilog,
         sources=sources,
-        images={f"{weights_name(c)}.bin": image for c, image in images.items()},
+        graph=graph,
         resources=promised(top),
         board=board,
         placement=placement,

@@ -1,7 +1,8 @@
-"""Memory images of the constants, one buffer a channel, and what the host must know of every buffer."""
+"""Files of the constants, one buffer a channel, and what the host must know of every buffer."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from numpy import ndarray
@@ -11,7 +12,14 @@ from streamgen.graph import Graph, Program, Tensor
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 
-__all__ = ["boundary_buffer", "constant_bytes", "constant_images", "kept_buffer", "weights_name"]
+__all__ = [
+    "boundary_buffer",
+    "constant_bytes",
+    "kept_buffer",
+    "weights_file",
+    "weights_name",
+    "write_constants",
+]
 
 
 def weights_name(channel: int) -> str:
@@ -19,13 +27,21 @@ def weights_name(channel: int) -> str:
     return f"weights_{channel}"
 
 
-def constant_images(graph: Graph) -> dict[int, bytes]:
-    """By channel, the constants that its loads read, at the offsets of their descriptors."""
-    images = {channel: bytearray(count) for channel, count in constant_bytes(graph).items()}
-    for tensor, itensor, array, first in _placed(graph):
-        packed = MemoryLayout.of(itensor).pack(itensor, array)
-        images[tensor.channel][first : first + len(packed)] = packed
-    return {channel: bytes(image) for channel, image in images.items()}
+def weights_file(channel: int) -> str:
+    """Name of the file that this buffer is filled from."""
+    return f"{weights_name(channel)}.bin"
+
+
+def write_constants(graph: Graph, folder: Path) -> None:
+    """Write the weight files: by channel the constants that its loads read, at the offsets of their
+    descriptors, zeros between them. One constant at a time is packed and held."""
+    for channel, count in constant_bytes(graph).items():
+        with Path(folder, weights_file(channel)).open("wb") as file:
+            for tensor, itensor, array, first in _placed(graph):
+                if tensor.channel == channel:
+                    file.seek(first)
+                    file.write(MemoryLayout.of(itensor).pack(itensor, array))
+            file.truncate(count)
 
 
 def constant_bytes(graph: Graph) -> dict[int, int]:

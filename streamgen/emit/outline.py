@@ -10,7 +10,7 @@ from streamgen.config import CompileConfig
 from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
 from streamgen.emit.floorplan import Floorplan
-from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_name
+from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_file, weights_name
 from streamgen.emit.resources import find_fit
 from streamgen.emit.top import TopParams, stores
 from streamgen.graph import Program, Regions
@@ -50,7 +50,7 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
     control_channel = boundary[0].channel if boundary else 0
     weights = [
-        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=f"{weights_name(c)}.bin")
+        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=weights_file(c))
         for c, count in constant_bytes(graph).items()
     ]
     programs = (encoding.table, *encoding.variants.values())

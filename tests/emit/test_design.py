@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,11 +97,13 @@ def test_pins_of_the_verilog() -> None:
         assert f"s_axi_control_{pin}" in pins
 
 
-def test_images_hold_the_constants(emitted: Emitted) -> None:
+def test_images_hold_the_constants(emitted: Emitted, tmp_path: Path) -> None:
     """Every constant at the offset of its load, and nothing else but the filling to whole beats."""
     made, _, emitted_design = emitted
     buffers = {buffer.name: buffer for buffer in emitted_design.manifest.buffers}
-    used = dict.fromkeys(emitted_design.images, 0)
+    emitted_design.write(tmp_path)
+    images = {file.name: file.read_bytes() for file in tmp_path.glob("*.bin")}
+    used = dict.fromkeys(images, 0)
     for tensor in made.graph.tensors:
         if tensor.role != "constant":
             continue
@@ -110,12 +113,15 @@ def test_images_hold_the_constants(emitted: Emitted) -> None:
         layout = MemoryLayout.of(itensor)
         (bounds,) = made.graph.node(tensor.node).bounds
         first, size = bounds["offset"] * BEAT_BYTES, layout.beats(itensor.token_count) * BEAT_BYTES
-        image = emitted_design.images[f"{name}.bin"]
+        image = images[f"{name}.bin"]
         assert len(image) == buffers[name].bytes
         assert np.array_equal(layout.unpack(itensor, image[first : first + size]), tensor.data)
         used[f"{name}.bin"] += size
-    assert used == {name: len(image) for name, image in emitted_design.images.items()}
-    assert set(emitted_design.files()) == {"design.v", "manifest.json", *used}
+    assert used == {name: len(image) for name, image in images.items()}
+    written = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    assert set(written) == {"design.v", "manifest.json", *used}
+    for name, size in written.items():
+        assert f"{name}: {size:,} bytes" in str(emitted_design).splitlines()
 
 
 def test_boundary_buffers_cover_every_run(emitted: Emitted) -> None:

@@ -78,8 +78,7 @@ def folder(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cached")
     config = CompileConfig(name="cached", max_tokens=MOST)
     design = emit(program, config, max_tokens=MOST)
-    for name, content in design.files().items():
-        (place / name).write_bytes(content)
+    design.write(place)
     (place / MANIFEST).write_text(sealed(design.manifest, place).to_json())
     return place
 
