@@ -371,8 +371,8 @@ class Accelerator:
                 self.close()
                 self._memory, self._card = memory, debugging.device
             execution = self._running()
+        execution.open_with(opener)
         for group, one in zip(self.groups, execution.groups, strict=True):
-            one.open_device = opener
             one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
         try:
             yield execution

@@ -15,10 +15,9 @@ from streamgen.manifest import Buffer, Manifest
 from streamgen.package.folder import packaged
 from streamgen.progress import Progress
 from streamgen.runtime.chain import ChainExecution
-from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import TextDevice
-from streamgen.runtime.simulator import simulated
+from streamgen.runtime.simulator import OnSimulator
 from streamgen.text.stored import MODEL, read_text
 
 __all__ = ["BENCH", "run_bench", "write_bench"]
@@ -81,10 +80,7 @@ def _recorded(
     place: Path, inputs: Sequence[np.ndarray] | None, seed: int, progress: Progress | None, new_tokens: int
 ) -> list[list[Recorded]]:
     """The runs of each kernel, on the simulated device."""
-
-    def opened(folder: Path, manifest: Manifest) -> Device:
-        return simulated(folder, manifest, progress=progress)
-
+    opened = OnSimulator(progress=progress)
     random = np.random.default_rng(seed)
     if (place / MODEL).is_file():
         text, config = read_text(place)

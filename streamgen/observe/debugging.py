@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from streamgen.graph import Program
 from streamgen.manifest import Manifest
@@ -14,7 +13,7 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer, OpenDevice
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import SimulatedDevice, simulated
+from streamgen.runtime.simulator import OnSimulator, SimulatedDevice
 
 __all__ = ["Debugging"]
 
@@ -62,7 +61,7 @@ class Debugging:
         """The profiles of the runs."""
         return () if self._profiler is None else tuple(self._profiler.passes)
 
-    def opener(self, memory: MemoryModel | None) -> Callable[[Path, Manifest], Device]:
+    def opener(self, memory: MemoryModel | None) -> OpenDevice:
         """How an `Execution` opens its device. ValueError for a model of a card's memory."""
         if memory is not None and not isinstance(memory, MemoryModel):
             raise TypeError(f"memory is {memory!r}; a streamgen.runtime.MemoryModel is needed")
@@ -70,13 +69,7 @@ class Debugging:
             if memory is not None:
                 raise ValueError("a card has memory of its own: leave out the memory model or the device")
             return self.device
-
-        def open_device(folder: Path, manifest: Manifest) -> Device:
-            device = simulated(folder, manifest, memory, self._progress, self._instruments(manifest))
-            device.progress = self._progress
-            return device
-
-        return open_device
+        return OnSimulator(memory, self._progress, self._instruments)
 
     def observer(
         self, program: Callable[[], Program], units: Sequence[str], execution: Execution

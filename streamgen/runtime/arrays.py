@@ -17,6 +17,7 @@ from streamgen.numbers import formats
 
 __all__ = [
     "Parts",
+    "checked_inputs",
     "cropped",
     "image_bytes",
     "in_passes",

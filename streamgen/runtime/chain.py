@@ -1,28 +1,41 @@
 """Runs of accelerators that follow one another: what one writes to memory the next ones read.
 
 A written chain is a folder with a written accelerator in a folder for each group, and `chain.json`: their
-order, and the inputs and outputs of the whole. Buffers of one name are one tensor. It passes from group to
-group as it lies in memory. Groups may have different token lanes; tensors between them lie row after row,
-so that a group with more lanes finds zeros behind the rows of the one before. A folder without
-`chain.json` is a chain of one.
+order, and the inputs and outputs of the whole. Buffers of one name are one tensor. The groups are kernels of
+one card: a tensor between them is one buffer of its memory, that one kernel writes and others read, and the
+host does not touch it. Several samples are in flight (`line.py`). Groups may have different token lanes;
+tensors between them lie row after row, so that a group with more lanes reads behind the rows of the one
+before: the host keeps zeros there. A folder without `chain.json` is a chain of one.
 """
 
 import dataclasses
 import json
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import lcm
 from pathlib import Path
 
 import numpy as np
 
-from streamgen.errors import DeviceError
 from streamgen.files import decode, parsed, read_file
-from streamgen.manifest import Buffer, Manifest
-from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, packed, padded, unpacked
-from streamgen.runtime.device import Device
-from streamgen.runtime.execution import Compute, Execution
+from streamgen.manifest import Buffer
+from streamgen.runtime.arrays import (
+    Parts,
+    checked_inputs,
+    cropped,
+    image_bytes,
+    in_passes,
+    packed,
+    padded,
+    random_inputs,
+)
+from streamgen.runtime.device import DeviceBuffer
+from streamgen.runtime.execution import Compute, Execution, OpenDevice
+from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import OnSimulator
 
 __all__ = ["CHAIN_FILE", "Chain", "ChainExecution"]
 
@@ -76,74 +89,80 @@ class Chain:
             raise ValueError(f"{path} is no chain: {error}") from error
 
 
-class ChainExecution:
-    """The groups written in `folder`, each on a device of its own; arguments and errors are `Execution`'s.
+@dataclass(frozen=True)
+class _Between:
+    """A tensor between groups. writer, readers: numbers of groups, with the buffer as it is to each."""
 
-    in_turn: there is one device for all of them, as a board; each group gives it back for the next.
-    """
+    writer: int
+    group: Execution
+    info: Buffer
+    readers: dict[int, Buffer] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Of the buffer."""
+        return max(self.info.bytes, *(info.bytes for info in self.readers.values()))
+
+    def require(self, group: Execution, info: Buffer) -> None:
+        """ValueError unless a group reads what is written: the same rows, in the same beats."""
+        sides = ((self.group, self.info), (group, info))
+        count = lcm(*(one.manifest.tokens_per_tile for one, _ in sides))
+        try:
+            (array,), _ = checked_inputs([self.info], random_inputs([self.info], count, 0))
+            images = {packed(one, padded(one, array, at.tiles(count)), at.tiles(count)) for at, one in sides}
+        except ValueError:  # of other ranks
+            images = set()
+        if len(images) != 1:
+            raise ValueError(
+                f"{group.folder} reads {info.name!r} as {info.itensor}; {self.group.folder} writes it as "
+                f"{self.info.itensor}, which are other beats in memory: compile them as one model"
+            )
+
+
+class ChainExecution:
+    """The groups written in `folder`, kernels of one card; arguments and errors are `Execution`'s."""
 
     def __init__(
         self,
         folder: str | Path,
-        open_device: Callable[[Path, Manifest], Device] | None = None,
+        open_device: OpenDevice | None = None,
         memory: MemoryModel | None = None,
         *,
-        in_turn: bool = False,
         changed_files: bool = False,
     ) -> None:
-        place = Path(folder)
-        if (place / CHAIN_FILE).exists():
-            self.chain = Chain.read(place)
-            names = self.chain.folders
-            self.groups = [
-                Execution(self.chain.place(place, name), open_device, memory, changed_files=changed_files)
-                for name in names
-            ]
-        else:
-            self.groups = [Execution(place, open_device, memory, changed_files=changed_files)]
+        place, opener = Path(folder), open_device or OnSimulator(memory)
+        several = (place / CHAIN_FILE).exists()
+        chain = Chain.read(place) if several else None
+        places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
+        self.groups = [Execution(one, opener, changed_files=changed_files) for one in places]
+        if chain is None:
             inputs, outputs = (
                 tuple(info.name for info in self.groups[0].buffers(role)) for role in ("input", "output")
             )
             top, here = self.groups[0].manifest.top, place.resolve().name
-            self.chain = Chain(name=top, folders=(here,), inputs=inputs, outputs=outputs)
+            chain = Chain(name=top, folders=(here,), inputs=inputs, outputs=outputs)
+        elif len(self.groups) > 1:
+            for group in self.groups:
+                group.label = group.folder.name
+        self.chain = chain
         self.inputs = tuple(self._buffer(name, "input", self.groups) for name in self.chain.inputs)
         self.outputs = tuple(self._buffer(name, "output", self.groups) for name in self.chain.outputs)
-        self._in_turn = in_turn and len(self.groups) > 1
-        self._check(place)
+        self._check()
+        self._tensors = self._between()
+        self._filled: weakref.WeakKeyDictionary[DeviceBuffer, int] = weakref.WeakKeyDictionary()
+        """Of buffers between groups how far they may hold other bytes than zeros."""
 
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
-        """The outputs for these inputs: for each pass over the tokens, all groups in order.
+        """The outputs for these inputs; each part of the tokens goes through all groups in order, several
+        parts at a time.
 
         Errors are those of `Execution.run`; the message of a failed run begins with its group.
         """
-        if len(self.groups) == 1:
-            return self.groups[0].run(*inputs, timeout=timeout)
         for group in self.groups:
             group.statuses = []
 
-        def once(arrays: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
-            images: dict[str, bytes] = {}
-            results: dict[str, np.ndarray] = {}
-            for group in self.groups:
-                tiles = group.tiles(count)
-                given = {}
-                for info in group.buffers("input"):
-                    if info.name in images:
-                        size = image_bytes(info, tiles)
-                        given[info.name] = images[info.name][:size].ljust(size, b"\0")
-                    else:
-                        given[info.name] = packed(info, padded(info, arrays[info.name], tiles), tiles)
-                made = self._transfer(group, given, tiles, timeout)
-                if self._in_turn:
-                    group.close()
-                images |= made
-                for info in group.buffers("output"):
-                    if info.name in self.chain.outputs:
-                        results[info.name] = cropped(info, unpacked(info, made[info.name], tiles), count)
-            return results
-
         def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
-            return (once(arrays, count) for arrays, count in parts)
+            return through(self.groups, parts, self.chain.outputs, timeout, self._prepare)
 
         return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
@@ -174,13 +193,41 @@ class ChainExecution:
     def _whole(self) -> bool:
         return any(group.manifest.whole for group in self.groups)
 
-    def _transfer(
-        self, group: Execution, images: Mapping[str, bytes], tiles: int, timeout: float
-    ) -> dict[str, bytes]:
-        try:
-            return group.transfer(images, tiles, timeout)
-        except DeviceError as error:
-            raise type(error)(f"{group.folder.name}: {error}") from error
+    def open_with(self, opener: OpenDevice) -> None:
+        """Open the devices so; those that are open stay, and what opens their like."""
+        if not any(group.is_open for group in self.groups):
+            for group in self.groups:
+                group.open_device = opener
+
+    def _between(self) -> dict[str, "_Between"]:
+        """The tensors between groups. ValueError where a group would read other bytes than are written."""
+        found: dict[str, _Between] = {}
+        for k, group in enumerate(self.groups):
+            for info in group.buffers("input"):
+                if info.name in found:
+                    found[info.name].require(group, info)
+                    found[info.name].readers[k] = info
+            found |= {info.name: _Between(k, group, info) for info in group.buffers("output")}
+        return {name: one for name, one in found.items() if one.readers}
+
+    def _prepare(self, stage: int, slot: int, tokens: int) -> None:
+        """The buffers between the groups: those that a group writes are there, those that it reads are the
+        same, with zeros behind what is written, as far as it reads."""
+        for name, between in self._tensors.items():
+            if stage != between.writer and stage not in between.readers:
+                continue
+            writer = self.groups[between.writer]
+            written = image_bytes(between.info, writer.tiles(tokens))
+            buffer = writer.device.allocate(name, slot, between.bytes)
+            filled = self._filled.get(buffer, buffer.size)
+            if stage == between.writer:
+                self._filled[buffer] = max(filled, written)
+                continue
+            group = self.groups[stage]
+            group.device.adopt(name, buffer, slot)
+            if image_bytes(between.readers[stage], group.tiles(tokens)) > written and filled > written:
+                buffer.write(bytes(filled - written), written)
+                self._filled[buffer] = written
 
     @staticmethod
     def _buffer(name: str, role: str, groups: Sequence[Execution]) -> Buffer:
@@ -190,7 +237,7 @@ class ChainExecution:
                     return info
         raise ValueError(f"no group of {groups[0].folder.parent} has an {role} {name!r}")
 
-    def _check(self, place: Path) -> None:
+    def _check(self) -> None:
         """ValueError unless every input is given or written by an earlier group, and passes are alike."""
         known = set(self.chain.inputs)
         for group in self.groups:

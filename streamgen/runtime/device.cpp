@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "Vdesign.h"
+#include "clock.h"
 #include "design.h"
 #include "memory.h"
 #include "probe.h"
@@ -114,7 +115,9 @@ struct Device {
     std::unique_ptr<Vdesign> top;
     std::vector<Channel> channels;
     ControlPins control;
+    std::shared_ptr<Clock> clock = std::make_shared<Clock>();
     uint64_t cycles = 0;
+    bool working = false, stopped = false;  // working: sees all cycles of its clock. stopped: by an error
     std::string error;
     std::vector<Probe> probes;
     bool watching = false, differs = false;  // differs: a token that was not expected stops the run
@@ -137,10 +140,19 @@ struct Device {
         top = std::make_unique<Vdesign>(&context, "");
         const std::string problems = connect(*top, control) + connect(*top, channels);
         if (!problems.empty()) error = "the design does not have the pins of the manifest:" + problems;
+        join(clock);
+    }
+
+    void join(std::shared_ptr<Clock> other) {
+        clock->leave(this);
+        clock = std::move(other);
+        clock->join({this, [](void* it) { return static_cast<Device*>(it)->working; },
+                     [](void* it) { static_cast<Device*>(it)->step(); }});
     }
 
     // Verilator's scopes leave the context that is the thread's, whichever device used it last.
     ~Device() {
+        clock->leave(this);
         Verilated::threadContextp(&context);
 #if VM_TRACE_FST
         waves.reset();
@@ -181,26 +193,27 @@ struct Device {
 #endif
     }
 
-    // Run; false when a master broke a law or a token differs.
-    bool run(uint64_t count) {
-        while (count--) {
-            cycle();
-            if (differs) {
-                error = "a token differs from the expected one";
-                return false;
-            }
-            for (unsigned i = 0; i < channels.size(); ++i)
-                if (!channels[i].error.empty()) {
-                    error = std::string(NAMES[i]) + " " + channels[i].error;
-                    return false;
-                }
+    // A cycle; it is the last one when a master broke a law or a token differs.
+    void step() {
+        cycle();
+        if (differs) error = "a token differs from the expected one";
+        else {
+            auto broken = std::find_if(channels.begin(), channels.end(), [](auto& c) { return !c.error.empty(); });
+            if (broken == channels.end()) return;
+            error = std::string(NAMES[broken - channels.begin()]) + " " + broken->error;
         }
-        return true;
+        stopped = true, working = false;
+    }
+
+    // Let time pass, for all kernels of the clock; false when this one has stopped.
+    bool run(uint64_t count) {
+        while (!stopped && count--) clock->tick(this);
+        return !stopped;
     }
 
     void reset() {
         error.clear();
-        watching = differs = false;
+        watching = differs = stopped = working = false;
         profile.stop();
         top->ap_rst_n = 0;
         *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
@@ -266,13 +279,42 @@ struct Device {
 }  // namespace
 
 EXPORT Device* device_create() { return new Device; }
-EXPORT void device_destroy(Device* device) { delete device; }
+EXPORT void device_destroy(Device* device) {
+    const auto clock = device->clock;  // outlives the lock
+    const std::lock_guard<std::recursive_mutex> guard(clock->turn);
+    delete device;
+}
 EXPORT const char* device_error(Device* device) { return device->error.c_str(); }
 EXPORT uint64_t device_cycles(Device* device) { return device->cycles; }
-EXPORT void device_reset(Device* device) { device->reset(); }
-EXPORT bool device_run(Device* device, uint64_t count) { return device->run(count); }
-EXPORT bool device_write(Device* device, uint32_t address, uint32_t value) { return device->write(address, value); }
-EXPORT bool device_read(Device* device, uint32_t address, uint32_t* value) { return device->read(address, value); }
+EXPORT uint64_t device_time(Device* device) { return device->clock->now; }
+EXPORT void device_work(Device* device, bool on) { device->working = on; }
+
+// What takes time is done by one thread at a time, of all that use kernels of a clock.
+#define IN_TURN(device) const std::lock_guard<std::recursive_mutex> guard((device)->clock->turn);
+
+// The kernel keeps the time of another one from now on, as those of one card do.
+EXPORT void device_join(Device* device, const std::shared_ptr<Clock>* clock) {
+    const std::lock_guard<std::recursive_mutex> guard((*clock)->turn);
+    device->join(*clock);
+}
+EXPORT const std::shared_ptr<Clock>* device_clock(Device* device) { return &device->clock; }
+
+EXPORT void device_reset(Device* device) {
+    IN_TURN(device)
+    device->reset();
+}
+EXPORT bool device_run(Device* device, uint64_t count) {
+    IN_TURN(device)
+    return device->run(count);
+}
+EXPORT bool device_write(Device* device, uint32_t address, uint32_t value) {
+    IN_TURN(device)
+    return device->write(address, value);
+}
+EXPORT bool device_read(Device* device, uint32_t address, uint32_t* value) {
+    IN_TURN(device)
+    return device->read(address, value);
+}
 
 EXPORT void device_configure(Device* device, unsigned channel, const Model* model) {
     device->channels[channel].configure(channel, *model);
@@ -280,6 +322,7 @@ EXPORT void device_configure(Device* device, unsigned channel, const Model* mode
 
 // Run until a register has one of the bits of the mask, looking every `interval` cycles; 1 yes, 0 not yet, -1 error.
 EXPORT int device_wait(Device* device, uint32_t address, uint32_t mask, uint64_t count, uint64_t interval) {
+    IN_TURN(device)
     for (const uint64_t end = device->cycles + count; device->cycles < end;) {
         uint32_t value = 0;
         if (!device->read(address, &value)) return -1;
@@ -289,25 +332,19 @@ EXPORT int device_wait(Device* device, uint32_t address, uint32_t mask, uint64_t
     return 0;
 }
 
-EXPORT bool device_allocate(Device* device, unsigned channel, uint64_t address, uint64_t size) try {
+// A master reaches a region of memory, which the host keeps until it is detached; and no more.
+EXPORT void device_attach(Device* device, unsigned channel, uint64_t address, uint8_t* data, uint64_t size) {
+    IN_TURN(device)
     auto& owner = device->channels[channel];
     owner.forget();
-    owner.buffers[address] = std::vector<uint8_t>(size, 0xA5);  // nobody may rely on zeros
-    return true;
-} catch (const std::bad_alloc&) {
-    device->channels[channel].buffers.erase(address);
-    return false;
+    owner.buffers[address] = {data, size};
 }
 
-EXPORT void device_free(Device* device, unsigned channel, uint64_t address) {
+EXPORT void device_detach(Device* device, unsigned channel, uint64_t address) {
+    IN_TURN(device)
     auto& owner = device->channels[channel];
     owner.forget();
     owner.buffers.erase(address);
-}
-
-// The bytes of the buffer that begins at an address; valid as long as the device.
-EXPORT uint8_t* device_bytes(Device* device, unsigned channel, uint64_t address) {
-    return device->channels[channel].buffers.at(address).data();
 }
 
 EXPORT void device_inject(Device* device, unsigned channel, uint64_t address, bool on) {

@@ -10,14 +10,15 @@ A device holds the memory that a manifest names, the arguments, and its runs, wh
 
 A run may be started while others have not ended: each in a slot, with arguments and buffers of its own for
 what the host writes before it and reads after it. Weights and what runs leave to one another are in all slots
-the same memory.
+the same memory. What one kernel of a card writes another one can read where it lies (`adopt`).
 """
 
+import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import ClassVar, Self
 
-from streamgen.errors import DeviceError
+from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, Manifest
 from streamgen.manifest import Buffer as BufferInfo
 
@@ -58,23 +59,29 @@ class Device(ABC):
     """An accelerator with the registers and buffers of `manifest`."""
 
     slots: ClassVar[int] = 1
-    """Runs that may be under way and wait in line."""
+    """Runs that should be under way and wait in line, so that the hardware has no rest; more may."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._roles = {buffer.name: buffer.role for buffer in manifest.buffers}
         self._buffers: dict[tuple[str, int], DeviceBuffer] = {}
 
-    def allocate(self, name: str, slot: int = 0) -> DeviceBuffer:
+    def allocate(self, name: str, slot: int = 0, size: int = 0) -> DeviceBuffer:
         """The memory of a pointer argument, in the channel that the manifest says; allocated once, or once a
-        slot."""
+        slot, with `size` bytes at least."""
         key = self._key(name, slot)
         if key not in self._buffers:
-            info = {buffer.name: buffer for buffer in self.manifest.buffers}.get(name)
-            if info is None:
-                raise ValueError(f"the design has no buffer {name!r}")
-            self._buffers[key] = self._allocate(info)
+            info = self._info(name)
+            self._buffers[key] = self._allocate(info, max(size, info.bytes))
         return self._buffers[key]
+
+    def adopt(self, name: str, buffer: DeviceBuffer, slot: int = 0) -> None:
+        """Take memory of another kernel of the card for a pointer argument. DeviceError where the kernel does
+        not reach it; ValueError for one that is too small."""
+        info = self._info(name)
+        if buffer.size < info.bytes:
+            raise ValueError(f"buffer {name!r} needs {info.bytes} bytes; {buffer.size} are given")
+        self._buffers[self._key(name, slot)] = self._adopt(info, buffer)
 
     def set_scalar(self, name: str, value: int, slot: int = 0) -> None:
         """Set a scalar argument: 0 to 2^31 - 1, since a board's driver passes no more."""
@@ -89,8 +96,21 @@ class Device(ABC):
         """Start a run with the arguments of a slot as they are, behind those that are under way."""
 
     @abstractmethod
-    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
-        """Wait until the run of a slot is done; DeviceTimeoutError after so many seconds."""
+    def done(self, slot: int = 0, wait: bool = False) -> bool:
+        """Whether the run of a slot is. wait: a little, when it is not; other kernels of the card go on.
+        DeviceError when it has failed."""
+
+    def wait(self, timeout: float = 600.0, slot: int = 0, since: float | None = None) -> None:
+        """Wait until the run of a slot is done; DeviceTimeoutError after so many seconds. since: which count
+        from here, in those of `time.monotonic`; by default from now on."""
+        deadline = (time.monotonic() if since is None else since) + timeout
+        while not self.done(slot, wait=True):
+            if time.monotonic() > deadline:
+                raise DeviceTimeoutError(self.late(timeout))
+
+    def late(self, timeout: float) -> str:
+        """What there is to say of a run that is not done after so many seconds."""
+        return f"not done after {timeout:g} s"
 
     def reset(self) -> None:
         """Stop what is under way or waits, and bring the core to its initial state; memory stays."""
@@ -125,8 +145,17 @@ class Device(ABC):
     def _key(self, name: str, slot: int) -> tuple[str, int]:
         return name, slot if self._roles.get(name) in _OF_A_RUN else 0
 
+    def _info(self, name: str) -> BufferInfo:
+        for info in self.manifest.buffers:
+            if info.name == name:
+                return info
+        raise ValueError(f"the design has no buffer {name!r}")
+
     @abstractmethod
-    def _allocate(self, info: BufferInfo) -> DeviceBuffer: ...
+    def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer: ...
+
+    @abstractmethod
+    def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer: ...
 
     @abstractmethod
     def _set_scalar(self, name: str, value: int, slot: int) -> None: ...

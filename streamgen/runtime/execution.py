@@ -7,7 +7,7 @@ Verilog in the folder change, the next run uses what they hold then.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,11 @@ from streamgen.manifest import (
     RunError,
     StatusBlock,
 )
-from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, packed, padded, unpacked
+from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, padded
 from streamgen.runtime.device import Device
+from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import simulated
+from streamgen.runtime.simulator import OnSimulator
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.written import MANIFEST, WrittenFolder
 
@@ -79,11 +80,13 @@ class Execution:
         changed_files: bool = False,
     ) -> None:
         self.folder, self._changed = Path(folder), changed_files
-        self.open_device = open_device or (lambda place, manifest: simulated(place, manifest, memory))
+        self.open_device = open_device or OnSimulator(memory)
         """How `device` is opened."""
         self._device: Device | None = None
         self._stamps: dict[str, Stamp] = {}
         self._in_flight: deque[_Flight] = deque()
+        self.label = ""
+        """Begins the errors of its runs, where it is one of several."""
         self.alone = False
         """Whether one run is in flight at a time, as an observer may want it."""
         self.observer: Observer = lambda device, images, launch: nullcontext()
@@ -109,6 +112,11 @@ class Execution:
             self.forget()
         return self._device
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a device."""
+        return self._device is not None
+
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
         """The outputs for these inputs, in the order of the manifest's buffers.
 
@@ -117,31 +125,13 @@ class Execution:
         device is reset then and takes the next run. `timeout` is in seconds for each run of the hardware.
         """
         self.statuses = []
-        infos, outputs = self.buffers("input"), self.buffers("output")
+        infos, outputs, manifest = self.buffers("input"), self.buffers("output"), self.manifest
+        names = [info.name for info in outputs]
 
-        def launches(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
-            counts: deque[tuple[int, int]] = deque()
+        def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
+            return through([self], parts, names, timeout)
 
-            def finished() -> Mapping[str, np.ndarray]:
-                images, (tiles, count) = self.collect(timeout), counts.popleft()
-                results = {info.name: unpacked(info, images[info.name], tiles) for info in outputs}
-                return {info.name: cropped(info, results[info.name], count) for info in outputs}
-
-            try:
-                for arrays, count in parts:
-                    if len(counts) == self.slots:
-                        yield finished()
-                    tiles = self.tiles(count)
-                    given = {info.name: padded(info, arrays[info.name], tiles) for info in infos}
-                    self.submit({info.name: packed(info, given[info.name], tiles) for info in infos}, tiles)
-                    counts.append((tiles, count))
-                while counts:
-                    yield finished()
-            finally:
-                self.give_up()  # whoever waits no more
-
-        manifest = self.manifest
-        return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, launches, inputs)
+        return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, each, inputs)
 
     def evaluate(self, compute: Compute, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `run`, with a function in the place of the device.
@@ -191,16 +181,26 @@ class Execution:
         return self.collect(timeout)
 
     def submit(
-        self, images: Mapping[str, bytes], tiles: int, position: int = 0, variant: str | None = None
+        self,
+        images: Mapping[str, bytes],
+        tiles: int,
+        position: int = 0,
+        variant: str | None = None,
+        slot: int | None = None,
     ) -> None:
-        """Start a run behind those that are in flight, of which there must be fewer than `slots`; arguments
-        are those of `transfer`."""
+        """Start a run behind those that are in flight; arguments are those of `transfer`. slot: one without a
+        run, by default any of `slots`. Inputs without an image lie in their buffers already."""
         device = self.device
-        slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
+        if slot is None:
+            slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
         chosen = self.manifest.variant(variant)
         self._load(device, chosen.program, slot)
         for info in self.buffers("input"):
-            device.allocate(info.name, slot).write(images[info.name])
+            buffer = device.allocate(info.name, slot)
+            if info.name in images:
+                buffer.write(images[info.name])
+            elif self.alone:  # whoever watches wants to see all
+                images = {**images, info.name: buffer.read(image_bytes(info, tiles))}
         for info in self.buffers("output"):
             device.allocate(info.name, slot)
         status = device.allocate(self.buffers("status")[0].name, slot)
@@ -218,13 +218,23 @@ class Execution:
             self.give_up()
             raise
 
-    def collect(self, timeout: float) -> dict[str, bytes]:
+    def ready(self, wait: bool = False) -> bool:
+        """Whether `collect` need not wait for the oldest run in flight. wait: a little, when it must."""
+        try:
+            return self.device.done(self._in_flight[0].slot, wait)
+        except DeviceError:
+            return True  # collecting tells
+
+    def collect(
+        self, timeout: float, since: float | None = None, wanted: Collection[str] | None = None
+    ) -> dict[str, bytes]:
         """Wait for the oldest run in flight: the images of its outputs. When it fails, those behind it are
-        given up, and the device is reset."""
+        given up, and the device is reset. since: when the time for it began, see `Device.wait`. wanted: the
+        outputs that are read, by default all."""
         device, flight = self.device, self._in_flight[0]
         try:
             with flight.watched:
-                device.wait(timeout, flight.slot)
+                device.wait(timeout, flight.slot, since)
                 block = device.allocate(self.buffers("status")[0].name, flight.slot)
                 status = self._status(device, block.read(self.manifest.status_bytes))
                 if status.error is not RunError.NONE:
@@ -238,7 +248,7 @@ class Execution:
         return {
             info.name: device.allocate(info.name, flight.slot).read(image_bytes(info, flight.launch.tiles))
             for info in self.buffers("output")
-            if info.name in flight.outputs
+            if info.name in flight.outputs and (wanted is None or info.name in wanted)
         }
 
     def forget(self) -> None:

@@ -52,12 +52,18 @@ inline uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+// Memory of the card, which the host holds and the masters of several kernels may reach.
+struct Region {
+    uint8_t* data;
+    uint64_t size;
+};
+
 class Channel {
   public:
     MasterPins pins;
-    std::map<uint64_t, std::vector<uint8_t>> buffers;  // by first address
-    std::set<uint64_t> errors;                         // beats that answer SLVERR
-    std::string error;                                 // the first breach of a law by the master
+    std::map<uint64_t, Region> buffers;  // by first address
+    std::set<uint64_t> errors;           // beats that answer SLVERR
+    std::string error;                   // the first breach of a law by the master
     uint64_t beats_read = 0, beats_written = 0;
 
     void configure(unsigned index, const Model& model) {
@@ -131,13 +137,13 @@ class Channel {
     }
 
     // The buffer that holds an address and at least one beat of it, or nothing.
-    std::vector<uint8_t>* find(uint64_t address, uint64_t& base) {
-        if (!last_ || address < last_base_ || address >= last_base_ + last_->size()) {
+    const Region* find(uint64_t address, uint64_t& base) {
+        if (!last_ || address < last_base_ || address >= last_base_ + last_->size) {
             auto next = buffers.upper_bound(address);
             if (next == buffers.begin()) return nullptr;
-            auto& [start, bytes] = *std::prev(next);
-            if (address >= start + bytes.size()) return nullptr;
-            last_base_ = start, last_ = &bytes;
+            auto& [start, region] = *std::prev(next);
+            if (address >= start + region.size) return nullptr;
+            last_base_ = start, last_ = &region;
         }
         base = last_base_;
         return last_;
@@ -173,7 +179,7 @@ class Channel {
     bool shown_ = false, rlast_ = false;  // shown_: a new R beat to put on the pins
     uint8_t rid_ = 0, rresp_ = 0, bid_ = 0, bresp_ = 0;
     const uint8_t* source_ = nullptr;
-    std::vector<uint8_t>* last_ = nullptr;
+    const Region* last_ = nullptr;
     uint64_t last_base_ = 0;
 
     uint64_t delay(Kind kind) {
@@ -189,9 +195,9 @@ class Channel {
         if (rvalid_ || reads_.empty() || reads_.front().time > now_ + 1 || gaps_[R_GAP]) return false;
         Burst& burst = reads_.front();
         uint64_t base = 0;
-        auto* bytes = find(burst.address, base);
-        source_ = bytes ? bytes->data() + (burst.address - base) : nullptr;
-        rresp_ = bytes ? response(burst.address) : DECERR;
+        const auto* region = find(burst.address, base);
+        source_ = region ? region->data + (burst.address - base) : nullptr;
+        rresp_ = region ? response(burst.address) : DECERR;
         rvalid_ = shown_ = true;
         rid_ = burst.id;
         rlast_ = burst.beats == 1;
@@ -207,8 +213,8 @@ class Channel {
         Burst& burst = writes_.front();
         const Data& data = data_.front();
         uint64_t base = 0;
-        if (auto* bytes = find(burst.address, base)) {
-            uint8_t* target = bytes->data() + (burst.address - base);
+        if (const auto* region = find(burst.address, base)) {
+            uint8_t* target = region->data + (burst.address - base);
             const auto* source = reinterpret_cast<const uint8_t*>(data.beat.data());
             if (!~data.strobe) std::memcpy(target, source, BEAT);
             else

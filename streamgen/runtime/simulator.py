@@ -1,12 +1,15 @@
-"""A device that simulates the written Verilog cycle by cycle, with one HBM channel behind each master."""
+"""A device that simulates the written Verilog cycle by cycle, with one HBM channel behind each master.
+
+Each is a kernel on a simulated card, alone or with others: they share its memory and its clock.
+"""
 
 import ctypes
 import errno
 import shutil
 import tempfile
-import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +17,24 @@ from typing import Any
 import numpy as np
 
 from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import DEFAULT_TIMEOUT, Manifest
+from streamgen.manifest import DEFAULT_TIMEOUT, BoardFacts, Manifest
 from streamgen.manifest import Buffer as BufferInfo
-from streamgen.progress import Progress, terminal_progress, told
+from streamgen.progress import Progress, terminal_progress
+from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import COUNTING, Instruments
 from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
 from streamgen.runtime.verilator import build, load
 
-__all__ = ["Profiled", "SimulatedDevice", "Watched", "simulated"]
+__all__ = ["OnSimulator", "Profiled", "SimulatedCard", "SimulatedDevice", "Watched", "simulated"]
 
 CONTROL, START, DONE, IDLE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 2, 1 << 4
 POLL_CYCLES = 64
 CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
+SHARED_CYCLES = 1 << 9  # between two looks at the other kernels of a card
 STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
 RECORDED_CYCLES = 1 << 12  # between two looks at the room on the disk
 WAVES_ROOM = 256 << 20  # what the writer of waves holds back, twice: it ends the process where a disk is full
-PAGE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +59,58 @@ class Profiled:
     stalled: np.ndarray
 
 
+class SimulatedCard:
+    """What kernels have in common that run on one card: memory and time."""
+
+    def __init__(self, board: BoardFacts) -> None:
+        self.board, self.banks = board, Banks(board.channels, board.channel_bytes)
+        self.kernels: weakref.WeakSet[SimulatedDevice] = weakref.WeakSet()
+
+
+class OnSimulator:
+    """Opens kernels on a simulated card, for `Execution` and `ChainExecution`: those that one of them opens
+    share the card. memory: by default that of each manifest. instruments: of each design.
+
+    It raises what `simulated` raises; DeviceError for a kernel of another board, or without a free bank.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryModel | None = None,
+        progress: Progress | None = None,
+        instruments: Callable[[Manifest], Instruments] | None = None,
+    ) -> None:
+        self._memory, self._progress, self._instruments = memory, progress, instruments
+        self._card: SimulatedCard | None = None
+
+    def __call__(self, folder: Path, manifest: Manifest) -> "SimulatedDevice":
+        if self._card is None or (self._card.board != manifest.board and not self._card.kernels):
+            self._card = SimulatedCard(manifest.board)
+        instruments = None if self._instruments is None else self._instruments(manifest)
+        device = simulated(folder, manifest, self._memory, self._progress, instruments, self._card)
+        if self._progress is not None:
+            device.progress = self._progress
+        return device
+
+
 def simulated(
     folder: Path,
     manifest: Manifest,
     memory: MemoryModel | None = None,
     progress: Progress | None = None,
     instruments: Instruments | None = None,
+    card: SimulatedCard | None = None,
 ) -> "SimulatedDevice":
     """Build (or find in the cache) the simulator of the Verilog in `folder`, and reset the design.
 
-    `memory` is by default that of the manifest, and there are no `instruments`. Raises what
-    `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have the pins that the
-    manifest names.
+    `memory` is by default that of the manifest, there are no `instruments`, and the kernel has a card for
+    itself. Raises what `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have
+    the pins that the manifest names.
     """
     sources = [Path(folder, name) for name in manifest.verilog_files]
     instruments = instruments or Instruments()
     library = build(sources, manifest.top, [port.name for port in manifest.ports], progress, instruments)
-    return SimulatedDevice(library, manifest, memory or MemoryModel.of(manifest.memory), instruments)
+    return SimulatedDevice(library, manifest, memory or MemoryModel.of(manifest.memory), instruments, card)
 
 
 def require_room(path: Path) -> None:
@@ -84,15 +123,26 @@ def require_room(path: Path) -> None:
 
 
 class SimulatedDevice(Device):
-    """One instance of a simulator; any number may live at a time."""
+    """One instance of a simulator; any number may live at a time. card: by default one for itself."""
 
     slots = 2
 
     def __init__(
-        self, library: Path, manifest: Manifest, memory: MemoryModel, instruments: Instruments
+        self,
+        library: Path,
+        manifest: Manifest,
+        memory: MemoryModel,
+        instruments: Instruments,
+        card: SimulatedCard | None = None,
     ) -> None:
         super().__init__(manifest)
         self._handle = None
+        self.card = card or SimulatedCard(manifest.board)
+        if self.card.board != manifest.board:
+            raise DeviceError(
+                f"kernel {manifest.top!r} is of board {manifest.board.name!r}, the card is of board "
+                f"{self.card.board.name!r}"
+            )
         self.memory, self.instruments = memory, instruments
         self.progress = terminal_progress()
         """Told the cycles of a long run, and of how many where one of as many tokens has ended before."""
@@ -105,7 +155,10 @@ class SimulatedDevice(Device):
         self._took: dict[tuple[int, int], int] = {}  # cycles of the last run of a sort
         self._registers: dict[int, int] = {}
         self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
-        self._scalars: list[dict[str, int]] = [{} for _ in range(self.slots)]
+        self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        self._moves = 0, 0  # memory accesses of the run under way, and the cycle of the last one that was seen
+        self.starts: list[int] = []
+        """The time of the card at which each run has started, in cycles."""
         self._window: tuple[Path, int, int] | None = None
         self._recorded: Path | None = None
         for stream in instruments.streams:
@@ -114,9 +167,13 @@ class SimulatedDevice(Device):
                 if not self._library.device_probe(self._handle, scope, side.encode()):
                     raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
         self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
-        self._free = {port.channel: port.channel * manifest.board.channel_bytes for port in manifest.ports}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
+        self._homes = {port.channel: self.card.banks.take(self, port.channel) for port in manifest.ports}
+        for other in self.card.kernels:
+            self._library.device_join(self._handle, other._library.device_clock(other._handle))
+            break
+        self.card.kernels.add(self)
         for port in manifest.ports:
             self.configure(port.channel, memory)
         self._reset_hard()
@@ -125,6 +182,11 @@ class SimulatedDevice(Device):
     def cycles(self) -> int:
         """Clock cycles simulated so far."""
         return int(self._library.device_cycles(self._handle))
+
+    @property
+    def time(self) -> int:
+        """Clock cycles that have passed on the card."""
+        return int(self._library.device_time(self._handle))
 
     def traffic(self, channel: int) -> tuple[int, int]:
         """Beats read and written so far by the master of a channel."""
@@ -152,7 +214,8 @@ class SimulatedDevice(Device):
         buffer = self.allocate(name)
         assert isinstance(buffer, SimulatedBuffer)
         address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
-        self._library.device_inject(self._handle, buffer.index, address, on)
+        (channel,) = (info.channel for info in self.manifest.buffers if info.name == name)
+        self._library.device_inject(self._handle, self._channels[channel], address, on)
 
     def watch(self, tokens: Sequence[np.ndarray]) -> None:
         """Hold the next tokens of each of the instruments' streams against these: uint8 (count, bytes).
@@ -229,28 +292,25 @@ class SimulatedDevice(Device):
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a register of s_axi_control."""
+        if offset == CONTROL and value & START:
+            self._library.device_work(self._handle, True)
         self._check(self._library.device_write(self._handle, offset, value))
+        if offset == CONTROL and value & CONTINUE and not value & START:
+            self._library.device_work(self._handle, False)
 
     def run(self, cycles: int) -> None:
         """Let so many clock cycles pass."""
         self._check(self._library.device_run(self._handle, cycles))
 
-    def reserve(self, address: int, size: int) -> "SimulatedBuffer":
-        """Memory at an address, for who allocates by himself. DeviceError where no master reaches it, and for
-        a beat that begins before it."""
-        if address % BEAT_BYTES:
-            raise DeviceError(f"a buffer at {address:#x} is unaligned; beats have {BEAT_BYTES} bytes")
-        channel, offset = divmod(address, self.manifest.board.channel_bytes)
-        if channel not in self._channels or offset + size > self.manifest.board.channel_bytes:
-            raise DeviceError(f"no channel with a port holds {size} bytes at {address:#x}")
+    def attach(self, channel: int, region: Region) -> "SimulatedBuffer":
+        """The master of a channel reaches a region of the card's memory."""
         index = self._channels[channel]
-        if not self._library.device_allocate(self._handle, index, address, size):
-            raise DeviceError(f"{size} bytes: the host's memory is full")
-        return SimulatedBuffer(self, index, address, size)
+        self._library.device_attach(self._handle, index, region.address, region.pointer, region.size)
+        return SimulatedBuffer(self.card, region)
 
-    def release(self, buffer: "SimulatedBuffer") -> None:
-        """Give back what `reserve` gave."""
-        self._library.device_free(self._handle, buffer.index, buffer.address)
+    def detach(self, channel: int, region: Region) -> None:
+        """And does so no more."""
+        self._library.device_detach(self._handle, self._channels[channel], region.address)
 
     def advance(self, cycles: int) -> bool:
         """Let so many cycles pass, fewer when the run is done before; whether it is."""
@@ -263,17 +323,12 @@ class SimulatedDevice(Device):
         if len(self._line) == 1:
             self._launch(slot)
 
-    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
-        deadline = time.monotonic() + timeout
-        while True:
-            done = not self._line or self._line[0] == slot
-            self._wait(deadline, timeout)
-            if self._line:
-                self._line.popleft()
-            if self._line:
-                self._launch(self._line[0])
-            if done:
-                return
+    def done(self, slot: int = 0, wait: bool = False) -> bool:
+        if slot in self._line:
+            shared, recorded = len(self.card.kernels) > 1, self._recorded is not None
+            most = SHARED_CYCLES if shared else RECORDED_CYCLES if recorded else CHUNK_CYCLES
+            self._attend(most if wait else 1)
+        return slot not in self._line
 
     def _launch(self, slot: int) -> None:
         """The registers of a slot, and a start."""
@@ -292,28 +347,32 @@ class SimulatedDevice(Device):
             file = str(path).encode()
             if not self._library.device_waves(self._handle, file, zero, zero + first, zero + last):
                 raise OSError(f"{path} cannot be written")
+        self._moves = self._moved(), self.cycles
+        self.starts.append(self.time)
         self.write_register(CONTROL, START)
 
-    def _wait(self, deadline: float, timeout: float) -> None:
-        """For the run that is under way."""
-        moved, moved_at = self._moved(), self.cycles
-        chunk = CHUNK_CYCLES if self._recorded is None else RECORDED_CYCLES
-        with told(self.progress) as tell:
-            while not self.advance(chunk):
-                if self._recorded is not None:
-                    require_room(self._recorded)
-                if (now := self._moved()) != moved:
-                    moved, moved_at = now, self.cycles
-                if self.cycles - moved_at > STALL_CYCLES:
-                    raise DeviceTimeoutError(
-                        f"not done, and no memory access for {self.cycles - moved_at} cycles"
-                    )
-                tell(self._how_far())
-                if time.monotonic() > deadline:
-                    raise DeviceTimeoutError(f"not done after {timeout:g} s ({self.cycles} cycles)")
-        if self._line:
-            self._took[self._sort] = self.cycles - self._begun
-        self.write_register(CONTROL, CONTINUE)
+    def _attend(self, cycles: int) -> None:
+        """Let so many cycles pass at most; when the run under way ends in them, the next one starts."""
+        if self.advance(cycles):
+            if self._line:
+                self._took[self._sort] = self.cycles - self._begun
+            self.write_register(CONTROL, CONTINUE)
+            if self._line:
+                self._line.popleft()
+            if self._line:
+                self._launch(self._line[0])
+            self.progress("")
+            return
+        self.progress(self._how_far())
+        if self._recorded is not None:
+            require_room(self._recorded)
+        if (moved := self._moved()) != self._moves[0]:
+            self._moves = moved, self.cycles
+        if (since := self.cycles - self._moves[1]) > STALL_CYCLES:
+            raise DeviceTimeoutError(f"not done, and no memory access for {since} cycles")
+
+    def late(self, timeout: float) -> str:
+        return f"not done after {timeout:g} s ({self.cycles} cycles)"
 
     def _how_far(self) -> str:
         """The cycles of the run under way."""
@@ -322,11 +381,13 @@ class SimulatedDevice(Device):
 
     def reset(self) -> None:
         """A run that is under way ends in the reset, or has ended before and was not waited for."""
+        self.progress("")
         self._line.clear()
         super().reset()
         try:
+            self._moves = self._moved(), self.cycles
             while not self.read_register(CONTROL) & IDLE:
-                self.wait(timeout=60.0)
+                self._attend(CHUNK_CYCLES)
         except DeviceError:
             self._reset_hard()
 
@@ -335,6 +396,9 @@ class SimulatedDevice(Device):
 
     def close(self) -> None:
         if self._handle:
+            self.card.kernels.discard(self)
+            self.card.banks.leave(self)
+            self._buffers.clear()
             self._library.device_destroy(self._handle)
             self._handle = None
 
@@ -349,16 +413,20 @@ class SimulatedDevice(Device):
         if not fine and (text := self._library.device_error(self._handle).decode()):
             raise DeviceError(text)
 
-    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
-        address = self._free[info.channel]
-        end = address + -(-info.bytes // PAGE) * PAGE
-        if end > (info.channel + 1) * self.manifest.board.channel_bytes:
-            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: channel {info.channel} is full")
+    def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
         try:
-            buffer = self.reserve(address, info.bytes)
+            region = self.card.banks.allocate(self._homes[info.channel], size)
         except DeviceError as error:
-            raise DeviceError(f"buffer {info.name!r}: {error}") from error
-        self._free[info.channel] = end
+            raise DeviceError(f"buffer {info.name!r} of {size} bytes: {error}") from error
+        return self._reaching(info, region)
+
+    def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer:
+        if not isinstance(buffer, SimulatedBuffer) or buffer.card is not self.card:
+            raise DeviceError(f"buffer {info.name!r} is not on the card of kernel {self.manifest.top!r}")
+        return self._reaching(info, buffer.region)
+
+    def _reaching(self, info: BufferInfo, region: Region) -> "SimulatedBuffer":
+        buffer = self.attach(info.channel, region)
         if not self._line:
             self._point(info.name, buffer)
         return buffer
@@ -389,21 +457,19 @@ class SimulatedDevice(Device):
             if slot == 0:
                 self._point(name, buffer)
 
-    def _pointer(self, index: int, address: int) -> int:
-        return int(self._library.device_bytes(self._handle, index, address))
-
 
 class SimulatedBuffer(DeviceBuffer):
-    """Memory of a simulated channel, written and read without simulated time."""
+    """Memory of a simulated card, written and read without simulated time."""
 
-    def __init__(self, device: SimulatedDevice, index: int, address: int, size: int) -> None:
-        self._device, self.index, self.address, self.size = device, index, address, size
+    def __init__(self, card: SimulatedCard, region: Region) -> None:
+        self.card, self.region = card, region
+        self.address, self.size = region.address, region.size
 
     def _write(self, data: bytes, offset: int) -> None:
-        ctypes.memmove(self._device._pointer(self.index, self.address) + offset, data, len(data))
+        self.region.content[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def _read(self, size: int, offset: int) -> bytes:
-        return ctypes.string_at(self._device._pointer(self.index, self.address) + offset, size)
+        return self.region.content[offset : offset + size].tobytes()
 
 
 def _numbers(array: np.ndarray) -> Any:
@@ -440,9 +506,12 @@ def _declare(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("read", ctypes.c_bool, (u32, ctypes.POINTER(u32))),
         ("configure", None, (u32, ctypes.POINTER(_Model))),
         ("wait", ctypes.c_int, (u32, u32, u64, u64)),
-        ("allocate", ctypes.c_bool, (u32, u64, u64)),
-        ("free", None, (u32, u64)),
-        ("bytes", handle, (u32, u64)),
+        ("time", u64, ()),
+        ("work", None, (ctypes.c_bool,)),
+        ("clock", handle, ()),
+        ("join", None, (handle,)),
+        ("attach", None, (u32, u64, handle, u64)),
+        ("detach", None, (u32, u64)),
         ("inject", None, (u32, u64, ctypes.c_bool)),
         ("idle", ctypes.c_bool, ()),
         ("traffic", None, (u32, number, number)),

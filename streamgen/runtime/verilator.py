@@ -32,7 +32,7 @@ from streamgen.runtime.sharing import sharing
 __all__ = ["build", "cache_folder", "library_objects", "load", "package_folder", "prelude", "run_tool"]
 
 HERE = Path(__file__).parent
-DRIVER = ("device.cpp", "memory.h", "probe.h", "profile.h", "instruments.py", "sharing.py")
+DRIVER = ("device.cpp", "clock.h", "memory.h", "probe.h", "profile.h", "instruments.py", "sharing.py")
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
     "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",
@@ -52,7 +52,7 @@ LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
 # What every file includes, and what takes most of the time of a small one unless it is compiled before.
 PRELUDE = (
     "verilated.h", "algorithm", "cstdint", "cstdio", "cstring", "deque", "iterator", "map", "memory",
-    "random", "set", "string", "vector",
+    "mutex", "random", "set", "string", "vector",
 )  # fmt: skip
 PRELUDES = 6  # in the cache, 90 MB each; the least recently used go first
 UNIT_BYTES = 300_000  # of C++ in one compilation, besides the headers

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 def main(inputs: tuple[Path, ...], outputs: tuple[Path, ...], board: int, timeout: float) -> None:
     """Run the accelerator in this folder on a board."""
     try:
-        with closing(ChainExecution(HERE, on_board(board), in_turn=True)) as accelerator:
+        with closing(ChainExecution(HERE, on_board(board))) as accelerator:
             for option, files, wanted in (
                 ("--input", inputs, accelerator.inputs),
                 ("--output", outputs, accelerator.outputs),
