@@ -46,6 +46,7 @@ class CocotbDevice(Device):
     """`reads`: registers to read after every run, into `answers`. A run may take `timeout_cycles`."""
 
     _four_valued = False
+    _started = False
 
     def __init__(
         self,
@@ -77,9 +78,16 @@ class CocotbDevice(Device):
         return built("verilator", sources, top, Path(self._place.name))
 
     def start(self, slot: int = 0) -> None:
-        """Runs at once, in `wait`."""
+        """Runs at once, when somebody asks whether it is done."""
+        self._started = True
 
-    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
+    def done(self, slot: int = 0, wait: bool = False) -> bool:
+        if self._started:
+            self._started = False
+            self._run()
+        return True
+
+    def _run(self) -> None:
         ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
         registers = sorted(self._registers.items())
         job = Job(
@@ -111,11 +119,11 @@ class CocotbDevice(Device):
     def close(self) -> None:
         self._place.cleanup()
 
-    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
+    def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
         buffers = self._content[info.channel]
         ends = [address + -(-len(content) // PAGE) * PAGE for address, content in buffers.items()]
         address = max(ends, default=info.channel * self.manifest.board.channel_bytes)
-        buffers[address] = bytearray(b"\xa5" * info.bytes)
+        buffers[address] = bytearray(b"\xa5" * size)
         offset = self._offsets[info.name]
         self._registers |= {offset: address & 0xFFFFFFFF, offset + 4: address >> 32}
         return _CocotbBuffer(address, buffers[address])

@@ -171,6 +171,16 @@ class Accelerator:
         return tuple(group.manifest for group in self._running().groups)
 
     @property
+    def written(self) -> Path:
+        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        if self._folder is None:
+            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            self.write(place)
+        assert self._folder is not None
+        return self._folder
+
+    @property
     def inputs(self) -> tuple[Buffer, ...]:
         """What `run` takes, in order: name, shape, itensor."""
         return self._running().inputs
@@ -202,7 +212,7 @@ class Accelerator:
     def package(self, folder: str | Path) -> Path:
         """Write what a card and the vendor's tools need of it into a new folder; returns it. Errors are those
         of `streamgen.package.package`; `streamgen.package.build` runs the tools."""
-        return package(self._written, folder)
+        return package(self, folder)
 
     def run(
         self,
@@ -365,7 +375,7 @@ class Accelerator:
         opener = debugging.opener(memory)
         self._profiled = ()
         if debugging.needed:
-            execution = ChainExecution(self._written, changed_files=self._changed_files)
+            execution = ChainExecution(self.written, changed_files=self._changed_files)
         else:
             if (memory, debugging.device) != (self._memory, self._card):
                 self.close()
@@ -425,19 +435,9 @@ class Accelerator:
     def _name(self) -> str:
         return self.manifests[0].top if self._chain is None else self._chain.name
 
-    @property
-    def _written(self) -> Path:
-        """Where the design is written; a folder that lives as long as this object if the user gave none."""
-        if self._folder is None:
-            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-            self.write(place)
-        assert self._folder is not None
-        return self._folder
-
     def _running(self) -> ChainExecution:
         """The written design, ready to run."""
-        folder = self._written
+        folder = self.written
         if self._execution is None:
             self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution

@@ -17,6 +17,7 @@ FLOORS: list[list[set[str]]] = [
         {
             "boards",
             "buffers",
+            "capacity",
             "errors",
             "extras",
             "files",

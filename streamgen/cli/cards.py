@@ -13,14 +13,16 @@ __all__: list[str] = []
 
 
 @streamgen.command(short_help="A written folder to a kernel for the card, in a new folder.")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
 )
+@click.option("--name", help="Of the binary.  [default: that of a single model, else card]")
 @click.option("--files-only", is_flag=True, help="Run neither vivado nor v++, even where they are on PATH.")
-def package(folder: Path, output: Path, files_only: bool) -> None:
-    """Write what a card and the vendor's tools need of FOLDER, which `compile` or `generate` wrote: Verilog,
-    kernel.xml, Vivado's script, the linker's configuration, weights, a Makefile, a host program.
+def package(folders: tuple[Path, ...], output: Path, name: str | None, files_only: bool) -> None:
+    """Write what a card and the vendor's tools need of each FOLDER, which `compile` or `generate` wrote:
+    Verilog, kernel.xml, Vivado's script, the linker's configuration, weights, a Makefile, a host program.
+    Several share the card: each is a kernel of one binary, or several kernels where it has groups.
 
     With vivado and v++ on PATH they are run, which takes hours. Without, it says what to run.
 
@@ -28,21 +30,20 @@ def package(folder: Path, output: Path, files_only: bool) -> None:
     examples:
       streamgen package mlp -o mlp-card
       streamgen package mlp -o mlp-card --files-only
+      streamgen package mlp smollm2 -o card                two models on one card
     """
     from streamgen import package as packages
 
-    tools = None if files_only else packages.find_tools(packages.board_of_folder(folder))
-    place = packages.package(folder, output)
+    tools = None if files_only else packages.find_tools(packages.board_of_folder(folders[0]))
+    place = packages.package(folders, output, name)
     click.echo(f"written to {place}")
     if tools is not None:
         with progress_line() as progress:
-            binaries = packages.build(place, tools, progress)
-        for binary in binaries:
-            click.echo(f"built {binary}")
+            binary = packages.build(place, tools, progress)
+        click.echo(f"built {binary}")
         return
     click.echo("To build it, where vivado and v++ are on PATH, run `make` there, or")
-    for part, sequence in packages.steps_of(place):
-        click.echo("\n".join([f"in {place / part}:", *(f"  {step.command}" for step in sequence)]))
+    click.echo("\n".join([f"in {place}:", *(f"  {step.command}" for step in packages.steps_of(place))]))
 
 
 @streamgen.command(
@@ -101,9 +102,10 @@ def cocotb(
     with needed("this command"):
         from streamgen.cosim import Simulator, run_bench, write_bench
         from streamgen.cosim.folder import BENCH
+        from streamgen.package.folder import packaged
 
     with progress_line() as progress:
-        if not (package / BENCH).exists() and not list(package.glob(f"*/{BENCH}")):
+        if not any((folder / BENCH).exists() for folder, _ in packaged(package)):
             arrays = [read_array(file) for file in inputs] or None
             progress("building the simulator")
             for place in write_bench(package, arrays, seed, progress):

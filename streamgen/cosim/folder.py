@@ -14,6 +14,7 @@ from streamgen.folders import new_folder
 from streamgen.manifest import Buffer, Manifest
 from streamgen.package.folder import packaged
 from streamgen.progress import Progress
+from streamgen.runtime.card import Card
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import TextDevice
@@ -47,7 +48,14 @@ def write_bench(
     for folder, _ in kernels:
         if (folder / BENCH).exists():
             raise FileExistsError(f"{folder / BENCH} exists; remove it, or edit what is there")
-    recorded = _recorded(place, inputs, seed, progress, new_tokens)
+    models = Card.read(place).models
+    if inputs is not None and len(models) > 1:
+        raise ValueError(
+            f"{place} holds several models ({', '.join(models)}), which take inputs of their own"
+        )
+    recorded = [
+        runs for model in models for runs in _recorded(place / model, inputs, seed, progress, new_tokens)
+    ]
     return tuple(
         _written(folder, manifest, runs) for (folder, manifest), runs in zip(kernels, recorded, strict=True)
     )

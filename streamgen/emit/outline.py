@@ -6,8 +6,8 @@ The order is lower, place, size, emit: all of this is known of a program whose F
 from dataclasses import dataclass
 
 from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.capacity import require_room
 from streamgen.config import CompileConfig
-from streamgen.emit.capacity import require_room
 from streamgen.emit.descriptors import encode
 from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_file, weights_name

@@ -5,7 +5,7 @@ refuses a design that has no placement within the share of each SLR that may be 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -13,6 +13,7 @@ from operator import add
 from amaranth.utils import bits_for
 
 from streamgen.boards import Board
+from streamgen.capacity import RESOURCES, number, short_of, usage
 from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
@@ -20,13 +21,11 @@ from streamgen.emit.top import TopParams
 from streamgen.errors import BudgetError
 from streamgen.graph import Node
 from streamgen.numbers.formats import MX_GROUP
-from streamgen.tables import rendered, table
 
 __all__ = ["blocks", "find_fit", "links", "promised", "require_fit"]
 
 SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
-_NAMES = {field.name: field.name.upper() for field in fields(Resources)}
 _SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
 _HANDSHAKE = 2  # wires of a stream beside its payload: valid, and back a place that is free
 _LARGEST = 5  # blocks that an error names for each resource
@@ -95,11 +94,11 @@ def require_fit(name: str, top: TopParams, board: Board) -> Placement:
 def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> Placement:
     if placement.fits(board):
         return placement
-    parts, short = blocks(top), _short(placement, board)
+    parts, short = blocks(top), short_of(placement.used, board)
     lines = [
         f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR; placed as well as "
         "can be, it takes",
-        _table(placement, board),
+        usage(placement.used, board),
         *_wires(placement, board),
         *(_largest_of(parts, resource) for resource in short),
         *_too_large(parts, board),
@@ -107,18 +106,6 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
         f"What would help: {'; '.join([*_advice(top, parts, short, board), _SPLIT])}",
     ]
     raise BudgetError("\n".join(lines))
-
-
-def _short(placement: Placement, board: Board) -> list[str]:
-    """Resources of which some SLR has too little."""
-    return [
-        resource
-        for resource in _NAMES
-        if any(
-            getattr(placement.used[slr.name], resource) > getattr(slr.resources, resource) * board.fill
-            for slr in board.slrs
-        )
-    ]
 
 
 def _wires(placement: Placement, board: Board) -> list[str]:
@@ -130,28 +117,14 @@ def _wires(placement: Placement, board: Board) -> list[str]:
     return [f"wires that cross SLRs: {', '.join(over)}; {limit:,} may"] if over else []
 
 
-def _table(placement: Placement, board: Board) -> str:
-    """Rows of what is used and allowed, SLR by SLR and in all; what is over its limit has a mark."""
-    made = table("", *_NAMES.values(), lines=False)
-    regions = [(slr.name, placement.used[slr.name], slr.resources * board.fill) for slr in board.slrs]
-    used, limit = (reduce(add, column) for column in list(zip(*regions, strict=True))[1:])
-    for region, need, may in [*regions, ("all", used, limit)]:
-        cells = []
-        for resource in _NAMES:
-            over = "!" if getattr(need, resource) > getattr(may, resource) else " "
-            cells.append(f"{_number(getattr(need, resource))} of {_number(getattr(may, resource))}{over}")
-        made.add_row(region, *cells)
-    return rendered([made])
-
-
 def _largest_of(parts: Sequence[Block], resource: str) -> str:
     """The blocks that need most of a resource."""
     need = {block.name: (getattr(block.resources, resource), block.kind) for block in parts}
     largest = sorted((name for name in need if need[name][0]), key=lambda name: (-need[name][0], name))
-    named = ", ".join(f"{name} ({need[name][1]}) {_number(need[name][0])}" for name in largest[:_LARGEST])
+    named = ", ".join(f"{name} ({need[name][1]}) {number(need[name][0])}" for name in largest[:_LARGEST])
     rest = sum(need[name][0] for name in largest[_LARGEST:])
-    more = f", {len(largest) - _LARGEST} more {_number(rest)}" if len(largest) > _LARGEST else ""
-    return f"most {_NAMES[resource]}: {named}{more}"
+    more = f", {len(largest) - _LARGEST} more {number(rest)}" if len(largest) > _LARGEST else ""
+    return f"most {RESOURCES[resource]}: {named}{more}"
 
 
 def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
@@ -161,7 +134,7 @@ def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
         f"{block.name} ({block.kind})"
         for block in parts
         if all(
-            any(getattr(block.resources, resource) > getattr(limit, resource) for resource in _NAMES)
+            any(getattr(block.resources, resource) > getattr(limit, resource) for resource in RESOURCES)
             for limit in limits
         )
     ]
@@ -199,7 +172,7 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
     ):
         freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
         gains = [
-            f"{_number(amount)} {_NAMES[r]}" for r, amount in freed if amount >= 0.02 * getattr(total, r)
+            f"{number(amount)} {RESOURCES[r]}" for r, amount in freed if amount >= 0.02 * getattr(total, r)
         ]
         if gains:
             advice.append(text.format(" and ".join(gains)))
@@ -234,8 +207,3 @@ def _kind(node: Node) -> str:
 def _cost(node: Node) -> Resources:
     bounds = next(b for b in node.bounds if b is not None)
     return node.params.cost(bounds).resources
-
-
-def _number(value: float) -> str:
-    """Halves (of block memories) are exact, what is estimated is rounded."""
-    return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")

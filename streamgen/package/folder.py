@@ -1,13 +1,18 @@
-"""Packages as folders: read what is written of a design, write what a card needs, build it.
+"""Packages as folders: read what is written of models, write what a card needs, build it.
 
-A package of several groups, which run one after the other, has a folder for each of them.
+A package holds one model, or several that share a card, each in a folder of its name. A model of one kernel
+has its files in its folder; one of several groups, which follow one another, has a folder for each.
 """
 
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 from streamgen.boards import Board
 from streamgen.folders import new_folder
@@ -16,12 +21,14 @@ from streamgen.observe.report import Notes
 from streamgen.package.constraints import CONSTRAINTS, placement_constraints
 from streamgen.package.kernel_xml import kernel_xml
 from streamgen.package.link import LINK, link_config
+from streamgen.package.linkage import Part, linked
 from streamgen.package.script import packaging_script
 from streamgen.package.steps import SCRIPT, Step, steps
-from streamgen.package.texts import group_makefile, makefile, readme
+from streamgen.package.texts import makefile, readme
 from streamgen.package.tools import Tools, run_step
 from streamgen.progress import Progress, told
-from streamgen.runtime.chain import CHAIN_FILE, Chain
+from streamgen.runtime.card import CARD_FILE, Card
+from streamgen.runtime.chain import CHAIN_FILE, ChainExecution
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.text.stored import text_files
 from streamgen.written import MANIFEST, WrittenFolder
@@ -29,15 +36,27 @@ from streamgen.written import MANIFEST, WrittenFolder
 __all__ = ["board_of_folder", "build", "package", "packaged", "steps_of"]
 
 _KERNEL_XML = "kernel.xml"
+_MODULE = re.compile(r"^module +(\\\S+|\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
+
+
+class HasFolder(Protocol):
+    """An accelerator."""
+
+    @property
+    def written(self) -> Path:
+        """Where it is written."""
+        ...
+
+
+Source = str | Path | HasFolder
 
 
 @dataclass(frozen=True)
 class Written:
-    """A design that is written in a folder. instances: the SLR of each in the top of the Verilog."""
+    """A design that is written in a folder. notes: of the compiler."""
 
     files: WrittenFolder
-    board: Board
-    instances: Mapping[str, str]
+    notes: Notes
 
     @classmethod
     def read(cls, folder: Path) -> "Written":
@@ -58,7 +77,7 @@ class Written:
                     )
         texts = {name: files.content(name) for name in manifest.verilog_files}
         require_harmless({folder / name: text for name, text in texts.items()})
-        return cls(files, notes.board, notes.instances)
+        return cls(files, notes)
 
     @property
     def folder(self) -> Path:
@@ -76,107 +95,204 @@ class Written:
         weights = (buffer.file for buffer in self.manifest.buffers if buffer.file is not None)
         return (*self.manifest.verilog_files, *weights)
 
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The file of wishes for the placer, where there is one."""
+        return () if placement_constraints(self.notes.instances) is None else (CONSTRAINTS,)
+
+    @property
+    def hardware(self) -> tuple[str, ...]:
+        """Files of which its kernel object is made."""
+        return (SCRIPT, _KERNEL_XML, *self.manifest.verilog_files, *self.constraints)
+
     def texts(self) -> dict[str, str]:
-        """What a package has besides, by the name of the file."""
-        manifest, constraints = self.manifest, placement_constraints(self.instances)
+        """What a package has of it besides, by the name of the file."""
+        manifest, constraints = self.manifest, placement_constraints(self.notes.instances)
         made = {
             _KERNEL_XML: kernel_xml(manifest),
-            LINK: link_config(manifest, self.board, self.instances),
-            SCRIPT: packaging_script(manifest, self.board, constrained=constraints is not None),
+            SCRIPT: packaging_script(manifest, self.notes.board, constrained=constraints is not None),
         }
-        if constraints is not None:
-            made[CONSTRAINTS] = constraints
-        return {**made, "Makefile": makefile(self.steps())}
+        return made if constraints is None else {**made, CONSTRAINTS: constraints}
 
-    def steps(self) -> tuple[Step, Step]:
-        """The commands that build its package."""
-        constraints = () if placement_constraints(self.instances) is None else (CONSTRAINTS,)
-        return steps(self.manifest, (SCRIPT, _KERNEL_XML, *self.manifest.verilog_files, *constraints))
+
+@dataclass(frozen=True)
+class Model:
+    """A written accelerator. folder: in the package."""
+
+    origin: Path
+    execution: ChainExecution
+    designs: Sequence[Written]
+    folder: str = "."
+
+    @classmethod
+    def read(cls, origin: Path) -> "Model":
+        """ValueError for a folder that holds none, or where groups do not read what others write."""
+        execution = ChainExecution(origin)
+        return cls(origin, execution, [Written.read(group.folder) for group in execution.groups])
+
+    @property
+    def name(self) -> str:
+        """As it is called."""
+        return self.execution.chain.name
+
+    @cached_property
+    def text_files(self) -> list[str]:
+        """Those of a language model."""
+        return text_files(self.origin)
+
+    @property
+    def folders(self) -> list[str]:
+        """Of its kernels, in the package."""
+        if not (self.origin / CHAIN_FILE).exists():
+            return [self.folder]
+        return [(Path(self.folder) / name).as_posix() for name in self.execution.chain.folders]
+
+    def parts(self, first: int) -> list[Part]:
+        """Its kernels, of which the first has this number on the card."""
+        return [
+            Part(
+                folder=folder,
+                manifest=design.manifest,
+                board=design.notes.board,
+                slrs=design.notes.slrs,
+                instances=design.notes.instances,
+                meets={name: first + writer for name, writer in self.execution.meets(k).items()},
+            )
+            for k, (folder, design) in enumerate(zip(self.folders, self.designs, strict=True))
+        ]
+
+    def write(self, package: Path) -> None:
+        """Its files, into that of a package."""
+        for folder, design in zip(self.folders, self.designs, strict=True):
+            place = package / folder
+            place.mkdir(parents=True, exist_ok=True)
+            for name in design.copied:
+                (place / name).write_bytes(design.files.content(name))
+            shutil.copyfile(design.folder / MANIFEST, place / MANIFEST)
+            for name, text in design.texts().items():
+                (place / name).write_text(text)
+        place = package / self.folder
+        if (self.origin / CHAIN_FILE).exists():
+            shutil.copyfile(self.origin / CHAIN_FILE, place / CHAIN_FILE)
+        for name in self.text_files:
+            shutil.copyfile(self.origin / name, place / name)
+        (place / "host.py").write_text(_host("text" if self.text_files else "arrays"))
 
 
 def board_of_folder(source: str | Path) -> Board:
     """The board for which a written accelerator is compiled. ValueError for a folder without one."""
-    return _read(Path(source))[1][0].board
+    return Model.read(Path(source).resolve()).designs[0].notes.board
 
 
-def package(source: str | Path, target: str | Path) -> Path:
-    """Write what a card and the vendor's tools need of a written accelerator into a new folder; returns it.
+def package(sources: Source | Sequence[Source], target: str | Path, name: str | None = None) -> Path:
+    """Write what a card and the vendor's tools need of one or several accelerators into a new folder; returns
+    it. sources: accelerators, or folders in which they are written. name: of the binary, by default that of a
+    single accelerator, or "card".
 
-    Verilog, kernel.xml, Vivado's script, the linker's configuration, constraints, weights, manifest,
-    Makefile, host program, README. The same accelerator gives the same bytes.
+    Verilog, kernel.xml, Vivado's script, constraints, weights and manifest of each kernel; the linker's
+    configuration, card.json, Makefile, host program, README. The same accelerators give the same bytes.
 
-    ValueError for a folder that is no written accelerator, or one that cannot be a kernel; FileExistsError
-    when the target exists and is not empty; OSError when it cannot be written. Either everything is written
-    or nothing is left.
+    ValueError for a folder that is no written accelerator, for one that cannot be a kernel, and for
+    accelerators that cannot share a card; BudgetError when the card has too little room for all;
+    FileExistsError when the target exists and is not empty; OSError when it cannot be written. Either
+    everything is written or nothing is left.
     """
-    origin, place = Path(source).resolve(), Path(target).resolve()
-    chain, designs = _read(origin)
-    texts = [design.texts() for design in designs]
+    given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "written") else list(sources)
+    if not given:
+        raise ValueError("a package needs at least one accelerator")
+    place = Path(target).resolve()
+    models = [Model.read(_folder_of(one)) for one in given]
+    if len(models) > 1:
+        _require_names(models)
+        models = [Model(one.origin, one.execution, one.designs, one.name) for one in models]
+    designs = [design for model in models for design in model.designs]
+    parts: list[Part] = []
+    for model in models:
+        parts += model.parts(len(parts))
+    called = name or (models[0].name if len(models) == 1 else "card")
+    card = linked(called, [model.folder for model in models], parts)
+    _require_modules(designs)
+    manifests, board = [design.manifest for design in designs], designs[0].notes.board
+    hardware = {design.manifest.top: design.hardware for design in designs}
+    sequence = steps(card, hardware)
+    texts = {model.folder for model in models if model.text_files}
+    shared = {
+        LINK: link_config(card, manifests, board),
+        CARD_FILE: card.to_json(),
+        "Makefile": makefile(sequence),
+        "README.md": readme(card, board, manifests, sequence, texts),
+    }
     with new_folder(place) as new:
-        for folder, design, made in zip(_folders(chain), designs, texts, strict=True):
-            (new / folder).mkdir(exist_ok=True)
-            for name in design.copied:
-                (new / folder / name).write_bytes(design.files.content(name))
-            shutil.copyfile(design.folder / MANIFEST, new / folder / MANIFEST)
-            for name, text in made.items():
-                (new / folder / name).write_text(text)
-        if chain is not None:
-            (new / CHAIN_FILE).write_text(chain.to_json())
-            (new / "Makefile").write_text(group_makefile(chain.folders))
-        for name in (language := text_files(origin)):
-            shutil.copyfile(origin / name, new / name)
-        (new / "host.py").write_text(_host(bool(language)))
-        (new / "README.md").write_text(_readme(chain, designs, bool(language)))
+        for model in models:
+            model.write(new)
+        for file, text in shared.items():
+            (new / file).write_text(text)
+        if len(models) > 1:
+            (new / "host.py").write_text(_host("several"))
     return place
 
 
-def build(folder: str | Path, tools: Tools, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Run the vendor's tools in a package; returns the binaries. progress: told what they print; by default
+def build(folder: str | Path, tools: Tools, progress: Progress | None = None) -> Path:
+    """Run the vendor's tools in a package; returns the binary. progress: told what they print; by default
     that goes to standard error when it is a terminal.
 
     ToolError when one fails, with its errors and the place of its log; what it has made stays.
     """
     place = Path(folder).resolve()
-    made = []
     with told(progress) as tell:
-        for part, sequence in steps_of(place):
-            for step in sequence:
-                product = run_step(step, tools, place / part, tell)
-            made.append(product)
-    return tuple(made)
+        made = [run_step(step, tools, place, tell) for step in steps_of(place)]
+    return made[-1]
 
 
-def steps_of(folder: Path) -> list[tuple[str, tuple[Step, Step]]]:
-    """The commands that build a package, by the folder of each group in it."""
-    chain = Chain.read(folder) if (folder / CHAIN_FILE).exists() else None
-    return [(part, steps(WrittenFolder.read(folder / part).manifest, ())) for part in _folders(chain)]
+def steps_of(folder: Path) -> tuple[Step, ...]:
+    """The commands that build a package, which run in its folder."""
+    return steps(Card.read(folder), {})
 
 
 def packaged(folder: Path) -> list[tuple[Path, Manifest]]:
     """The folder and the manifest of each kernel of a package. ValueError for a folder without one."""
-    chain = Chain.read(folder) if (folder / CHAIN_FILE).exists() else None
-    kernels = [WrittenFolder.read(folder / part) for part in _folders(chain)]
-    for kernel in kernels:
-        if not (kernel.path / _KERNEL_XML).is_file():
-            raise ValueError(f"{kernel.path} is no package: no {_KERNEL_XML}; `streamgen package` writes one")
-    return [(kernel.path, kernel.manifest) for kernel in kernels]
+    kernels = []
+    for kernel in Card.read(folder).kernels:
+        found = WrittenFolder.read(folder / kernel.folder)
+        if not (found.path / _KERNEL_XML).is_file():
+            raise ValueError(f"{found.path} is no package: no {_KERNEL_XML}; `streamgen package` writes one")
+        if found.manifest.top != kernel.name or set(kernel.banks) != {b.name for b in found.manifest.buffers}:
+            raise ValueError(f"{folder / CARD_FILE} is of another kernel than {found.path}; package it again")
+        kernels.append((found.path, found.manifest))
+    return kernels
 
 
-def _read(origin: Path) -> tuple[Chain | None, list[Written]]:
-    chain = Chain.read(origin) if (origin / CHAIN_FILE).exists() else None
-    return chain, [Written.read(origin / folder) for folder in _folders(chain)]
+def _folder_of(source: Source) -> Path:
+    return Path(source if isinstance(source, str | Path) else source.written).resolve()
 
 
-def _folders(chain: Chain | None) -> tuple[str, ...]:
-    return (".",) if chain is None else chain.folders
+def _require_names(models: Sequence[Model]) -> None:
+    """ValueError for two models of one name: they have folders of their names."""
+    names = [model.name for model in models]
+    for model in models:
+        if names.count(model.name) > 1:
+            where = " and ".join(str(one.origin) for one in models if one.name == model.name)
+            raise ValueError(
+                f"several models are called {model.name!r} ({where}): compile each with a name of its own "
+                "(CompileConfig.name)"
+            )
 
 
-def _host(language: bool) -> str:
-    name = "text.py" if language else "arrays.py"
-    return files("streamgen.package.hosts").joinpath(name).read_text()
+def _require_modules(designs: Sequence[Written]) -> None:
+    """ValueError when kernels have modules of one name that are not the same."""
+    known: dict[str, tuple[str, str]] = {}
+    for design in designs if len(designs) > 1 else ():
+        top = design.manifest.top
+        for file in design.manifest.verilog_files:
+            for match in _MODULE.finditer(design.files.content(file).decode()):
+                digest = sha256(match[2].encode()).hexdigest()
+                other, first = known.setdefault(match[1], (digest, top))
+                if other != digest:
+                    raise ValueError(
+                        f"kernels {first!r} and {top!r} have different modules called {match[1]!r} ({file}): "
+                        "rename one of them"
+                    )
 
 
-def _readme(chain: Chain | None, designs: Sequence[Written], language: bool) -> str:
-    name = designs[0].manifest.top if chain is None else chain.name
-    parts = [(f, d.manifest, d.steps()) for f, d in zip(_folders(chain), designs, strict=True)]
-    return readme(name, designs[0].board, parts, language)
+def _host(kind: str) -> str:
+    return files("streamgen.package.hosts").joinpath(f"{kind}.py").read_text()

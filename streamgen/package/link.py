@@ -1,37 +1,47 @@
-"""The configuration of the linker, v++: platform, clock, one instance of the kernel, a bank for each port."""
+"""The configuration of the linker, v++: platform, clock, an instance of each kernel, a bank for each port."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 
 from streamgen.boards import Board
 from streamgen.manifest import Manifest
-from streamgen.package.constraints import only_slr
+from streamgen.runtime.card import Card, Kernel
 
 __all__ = ["LINK", "link_config"]
 
 LINK = "link.cfg"
 
 
-def link_config(manifest: Manifest, board: Board, instances: Mapping[str, str]) -> str:
-    """Text of the file. instances: the SLR of each in the top; where all lie on one, it is asked for.
+def link_config(card: Card, manifests: Sequence[Manifest], board: Board) -> str:
+    """Text of the file. manifests: of the kernels of the card, in order.
 
     ValueError for a clock of no whole MHz, a platform that is no name, or a port on a channel that the board
     does not have.
     """
-    _require(manifest, board)
-    unit, slr = f"{manifest.top}_1", only_slr(instances)
+    for manifest in manifests:
+        _require(manifest, board)
     lines = [
         f"platform={board.platform}",
         "# Clock 0 of the platform drives ap_clk.",
-        f"kernel_frequency=0:{int(manifest.clock_mhz)}",
+        f"kernel_frequency=0:{int(manifests[0].clock_mhz)}",
         "",
         "[connectivity]",
-        f"nk={manifest.top}:1:{unit}",
+        *(f"nk={kernel.name}:1:{kernel.unit}" for kernel in card.kernels),
+        *(f"slr={kernel.unit}:{kernel.slr}" for kernel in card.kernels if kernel.slr is not None),
     ]
-    if slr is not None:
-        lines.append(f"slr={unit}:{slr}")
-    lines += [f"sp={unit}.{port.name}:HBM[{port.channel}]" for port in manifest.ports]
+    for kernel, manifest in zip(card.kernels, manifests, strict=True):
+        lines += _banks(kernel, manifest)
     return "\n".join(lines) + "\n"
+
+
+def _banks(kernel: Kernel, manifest: Manifest) -> Iterator[str]:
+    """A line for each port; one for each of its arguments where some lie in the bank of another kernel."""
+    for port in manifest.ports:
+        names = [buffer.name for buffer in manifest.buffers if buffer.channel == port.channel]
+        banks = {name: kernel.banks[name] for name in names}
+        if len(set(banks.values())) == 1:
+            banks = {port.name: banks[names[0]]}
+        yield from (f"sp={kernel.unit}.{name}:HBM[{bank}]" for name, bank in banks.items())
 
 
 def _require(manifest: Manifest, board: Board) -> None:

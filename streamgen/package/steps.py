@@ -1,10 +1,12 @@
-"""The two commands that make a card's binary of a package, said once: for the Makefile, the README, the
-command line, and the run itself. They run in the folder of the package, and what they make is in `build`."""
+"""The commands that make a card's binary of a package, said once: for the Makefile, the README, the command
+line, and the run itself. They run in the folder of the package, and what they make is in folders `build`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from streamgen.manifest import Manifest
 from streamgen.package.link import LINK
+from streamgen.runtime.card import Card
 from streamgen.runtime.xrt import BUILD
 
 __all__ = ["SCRIPT", "Step", "steps"]
@@ -28,28 +30,38 @@ class Step:
         return " ".join((self.tool, *self.arguments))
 
     @property
+    def place(self) -> str:
+        """The folder of what it makes."""
+        return str(PurePosixPath(self.product).parent)
+
+    @property
     def log(self) -> str:
         """Where all that it prints goes."""
-        return f"{BUILD}/{self.tool}.log"
+        return f"{self.place}/{self.tool}.log"
 
 
-def steps(manifest: Manifest, hardware: tuple[str, ...]) -> tuple[Step, Step]:
-    """The commands, in order. hardware: files of the package that the kernel object is made of."""
-    kernel, binary = f"{BUILD}/{manifest.top}.xo", f"{BUILD}/{manifest.top}.xclbin"
+def steps(card: Card, hardware: Mapping[str, tuple[str, ...]]) -> tuple[Step, ...]:
+    """The commands, in order: a kernel object of each kernel, then the binary. hardware: the files of which
+    that of a kernel is made, by the kernel's name."""
+    packagings = []
+    for kernel in card.kernels:
+        inside = PurePosixPath(kernel.folder)
+        packagings.append(
+            Step(
+                tool="vivado",
+                arguments=("-mode", "batch", "-nojournal", "-nolog", "-source", str(inside / SCRIPT)),
+                doing=f"packaging the kernel {kernel.name}",
+                product=str(inside / BUILD / f"{kernel.name}.xo"),
+                needs=tuple(str(inside / name) for name in hardware.get(kernel.name, ())),
+            )
+        )
+    objects, binary = tuple(step.product for step in packagings), f"{BUILD}/{card.name}.xclbin"
     link = ("--link", "--target", "hw", "--config", LINK, "--temp_dir", f"{BUILD}/link", "--log_dir")
-    return (
-        Step(
-            tool="vivado",
-            arguments=("-mode", "batch", "-nojournal", "-nolog", "-source", SCRIPT),
-            doing=f"packaging the kernel {manifest.top}",
-            product=kernel,
-            needs=hardware,
-        ),
-        Step(
-            tool="v++",
-            arguments=(*link, f"{BUILD}/logs", "--output", binary, kernel),
-            doing=f"linking {manifest.top}, which takes hours",
-            product=binary,
-            needs=(LINK,),
-        ),
+    linking = Step(
+        tool="v++",
+        arguments=(*link, f"{BUILD}/logs", "--output", binary, *objects),
+        doing=f"linking {card.name}, which takes hours",
+        product=binary,
+        needs=(*objects, LINK),
     )
+    return (*packagings, linking)

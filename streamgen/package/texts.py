@@ -7,9 +7,10 @@ from streamgen.manifest import Manifest
 from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.link import LINK
 from streamgen.package.steps import SCRIPT, Step
+from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
 
-__all__ = ["group_makefile", "makefile", "readme"]
+__all__ = ["makefile", "readme"]
 
 _SHELL = "SHELL := /bin/bash\n.SHELLFLAGS := -o pipefail -c\n.DELETE_ON_ERROR:\n"
 _CLEAN = ".PHONY: all clean\n"
@@ -17,87 +18,92 @@ _CLEAN = ".PHONY: all clean\n"
 
 def makefile(steps: Sequence[Step]) -> str:
     """Makes what is missing or older than what it is made of; `make clean` deletes all of it."""
-    lines = [f"# Runs {steps[0].tool} and {steps[1].tool}, which must be on PATH.", _SHELL]
+    tools = " and ".join(dict.fromkeys(step.tool for step in steps))
+    lines = [f"# Runs {tools}, which must be on PATH.", _SHELL]
     lines += [f"all: {steps[-1].product}", ""]
-    made: list[str] = []
     for step in steps:
         lines += [
-            f"{step.product}: {' '.join((*made, *step.needs))}",
-            f"\tmkdir -p {BUILD}",
+            f"{step.product}: {' '.join(step.needs)}",
+            f"\tmkdir -p {step.place}",
             f"\t{step.command} 2>&1 | tee {step.log}",
             "",
         ]
-        made.append(step.product)
-    return "\n".join([*lines, "clean:", f"\trm -rf {BUILD}", "", _CLEAN])
-
-
-def group_makefile(folders: Sequence[str]) -> str:
-    """Makes the packages of all groups."""
-    return "\n".join(
-        [
-            _SHELL,
-            *(
-                f"{target}:\n" + "".join(f"\t$(MAKE) -C {folder} {target}\n" for folder in folders)
-                for target in ("all", "clean")
-            ),
-            _CLEAN,
-        ]
-    )
+    places = " ".join(dict.fromkeys(step.place for step in steps))
+    return "\n".join([*lines, "clean:", f"\trm -rf {places}", "", _CLEAN])
 
 
 def readme(
-    name: str, board: Board, parts: Sequence[tuple[str, Manifest, Sequence[Step]]], language: bool
+    card: Card, board: Board, manifests: Sequence[Manifest], steps: Sequence[Step], texts: set[str]
 ) -> str:
-    """What the package is, and what to do with it. parts: of each kernel its folder inside the package ("."
-    for a single one), its manifest, its steps. language: it is a language model's."""
-    host = 'python host.py --prompt "The sea"' if language else "python host.py -i x.npy -o y.npy"
-    folders = [folder for folder, _, _ in parts]
-    within = f" of each folder ({', '.join(folders)}: kernels that run one after the other)"
+    """What the package is, and what to do with it. manifests: of the kernels, in order. texts: folders of the
+    models that are language models."""
+    count = len(card.kernels)
+    what = "A kernel" if count == 1 else f"{count} kernels in one binary"
     lines = [
-        f"# {name}",
+        f"# {card.name}",
         "",
-        f"A kernel for the board {board.name} (part {board.part}), made by streamgen.",
+        f"{what} for the board {board.name} (part {board.part}), made by streamgen.",
         "",
         "## Building",
         "",
         f"It takes Vivado and Vitis of one release, {board.tools} or later (source their `settings64.sh`),",
         f"and the platform `{board.platform}`. `make` runs",
         "",
-    ]
-    for folder, _, steps in parts:
-        if folder != ".":
-            lines.append(f"    cd {folder}")
-        lines += [f"    {step.command}" for step in steps]
-        if folder != ".":
-            lines.append("    cd ..")
-    lines += [
+        *(f"    {step.command}" for step in steps),
         "",
         "## Running",
         "",
         "On the host of the board: XRT with its Python module pyxrt (`source /opt/xilinx/xrt/setup.sh`), and",
         "`pip install streamgen`.",
         "",
-        f"    {host}",
-        "",
-        f"## The files{'' if folders == ['.'] else within}",
-        "",
-        "| file | what it is |",
-        "|---|---|",
-        *(f"| {file} | {what} |" for file, what in _files(parts[0][1])),
     ]
+    for model in card.models:
+        name = "" if model == "." else f"{model} "
+        options = '--prompt "The sea"' if model in texts else "-i x.npy -o y.npy"
+        lines.append(f"    python host.py {name}{options}")
+    if count > 1:
+        lines += [
+            "",
+            "| kernel | folder | SLR | memory banks |",
+            "|---|---|---|---|",
+            *(
+                f"| {one.name} | `{one.folder}` | {one.slr or 'several'} | "
+                f"{_ranges(set(one.banks.values()))} |"
+                for one in card.kernels
+            ),
+            "",
+            "What one kernel writes and another one reads lies in one buffer; the host does not copy it.",
+        ]
+    lines += ["", "## The files", "", "| file | what it is |", "|---|---|"]
+    lines += [f"| {file} | {what} |" for file, what in _files(card, manifests)]
     return "\n".join(lines) + "\n"
 
 
-def _files(manifest: Manifest) -> list[tuple[str, str]]:
+def _ranges(numbers: set[int]) -> str:
+    """0, 1, 2, 5 as `0-2, 5`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in parts)
+
+
+def _files(card: Card, manifests: Sequence[Manifest]) -> list[tuple[str, str]]:
+    several = "" if len(card.kernels) == 1 else ", in the folder of each kernel"
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(n for m in manifests for n in m.verilog_files))
+    top = f"top module `{manifests[0].top}`" if len(manifests) == 1 else "top module: the kernel's name"
     return [
+        (names, f"the hardware{several}; {top}"),
+        ("`kernel.xml`", f"its ports and arguments, for the linker and XRT{several}"),
+        (f"`{SCRIPT}`", f"makes `{BUILD}/KERNEL.xo` in Vivado{several}"),
+        (f"`{CONSTRAINTS}`", "wishes for the placer; only where a kernel takes several SLRs"),
         (
-            ", ".join(f"`{name}`" for name in manifest.verilog_files),
-            f"the hardware; top module `{manifest.top}`",
+            "`manifest.json`, `*.bin`",
+            f"registers, buffers, phase table and packed weights, for the host{several}",
         ),
-        ("`kernel.xml`", "its ports and arguments, for the linker and XRT"),
-        (f"`{SCRIPT}`", f"makes `{BUILD}/{manifest.top}.xo` in Vivado"),
-        (f"`{LINK}`", "platform, clock and memory banks, for v++"),
-        (f"`{CONSTRAINTS}`", "wishes for the placer; only where the kernel takes several SLRs"),
-        ("`manifest.json`, `*.bin`", "registers, buffers, phase table and packed weights, for the host"),
+        (f"`{LINK}`", "platform, clock, kernels and memory banks, for v++"),
+        (f"`{CARD_FILE}`", "the models and the kernels of the binary, for the host"),
         ("`host.py`", "runs it; a start for a program of your own"),
     ]

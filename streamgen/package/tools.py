@@ -73,7 +73,7 @@ def run_step(step: Step, tools: Tools, folder: Path, progress: Progress) -> Path
     interruption ends the tool and all that it has started.
     """
     log, product = folder / step.log, folder / step.product
-    log.parent.mkdir(exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
     command = [tools.paths[step.tool], *step.arguments]
     progress(f"{step.tool}: {step.doing}")
     with log.open("w") as file, _running(command, folder) as process:

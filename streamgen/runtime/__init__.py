@@ -3,7 +3,7 @@
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import SimulatedDevice, simulated
+from streamgen.runtime.simulator import OnSimulator, SimulatedDevice, simulated
 from streamgen.runtime.xrt import BoardDevice, board, on_board
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "DeviceBuffer",
     "Execution",
     "MemoryModel",
+    "OnSimulator",
     "SimulatedDevice",
     "board",
     "on_board",

@@ -166,6 +166,10 @@ class ChainExecution:
 
         return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
+    def meets(self, group: int) -> dict[str, int]:
+        """The inputs of a group that another one writes, by name, and the number of that one."""
+        return {name: one.writer for name, one in self._tensors.items() if group in one.readers}
+
     def evaluate(self, computes: Sequence[Compute], *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `run`, with a function in the place of each group's device (see `Execution.evaluate`)."""
 

@@ -154,8 +154,8 @@ class Device(ABC):
     @abstractmethod
     def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer: ...
 
-    @abstractmethod
-    def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer: ...
+    def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer:
+        raise DeviceError(f"buffer {info.name!r}: kernel {self.manifest.top!r} has its device for itself")
 
     @abstractmethod
     def _set_scalar(self, name: str, value: int, slot: int) -> None: ...

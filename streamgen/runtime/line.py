@@ -1,8 +1,9 @@
 """Samples through kernels that follow one another: several in flight, so that all kernels work at a time.
 
-A sample is what a run takes: some tokens. While the second kernel has the first sample the first one has the
-next. Each sample in flight has a slot, the same in all kernels, and so buffers of its own: what one kernel has
-written for it the next ones read where it lies. The host starts what can start and looks who is done.
+A sample is what a run takes: some tokens. While the second kernel has the first sample the first one has
+the next. Each sample in flight has a slot, the same in all kernels, and so buffers of its own: what one
+kernel has written for it the next ones read where it lies. The host starts what can start and looks who is
+done.
 """
 
 import time
@@ -120,10 +121,7 @@ class _Line:
             self._since = time.monotonic()
             return
         waited = self.samples[0]
-        if (
-            not self._stages[waited.stage].ready(wait=True)
-            and time.monotonic() > self._since + self._timeout
-        ):
+        if not self._stages[waited.stage].ready(wait=True) and time.monotonic() > self._since + self._timeout:
             self._bring_on(waited)  # which says what it is that takes so long
 
     def _bring_on(self, sample: _Sample) -> None:

@@ -156,7 +156,10 @@ class SimulatedDevice(Device):
         self._registers: dict[int, int] = {}
         self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
         self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        self._moves = 0, 0  # memory accesses of the run under way, and the cycle of the last one that was seen
+        self._moves = (
+            0,
+            0,
+        )  # memory accesses of the run under way, and the cycle of the last one that was seen
         self.starts: list[int] = []
         """The time of the card at which each run has started, in cycles."""
         self._window: tuple[Path, int, int] | None = None

@@ -21,6 +21,7 @@ __all__ = [
     "bank_table",
     "connection_table",
     "design_note",
+    "kernel_table",
     "packed_xclbin",
     "read_sections",
     "require_design",
@@ -33,7 +34,9 @@ _HEADER = struct.Struct("<QQQHBBHHQQ64s16s16sI4x")
 _SECTION = struct.Struct("<I16s4xQQ")
 _BANK = struct.Struct("<BB6xQQ16s")
 _CONNECTION = struct.Struct("<iii")
+_UNIT = struct.Struct("<IIQ64s")
 _DRAM = 2
+_KERNEL, _CHAIN = 1, 1 << 8  # m_type and the control protocol of `struct ip_data`
 
 
 class Section(IntEnum):
@@ -99,22 +102,33 @@ def bank_table(banks: Sequence[tuple[str, int, int]], used: set[int]) -> bytes:
     return struct.pack("<i4x", len(rows)) + b"".join(rows)
 
 
-def connection_table(banks: Mapping[int, int]) -> bytes:
-    """`struct connectivity` of the only kernel: the bank of each argument that is a pointer."""
-    rows = [_CONNECTION.pack(argument, 0, bank) for argument, bank in banks.items()]
+def connection_table(banks: Sequence[Mapping[int, int]]) -> bytes:
+    """`struct connectivity`: of each kernel the bank of each argument that is a pointer."""
+    rows = [
+        _CONNECTION.pack(argument, unit, bank)
+        for unit, of in enumerate(banks)
+        for argument, bank in of.items()
+    ]
     return struct.pack("<i", len(rows)) + b"".join(rows)
 
 
-def design_note(manifest: Manifest) -> bytes:
-    """Says in the section of users' metadata which design it is."""
-    return json.dumps({"streamgen": {"design_hash": manifest.design_hash}}).encode()
+def kernel_table(units: Mapping[str, int]) -> bytes:
+    """`struct ip_layout`: the address of the registers of each instance, called KERNEL:INSTANCE."""
+    rows = [_UNIT.pack(_KERNEL, _CHAIN, base, name.encode()) for name, base in units.items()]
+    return struct.pack("<i4x", len(rows)) + b"".join(rows)
+
+
+def design_note(manifests: Sequence[Manifest]) -> bytes:
+    """Says in the section of users' metadata which designs these are."""
+    hashes = {manifest.top: manifest.design_hash for manifest in manifests}
+    return json.dumps({"streamgen": {"designs": hashes}}).encode()
 
 
 def require_design(path: str | Path, manifest: Manifest) -> None:
     """DeviceError unless a file holds the kernel of a manifest: by name, arguments, banks, and by the hash of
     the design where the file has one; else a run's status block tells."""
     sections = read_sections(path)
-    note = _hash(sections.get(Section.USER_METADATA, b""))
+    note = _hash(sections.get(Section.USER_METADATA, b""), manifest.top)
     if note not in (None, manifest.design_hash):
         raise DeviceError(
             f"{path} holds design {note}, the manifest describes {manifest.design_hash}: build it again"
@@ -133,18 +147,28 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
 
 
 def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Manifest) -> None:
+    """A single kernel has its buffers in the banks of its channels; of several each has them in one bank."""
     topology, raw = sections.get(Section.MEM_TOPOLOGY, b""), sections.get(Section.CONNECTIVITY, b"")
+    layout = _rows(_UNIT, sections.get(Section.IP_LAYOUT, b""), 8)
+    units = [row[-1].rstrip(b"\0").decode(errors="replace").partition(":")[0] for row in layout]
     names = [row[-1].rstrip(b"\0").decode(errors="replace") for row in _rows(_BANK, topology, 8)]
     banks: dict[int, set[str]] = {}
-    for argument, _, bank in _rows(_CONNECTION, raw, 4):
-        banks.setdefault(argument, set()).add(names[bank] if 0 <= bank < len(names) else f"bank {bank}")
+    for argument, unit, bank in _rows(_CONNECTION, raw, 4):
+        if unit < len(units) and units[unit] == manifest.top:
+            named = names[bank] if 0 <= bank < len(names) else f"bank {bank}"
+            banks.setdefault(argument, set()).add(named)
+    alone = len(set(units)) == 1
     channels = {buffer.name: f"HBM[{buffer.channel}]" for buffer in manifest.buffers}
     for index, argument in enumerate(manifest.arguments):
-        if argument.kind == "pointer" and channels[argument.name] not in banks.get(index, set()):
-            connected = ", ".join(sorted(banks.get(index, set()))) or "no bank"
+        if argument.kind != "pointer":
+            continue
+        found = banks.get(index, set())
+        if (channels[argument.name] not in found) if alone else len(found) != 1:
+            wanted = channels[argument.name] if alone else "one bank"
             raise DeviceError(
-                f"{path}: argument {argument.name!r} must be connected to {channels[argument.name]}; it is "
-                f"connected to {connected}. Link it with the link.cfg of its package"
+                f"{path}: argument {argument.name!r} of kernel {manifest.top!r} must be connected to "
+                f"{wanted}; it is connected to {', '.join(sorted(found)) or 'no bank'}. Link it with the "
+                "link.cfg of its package"
             )
 
 
@@ -168,9 +192,9 @@ def _rows(row: struct.Struct, table: bytes, head: int) -> list[tuple]:
     ]
 
 
-def _hash(note: bytes) -> str | None:
+def _hash(note: bytes, top: str) -> str | None:
     try:
-        return json.loads(note.rstrip(b"\0"))["streamgen"]["design_hash"]
+        return json.loads(note.rstrip(b"\0"))["streamgen"]["designs"][top]
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -8,15 +8,18 @@ as long as it is told, whatever the run does, so waits are short and many.
 
 import importlib
 import os
-import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
+from streamgen.errors import DeviceError, MissingToolError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime import xrt_c
+from streamgen.runtime.card import card_of
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.xclbin import require_design
 
@@ -29,13 +32,18 @@ _PATIENCE = 5.0  # seconds for a run in line to end, when another has failed
 
 
 def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevice":
-    """Load the linked design on the board with this index.
+    """The kernel of a manifest, in a linked file on the board with this index. The file is loaded once for
+    all its kernels that are open at a time: they share the board's memory.
 
     Raises MissingToolError without XRT, DeviceError when the file is not of this design or the board does not
     take it.
     """
     require_design(xclbin, manifest)
-    return BoardDevice(_pyxrt(), str(xclbin), manifest, index)
+    pyxrt, path = _pyxrt(), str(Path(xclbin).resolve())
+    card = _cards.get((pyxrt, path, index))
+    if card is None:
+        card = _cards[pyxrt, path, index] = _Card(pyxrt, path, index)
+    return BoardDevice(card, manifest)
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,8 @@ class OnBoard:
     """Opens the board with this index for `Execution` and `ChainExecution`, with an xclbin, or with what is
     built in the folder of a package (under XRT's hardware emulation with what emulates it).
 
-    It raises FileNotFoundError when nothing is built there, and what `board` raises.
+    It raises ValueError for a folder of no package, FileNotFoundError when nothing is built there, and what
+    `board` raises.
     """
 
     index: int = 0
@@ -53,9 +62,10 @@ class OnBoard:
         if self.xclbin is not None:
             return board(self.xclbin, manifest, self.index)
         emulated = os.environ.get("XCL_EMULATION_MODE") == "hw_emu"
-        binary = folder / (EMULATION if emulated else BUILD) / f"{manifest.top}.xclbin"
+        place, card = card_of(folder)
+        binary = place / (EMULATION if emulated else BUILD) / f"{card.name}.xclbin"
         if not binary.is_file():
-            how = "`streamgen emulate` makes it" if emulated else f"`make` in {folder} builds it"
+            how = "`streamgen emulate` makes it" if emulated else f"`make` in {place} builds it"
             raise FileNotFoundError(f"{binary} is missing: {how}")
         return board(binary, manifest, self.index)
 
@@ -84,20 +94,82 @@ def _pyxrt() -> Any:
     return xrt_c
 
 
+class _Card:
+    """A board with a linked file on it, its kernels that are open, and what these have of its memory."""
+
+    def __init__(self, pyxrt: Any, xclbin: str, index: int) -> None:
+        self.pyxrt = pyxrt
+        self.kernels: weakref.WeakSet[BoardDevice] = weakref.WeakSet()
+        self.buffers: weakref.WeakSet[_BoardBuffer] = weakref.WeakSet()
+        self._source = xclbin, index
+        self._load()
+
+    def kernel(self, name: str) -> Any:
+        """One of its kernels."""
+        return self._tried(lambda: self.pyxrt.kernel(self.device, self._uuid, name))
+
+    def reload(self) -> None:
+        """Load the file anew: runs are lost, the content of the buffers is carried over."""
+        contents = [(buffer, buffer.read()) for buffer in self.buffers]
+        for buffer, _ in contents:
+            buffer.object = None
+        for kernel in self.kernels:
+            kernel.drop()
+        del self.device
+        self._load()
+        for kernel in self.kernels:
+            kernel.take()
+        for buffer, content in contents:
+            buffer.allocate()
+            buffer.write(content)
+
+    def _load(self) -> None:
+        xclbin, index = self._source
+        self.device: Any = self._tried(lambda: self.pyxrt.device(index))
+        self._uuid: Any = self._tried(lambda: self.device.load_xclbin(xclbin))
+
+    def _tried(self, call: Callable[[], Any]) -> Any:
+        xclbin, index = self._source
+        try:
+            return call()
+        except RuntimeError as error:
+            raise DeviceError(f"board {index} does not take {xclbin}: {error}") from error
+
+
+_cards: weakref.WeakValueDictionary[tuple[Any, str, int], _Card] = weakref.WeakValueDictionary()
+
+
 class BoardDevice(Device):
-    """The kernel `manifest.top` of an xclbin on one board. Runs wait in line in XRT."""
+    """The kernel `manifest.top` of what is linked on a board. Runs wait in line in XRT."""
 
     slots = 2
 
-    def __init__(self, pyxrt: Any, xclbin: str, manifest: Manifest, index: int) -> None:
+    def __init__(self, card: _Card, manifest: Manifest) -> None:
         super().__init__(manifest)
-        self._pyxrt = pyxrt
+        self._card: _Card | None = card
+        self._pyxrt = card.pyxrt
         self._indices = {argument.name: i for i, argument in enumerate(manifest.arguments)}
-        self._source = xclbin, index
-        self._scalars: list[dict[str, int]] = [{} for _ in range(self.slots)]
-        self._load()
+        self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        self._line: list[int] = []
+        self._lost: set[int] = set()
+        self.take()
+        card.kernels.add(self)
+
+    def take(self) -> None:
+        """The kernel, of a file that has just been loaded."""
+        self._kernel: Any = self._there.kernel(self.manifest.top)
+        self._runs: dict[int, Any] = {}
+
+    def drop(self) -> None:
+        """The file is loaded anew: no run is under way any more."""
+        self._kernel = None
+        self._runs.clear()
+        self._lost.update(self._line)
+        self._line.clear()
 
     def start(self, slot: int = 0) -> None:
+        if slot not in self._runs:
+            self._runs[slot] = self._pyxrt.run(self._kernel)
         run = self._runs[slot]
         for name, value in self._scalars[slot].items():
             run.set_arg(self._indices[name], value)
@@ -111,23 +183,27 @@ class BoardDevice(Device):
             raise DeviceError(f"XRT does not start a run: {error}") from error
         self._line.append(slot)
 
-    def wait(self, timeout: float = 600.0, slot: int = 0) -> None:
-        states = self._pyxrt.ert_cmd_state
-        deadline = time.monotonic() + timeout
-        while (state := self._runs[slot].wait(_SLICE)) != states.ERT_CMD_STATE_COMPLETED:
-            if state in (
-                states.ERT_CMD_STATE_ERROR,
-                states.ERT_CMD_STATE_ABORT,
-                states.ERT_CMD_STATE_NORESPONSE,
-            ):
-                raise DeviceError(f"XRT ended the run in state {state}")
-            if time.monotonic() > deadline:
-                raise DeviceTimeoutError(f"not done after {timeout:g} s")
-        if slot in self._line:
+    def done(self, slot: int = 0, wait: bool = False) -> bool:
+        if slot in self._lost:
+            self._lost.discard(slot)
+            raise DeviceError("the board was loaded anew in this run, as a run of another kernel hung")
+        if slot not in self._line:
+            return True
+        states, run = self._pyxrt.ert_cmd_state, self._runs[slot]
+        state = run.wait(_SLICE) if wait else run.state()
+        if state in (
+            states.ERT_CMD_STATE_ERROR,
+            states.ERT_CMD_STATE_ABORT,
+            states.ERT_CMD_STATE_NORESPONSE,
+        ):
+            raise DeviceError(f"XRT ended the run in state {state}")
+        if state == states.ERT_CMD_STATE_COMPLETED:
             self._line.remove(slot)
+        return slot not in self._line
 
     def reset(self) -> None:
-        """XRT cannot stop a run: those in line are waited for, a little, or the design is loaded anew."""
+        """XRT cannot stop a run: those in line are waited for, a little, or the design is loaded anew, for
+        all kernels of the board."""
         try:
             for slot in tuple(self._line):
                 self.wait(_PATIENCE, slot)
@@ -138,43 +214,58 @@ class BoardDevice(Device):
 
     def close(self) -> None:
         self._buffers.clear()
-        del self._runs, self._kernel, self._device
+        self._runs.clear()
+        self._kernel = None
+        if self._card is not None:
+            self._card.kernels.discard(self)
+        self._card = None
 
-    def _load(self) -> None:
-        self._line: list[int] = []
-        xclbin, index = self._source
-        try:
-            self._device: Any = self._pyxrt.device(index)
-            uuid = self._device.load_xclbin(xclbin)
-            self._kernel: Any = self._pyxrt.kernel(self._device, uuid, self.manifest.top)
-            self._runs: list[Any] = [self._pyxrt.run(self._kernel) for _ in range(self.slots)]
-        except RuntimeError as error:
-            raise DeviceError(f"board {index} does not take {xclbin}: {error}") from error
+    @property
+    def _there(self) -> _Card:
+        assert self._card is not None, "it is closed"
+        return self._card
 
-    def _allocate(self, info: BufferInfo) -> DeviceBuffer:
-        group = self._kernel.group_id(self._indices[info.name])
-        try:
-            memory = self._pyxrt.bo(self._device, info.bytes, self._pyxrt.bo.normal, group)
-        except RuntimeError as error:
-            raise DeviceError(f"buffer {info.name!r} of {info.bytes} bytes: {error}") from error
-        return _BoardBuffer(self._pyxrt, memory, info.bytes)
+    def _group(self, info: BufferInfo) -> int:
+        return int(self._kernel.group_id(self._indices[info.name]))
+
+    def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
+        return _BoardBuffer(self._there, info.name, size, self._group(info))
+
+    def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer:
+        if not isinstance(buffer, _BoardBuffer) or buffer.card is not self._card:
+            raise DeviceError(f"buffer {info.name!r} is not on the board of kernel {self.manifest.top!r}")
+        if (own := self._group(info)) != buffer.group:
+            raise DeviceError(
+                f"buffer {info.name!r} lies in memory {buffer.group} of the board, kernel "
+                f"{self.manifest.top!r} reads it from memory {own}: link with the link.cfg of the package"
+            )
+        return buffer
 
     def _set_scalar(self, name: str, value: int, slot: int) -> None:
         self._scalars[slot][name] = value
 
     def _reset_hard(self) -> None:
-        """Load the design anew; the content of the buffers is carried over."""
-        contents = {key: buffer.read() for key, buffer in self._buffers.items()}
-        self.close()
-        self._load()
-        for key, content in contents.items():
-            self.allocate(*key).write(content)
+        self._there.reload()
+        self._lost.clear()  # whoever resets knows
 
 
 class _BoardBuffer(DeviceBuffer):
-    def __init__(self, pyxrt: Any, memory: Any, size: int) -> None:
-        self._direction = pyxrt.xclBOSyncDirection
-        self.object, self.size = memory, size
+    """group: the memory of the board in which it lies."""
+
+    def __init__(self, card: _Card, name: str, size: int, group: int) -> None:
+        self._direction = card.pyxrt.xclBOSyncDirection
+        self.card, self._name, self.size, self.group = card, name, size, group
+        self.object: Any = None
+        self.allocate()
+        card.buffers.add(self)
+
+    def allocate(self) -> None:
+        """Anew, when the board has been loaded."""
+        pyxrt = self.card.pyxrt
+        try:
+            self.object = pyxrt.bo(self.card.device, self.size, pyxrt.bo.normal, self.group)
+        except RuntimeError as error:
+            raise DeviceError(f"buffer {self._name!r} of {self.size} bytes: {error}") from error
 
     def _write(self, data: bytes, offset: int) -> None:
         self.object.write(data, offset)

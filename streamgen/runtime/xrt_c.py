@@ -96,6 +96,10 @@ class run:  # noqa: N801
         """Its state after so long at most."""
         return ert_cmd_state(_call("xrtRunWaitFor", self.handle, milliseconds))
 
+    def state(self) -> ert_cmd_state:
+        """Its state now."""
+        return ert_cmd_state(_call("xrtRunState", self.handle))
+
     def __del__(self) -> None:
         _close("xrtRunClose", self)
 
@@ -148,6 +152,7 @@ def _library() -> ctypes.CDLL:
         ("xrtRunSetArg", ctypes.c_int, [handle, ctypes.c_int]),  # and what comes after, as it is given
         ("xrtRunStart", ctypes.c_int, [handle]),
         ("xrtRunWaitFor", ctypes.c_int, [handle, ctypes.c_uint]),
+        ("xrtRunState", ctypes.c_int, [handle]),
         ("xrtRunClose", ctypes.c_int, [handle]),
         ("xrtBOAlloc", handle, [handle, size, ctypes.c_uint64, ctypes.c_uint32]),
         ("xrtBOWrite", ctypes.c_int, [handle, text, size, size]),

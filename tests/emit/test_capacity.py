@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamgen.boards import board_of
-from streamgen.emit.capacity import require_room
+from streamgen.capacity import require_room
 from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
 

@@ -76,8 +76,8 @@ class Adder(Device):
         super().__init__(manifest)
         self.scalars, self.fault, self.resets, self.runs, self.uploads = {}, None, 0, [], 0
 
-    def _allocate(self, info):
-        return Plain(info.bytes)
+    def _allocate(self, info, size):
+        return Plain(size)
 
     def _set_scalar(self, name, value, slot):
         self.scalars[name] = value
@@ -126,11 +126,12 @@ class Adder(Device):
             words[4] ^= 1
         if fault != "silent":
             self.allocate("status").write(words.tobytes())
-        self.late = fault == "late"
+        self.slow = fault == "late"
 
-    def wait(self, timeout=600.0, slot=0):
-        if self.late:
+    def done(self, slot=0, wait=False):
+        if self.slow:
             raise DeviceTimeoutError("not done")
+        return True
 
 
 @pytest.fixture

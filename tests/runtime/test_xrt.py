@@ -63,7 +63,7 @@ class Kernel:
 
 
 class Run:
-    state = State.ERT_CMD_STATE_COMPLETED
+    ends = State.ERT_CMD_STATE_COMPLETED
     running = False
 
     def __init__(self, kernel):
@@ -83,10 +83,13 @@ class Run:
         source = self.arguments[NAMES.index("data0")].card
         source[64:128] = bytes(b ^ 0xFF for b in source[:64])
 
+    def state(self):
+        return self.ends
+
     def wait(self, milliseconds):
         assert type(milliseconds) is int and milliseconds > 0, "0 waits for ever"
-        self.running = self.state is State.ERT_CMD_STATE_TIMEOUT
-        return self.state
+        self.running = self.ends is State.ERT_CMD_STATE_TIMEOUT
+        return self.ends
 
 
 class Card:
@@ -139,13 +142,13 @@ def test_timeout_then_reset(pyxrt, monkeypatch, binary):
     with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0").write(b"kept", 60)
-        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_TIMEOUT)
+        monkeypatch.setattr(Run, "ends", State.ERT_CMD_STATE_TIMEOUT)
         device.start()
         with pytest.raises(DeviceTimeoutError, match=r"^not done after 1e-06 s$"):
             device.wait(1e-6)
         monkeypatch.setattr(xrt, "_PATIENCE", 0.01)
         device.reset()
-        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
+        monkeypatch.setattr(Run, "ends", State.ERT_CMD_STATE_COMPLETED)
         assert Card.loads == 2
         assert device.allocate("data0").read(4, 60) == b"kept"
         device.start()
@@ -157,11 +160,11 @@ def test_a_run_that_ends_late_is_waited_for(pyxrt, monkeypatch, binary):
     with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0")
-        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_TIMEOUT)
+        monkeypatch.setattr(Run, "ends", State.ERT_CMD_STATE_TIMEOUT)
         device.start()
         with pytest.raises(DeviceTimeoutError):
             device.wait(1e-6)
-        monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_COMPLETED)
+        monkeypatch.setattr(Run, "ends", State.ERT_CMD_STATE_COMPLETED)
         device.reset()
         assert Card.loads == 1
 
@@ -176,12 +179,12 @@ def test_two_runs_in_flight(pyxrt, binary):
         for slot in range(2):
             device.wait(slot=slot)
             assert device.allocate("data0", slot).read(128) == bytes([slot] * 64 + [slot ^ 0xFF] * 64)
-        runs = [run.arguments[NAMES.index("tiles")] for run in device._runs]
+        runs = [run.arguments[NAMES.index("tiles")] for run in device._runs.values()]
         assert runs == [1, 2] and device.allocate("data0", 0) is not device.allocate("data0", 1)
 
 
 def test_error_state(pyxrt, monkeypatch, binary):
-    monkeypatch.setattr(Run, "state", State.ERT_CMD_STATE_ERROR)
+    monkeypatch.setattr(Run, "ends", State.ERT_CMD_STATE_ERROR)
     with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0")

@@ -1,15 +1,22 @@
-"""Whether every memory channel of the board holds its buffers, before anything is packed or written."""
+"""What a board has room for: whether each memory channel holds its buffers, before anything is packed or
+written; what of each SLR is used."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import reduce
+from operator import add
 
 from streamgen.boards import Board
 from streamgen.buffers.roles import USES
+from streamgen.cost import Resources
 from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
 from streamgen.tables import rendered, table
 
-__all__ = ["require_room"]
+__all__ = ["RESOURCES", "number", "require_room", "short_of", "usage"]
 
+RESOURCES = {field.name: field.name.upper() for field in fields(Resources)}
+"""Their titles, by the fields' names."""
 _PAGE = 4096  # hosts give memory in pages
 _LARGEST = 5  # buffers that an error names
 
@@ -36,6 +43,37 @@ def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:
         f"What would help: {'; '.join(_advice(by_channel, over, sum(needs.values()), board))}",
     ]
     raise BudgetError("\n".join(lines))
+
+
+def short_of(used: Mapping[str, Resources], board: Board) -> list[str]:
+    """Resources of which some SLR has too little. used: by SLR."""
+    return [
+        resource
+        for resource in RESOURCES
+        if any(
+            getattr(used[slr.name], resource) > getattr(slr.resources, resource) * board.fill
+            for slr in board.slrs
+        )
+    ]
+
+
+def usage(used: Mapping[str, Resources], board: Board) -> str:
+    """Rows of what is used and allowed, SLR by SLR and in all; what is over its limit has a mark."""
+    made = table("", *RESOURCES.values(), lines=False)
+    regions = [(slr.name, used[slr.name], slr.resources * board.fill) for slr in board.slrs]
+    total, limit = (reduce(add, column) for column in list(zip(*regions, strict=True))[1:])
+    for region, need, may in [*regions, ("all", total, limit)]:
+        cells = []
+        for resource in RESOURCES:
+            over = "!" if getattr(need, resource) > getattr(may, resource) else " "
+            cells.append(f"{number(getattr(need, resource))} of {number(getattr(may, resource))}{over}")
+        made.add_row(region, *cells)
+    return rendered([made])
+
+
+def number(value: float) -> str:
+    """Halves (of block memories) are exact, what is estimated is rounded."""
+    return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")
 
 
 def _bytes(buffers: Sequence[Buffer]) -> int:
