@@ -4,6 +4,7 @@ Their Verilog is the same every time, so that the cache of built simulators serv
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,7 @@ __all__ = [
     "by_hand",
     "compiled",
     "contents",
+    "grouped",
     "same",
     "tiny",
     "tiny_module",
@@ -102,6 +104,18 @@ def compiled(
 def tiny() -> Accelerator:
     """40 -> 5 features, 8-bit weights, one token a pass; the fastest design to build."""
     return streamgen.compile(tiny_module(), torch.zeros(1, 40), TINY)
+
+
+@cache
+def grouped() -> Accelerator:
+    """40 -> 48 -> 40 -> 24 features in three groups: kernels of one card, 48 tokens a run."""
+    torch.manual_seed(2)
+    linear = torch.nn.Linear
+    module = torch.nn.Sequential(
+        linear(40, 48), torch.nn.ReLU(), linear(48, 40), torch.nn.SiLU(), linear(40, 24)
+    )
+    config = replace(TINY, name="mlp", max_tokens=48, multipliers=96, converter_bits=150_000)
+    return streamgen.compile(module, torch.zeros(2, 40), config)
 
 
 def by_hand(name: str = "hand") -> Accelerator:

@@ -1,19 +1,24 @@
 """Packages on the real XRT, whose card is their simulator: equal to golden, errors are told."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from accelerators import RESIDUAL, Residual, compiled, tiny, values
+from accelerators import RESIDUAL, Residual, compiled, grouped, tiny, values
 
 from streamgen import cli
 from streamgen.emulation import Xrt, emulate, emulated
+from streamgen.emulation.process import RUNS
 from streamgen.errors import DeviceError, MissingToolError
+from streamgen.package import package
 from streamgen.runtime import MemoryModel, on_board
 from tests.decoders import tiny_accelerator
 
-MODULE_HOST, TEXT_HOST = (Path(__file__).with_name(f"{kind}_host.py") for kind in ("module", "text"))
+MODULE_HOST, TEXT_HOST, GROUPS_HOST = (
+    Path(__file__).with_name(f"{kind}_host.py") for kind in ("module", "text", "groups")
+)
 
 
 @pytest.mark.slow
@@ -52,6 +57,43 @@ def test_decoder(tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str]) ->
     assert told["ids"] == " ".join(map(str, ids))
     (last,) = map(int, model.golden.generate([*prompt, *ids[:-1], 5], 1))
     assert told["goes on"] == str(last)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_several_kernels(
+    tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three groups and a language model in one binary: equal to golden, nothing between groups is copied, and
+    groups work at a time, as the card's clock has it."""
+    module, model = grouped(), tiny_accelerator()
+    folder, x, prompt = tmp_path / "card", values(6 * 48, 40), [3, 14, 15, 9, 2]
+    package([module, model], folder)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "golden.npy", module.golden(x))
+    monkeypatch.setenv(RUNS, str(tmp_path / "runs.txt"))
+    assert emulate(folder, [str(GROUPS_HOST), str(folder), "3", *map(str, prompt)], xrt) == 0, (
+        capfd.readouterr()
+    )
+    told = [line.partition(": ") for line in capfd.readouterr().out.splitlines()]
+    found = {key: value for key, _, value in told if key != "cycles"}
+    ids = [*map(int, model.golden.generate(prompt, 3))]
+    assert found["golden"] == "True" and found["ids"] == " ".join(map(str, ids))
+    assert found["goes on"] == str(*model.golden.generate([*prompt, *ids[:-1], 5], 1))
+    assert found["copies"].startswith("0 0 of ") and int(found["copies"].split()[-1]) > 30
+    assert found["cards"].startswith("1 ")
+    worked: dict[str, list[tuple[int, int]]] = {}
+    for line in (tmp_path / "runs.txt").read_text().splitlines():
+        name, start, end = line.split()
+        worked.setdefault(name, []).append((int(start), int(end)))
+    cycles = {value.split()[0]: [*map(int, value.split()[1:])] for key, _, value in told if key == "cycles"}
+    groups = [worked[name] for name in ("mlp_0", "mlp_1", "mlp_2")]
+    assert [[end - start for start, end in one] for one in groups] == [*cycles.values()]
+    for one, two in pairwise(groups):
+        assert all(end <= start for (_, end), (start, _) in zip(one, two, strict=True)), (
+            "before it is written"
+        )
+        assert any(two[k][0] < one[k + 1][1] for k in range(5)), "groups never work at a time"
 
 
 def test_what_is_no_package(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from sim.add_one import manifest
 from streamgen.emulation.binary import emulation_xclbin
 from streamgen.errors import DeviceError
 from streamgen.manifest import Manifest
+from streamgen.runtime.card import Card
 from streamgen.runtime.xclbin import Section, packed_xclbin, read_sections, require_design
 
 DESIGN = manifest(2)
@@ -18,13 +19,13 @@ DESIGN = manifest(2)
 @pytest.fixture
 def binary(tmp_path):
     file = tmp_path / "add.xclbin"
-    file.write_bytes(emulation_xclbin(DESIGN, b"library"))
+    file.write_bytes(emulation_xclbin(Card.alone(DESIGN), [DESIGN], [b"library"]))
     return file
 
 
 def test_right_one(binary):
     require_design(binary, DESIGN)
-    assert emulation_xclbin(DESIGN, b"library") == binary.read_bytes()
+    assert emulation_xclbin(Card.alone(DESIGN), [DESIGN], [b"library"]) == binary.read_bytes()
     content = binary.read_bytes()
     with zipfile.ZipFile(io.BytesIO(content[content.index(b"PK\3\4") :])) as archive:
         files = {name.rpartition("/")[2]: archive.read(name) for name in archive.namelist()}

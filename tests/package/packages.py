@@ -9,18 +9,26 @@ from xml.etree import ElementTree
 from streamgen.emulation.binary import emulation_xclbin
 from streamgen.manifest import Manifest
 from streamgen.rtl import run_yosys
+from streamgen.runtime.card import Card
 
-__all__ = ["banks_of", "instances_of", "kernel_of", "linked", "manifest_of", "pins_of"]
+__all__ = ["banks_of", "build_of", "instances_of", "kernel_of", "linked", "manifest_of", "pins_of"]
 
 
 def manifest_of(folder: Path) -> Manifest:
-    """The manifest of a package."""
+    """The manifest in a folder."""
     return Manifest.from_json((folder / "manifest.json").read_text())
 
 
 def linked(manifest: Manifest) -> bytes:
-    """A binary of the design, without anything that runs."""
-    return emulation_xclbin(manifest, b"")
+    """A binary of the design alone, without anything that runs."""
+    return emulation_xclbin(Card.alone(manifest), [manifest], [b""])
+
+
+def build_of(folder: Path) -> bytes:
+    """The binary of a package, without anything that runs."""
+    card = Card.read(folder)
+    manifests = [manifest_of(folder / kernel.folder) for kernel in card.kernels]
+    return emulation_xclbin(card, manifests, [b""] * len(manifests))
 
 
 def pins_of(folder: Path) -> dict[str, int]:
@@ -41,13 +49,17 @@ def kernel_of(folder: Path) -> ElementTree.Element:
     return kernel
 
 
-def banks_of(folder: Path) -> dict[str, str]:
-    """The memory bank of each port, as the configuration of the linker connects them."""
+def banks_of(folder: Path, kernel: str | None = None) -> dict[str, str]:
+    """The memory bank of each port of a kernel, or of its arguments, as the configuration of the linker of a
+    package connects them. kernel: by default its only one."""
     lines = (folder / "link.cfg").read_text().splitlines()
-    unit = f"{manifest_of(folder).top}_1."
+    made = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
+    units = {name: unit for name, count, unit in made if count == "1"}
+    assert len(units) == len(made) and (kernel is not None or len(units) == 1)
+    unit = f"{units[kernel or made[0][0]]}."
     ports = [line.removeprefix("sp=").split(":") for line in lines if line.startswith("sp=")]
-    assert all(port.startswith(unit) for port, _ in ports)
-    return {port.removeprefix(unit): bank for port, bank in ports}
+    assert all(port.partition(".")[0] in units.values() for port, _ in ports)
+    return {port.removeprefix(unit): bank for port, bank in ports if port.startswith(unit)}
 
 
 def _read(folder: Path) -> tuple[dict[str, int], frozenset[str]]:

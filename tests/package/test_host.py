@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accelerators import tiny, values
+from accelerators import grouped, tiny, values
 from click.testing import CliRunner, Result
 
 from streamgen.package import package
 from streamgen.runtime import xrt_c
-from streamgen.runtime.chain import Chain
+from streamgen.runtime.card import Card
 from tests.decoders import WORDS, tiny_accelerator
 from tests.package import simulated_xrt
-from tests.package.packages import linked, manifest_of
+from tests.package.packages import build_of
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,8 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(folder: Path) -> Path:
     """With the binary that the simulated card takes."""
-    manifest = manifest_of(folder)
     (folder / "build").mkdir()
-    (folder / "build" / f"{manifest.top}.xclbin").write_bytes(linked(manifest))
+    (folder / "build" / f"{Card.read(folder).name}.xclbin").write_bytes(build_of(folder))
     return folder
 
 
@@ -59,21 +58,25 @@ def test_arrays(packaged: Path, tmp_path: Path) -> None:
     assert done.output == f"tiny: {cycles} cycles, {cycles / 300:.1f} us at 300 MHz\n"
 
 
-def test_several_groups_take_turns(tmp_path: Path) -> None:
-    """Each on the card alone: the same results, group by group."""
-    chain = Chain(name="twice", folders=("one", "two"), inputs=("input",), outputs=("linear",))
-    for group in chain.folders:
-        tiny().write(tmp_path / "written" / group)
-    (tmp_path / "written" / "chain.json").write_text(chain.to_json())
-    folder = package(tmp_path / "written", tmp_path / "twice")
-    for group in chain.folders:
-        built(folder / group)
-    x = values(2, 40)
-    np.save(tmp_path / "x.npy", x)
-    done = host(folder, "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
-    assert done.exit_code == 0, done.output
-    assert np.load(tmp_path / "y.npy").tobytes() == tiny().golden(x).tobytes()
-    assert done.output.count("tiny: ") == 2
+@pytest.mark.slow
+def test_several_models(tmp_path: Path) -> None:
+    """Three groups, and a model of one kernel, each by its command; no copy of what groups hand on."""
+    folder = built(package([grouped(), tiny()], tmp_path / "both"))
+    for model, name in ((grouped(), "mlp"), (tiny(), "tiny")):
+        x = values(150, 40)
+        np.save(tmp_path / "x.npy", x[: 150 if name == "mlp" else 2])
+        simulated_xrt.Bo.syncs.clear()
+        done = host(folder, name, "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+        assert done.exit_code == 0, done.output
+        assert np.load(tmp_path / "y.npy").tobytes() == model.golden(np.load(tmp_path / "x.npy")).tobytes()
+        assert [line.split(":")[0] for line in done.output.splitlines()] == [m.top for m in model.manifests]
+        samples = -(-len(np.load(tmp_path / "x.npy")) // model.manifests[0].max_tokens)
+        # A phase table, a status block cleared and read for each run; weights once; inputs and outputs.
+        kernels = len(model.manifests)
+        weights = sum(b.role == "weights" for m in model.manifests for b in m.buffers)
+        assert len(simulated_xrt.Bo.syncs) == samples * (3 * kernels + 2) + weights
+    done = host(folder, "none")
+    assert done.exit_code == 2 and "No such command 'none'" in done.output
 
 
 def test_errors(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

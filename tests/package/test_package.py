@@ -7,23 +7,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerators import TINY, tiny, tiny_module
+from accelerators import TINY, grouped, tiny, tiny_module
 from lxml import etree
 
 import streamgen
 from streamgen import folders
 from streamgen.accelerator import Accelerator
-from streamgen.boards import Slr, board_of
+from streamgen.boards import Board, Slr, board_of
 from streamgen.cost import Resources
 from streamgen.emit.resources import SHELL
+from streamgen.errors import BudgetError
 from streamgen.itensor import ITensor
 from streamgen.lower import GraphBuilder
 from streamgen.manifest import Manifest
 from streamgen.package import folder as package_folder
 from streamgen.package import package
 from streamgen.package.link import link_config
+from streamgen.package.linkage import Part, linked
 from streamgen.package.script import packaging_script
-from streamgen.runtime.chain import Chain
+from streamgen.runtime.card import Card
 from streamgen.testing.lint import lint
 from streamgen.written import sealed
 from tests.decoders import tiny_accelerator
@@ -108,7 +110,6 @@ def check_kernel_xml(folder: Path) -> None:
             assert pins[f"{name}_awaddr"] == pins[f"{name}_araddr"] == 64
     assert pins["ap_clk"] == pins["ap_rst_n"] == pins["interrupt"] == 1
     assert kernel.get("name") == manifest.top and kernel.get("hwControlProtocol") == "ap_ctrl_chain"
-    assert banks_of(folder) == {name: f"HBM[{channel}]" for name, channel in channels.items()}
 
 
 def check_verilog(folder: Path) -> None:
@@ -137,7 +138,7 @@ def copied(folder: Path, target: Path) -> Path:
 def test_the_files(written: Path, packaged: Path) -> None:
     manifest = manifest_of(packaged)
     kept = {"design.v", "manifest.json", "weights_0.bin"}
-    made = {"Makefile", "README.md", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
+    made = {"Makefile", "README.md", "card.json", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
     assert set(contents(packaged)) == kept | made
     assert all((packaged / name).read_bytes() == (written / name).read_bytes() for name in kept)
     assert (packaged / "link.cfg").read_text().splitlines() == [
@@ -168,6 +169,7 @@ print(package({str(written)!r}, {str(tmp_path / "bare")!r}).name)"""
 
 def test_kernel_xml(packaged: Path) -> None:
     check_kernel_xml(packaged)
+    assert banks_of(packaged) == {"m_axi_gmem0": "HBM[0]"}
     check_verilog(packaged)
 
 
@@ -318,23 +320,101 @@ def test_one_slr_says_where_all_instances_are(packaged: Path) -> None:
     assert group.design.instances.keys() == instances_of(packaged)
 
 
-def test_several_groups(written: Path, tmp_path: Path) -> None:
-    """Each is a kernel of its own, in a folder of its own."""
-    chain = Chain(name="twice", folders=("group_0", "group_1"), inputs=("input",), outputs=("linear",))
-    source = tmp_path / "written"
-    for group in chain.folders:
-        copied(written, source / group)
-    (source / "chain.json").write_text(chain.to_json())
-    folder = package(source, tmp_path / "twice")
-    shared = {"Makefile", "README.md", "chain.json", "host.py"}
-    assert {path.name for path in folder.iterdir()} == {"group_0", "group_1", *shared}
-    for group in chain.folders:
-        own = package(source / group, tmp_path / group)
-        assert contents(folder / group) == {
-            name: content for name, content in contents(own).items() if name not in ("README.md", "host.py")
-        }
-        assert f"\t$(MAKE) -C {group} all\n" in (folder / "Makefile").read_text()
-        assert f"    cd {group}\n    vivado " in (folder / "README.md").read_text()
+@pytest.mark.slow
+def test_several_kernels(written: Path, tmp_path: Path) -> None:
+    """Groups and a model beside them: each kernel as sound as one alone, all in one link."""
+    folder = package([grouped(), written], tmp_path / "both")
+    assert contents(package([grouped(), tiny()], tmp_path / "again")) == contents(folder)
+    assert {path.name for path in folder.iterdir()} == {
+        "Makefile", "README.md", "card.json", "host.py", "link.cfg", "mlp", "tiny",
+    }  # fmt: skip
+    card = Card.read(folder)
+    assert card.name == "card" and card.models == ("mlp", "tiny")
+    assert [one.name for one in card.kernels] == ["mlp_0", "mlp_1", "mlp_2", "tiny"]
+    for kernel in card.kernels:
+        check_kernel_xml(folder / kernel.folder)
+        check_verilog(folder / kernel.folder)
+        assert run_script(folder / kernel.folder).xo is not None
+        named = banks_of(folder, kernel.name)
+        banks = {name: named.get(name, named.get("m_axi_gmem0")) for name in kernel.banks}
+        assert banks == {name: f"HBM[{bank}]" for name, bank in kernel.banks.items()}
+    first, second, third, alone = (kernel.banks for kernel in card.kernels)
+    assert [set(one.values()) for one in (first, second, third, alone)] == [{0}, {0, 1}, {1, 2}, {3}]
+    assert (first["m_0"], second["m_0"], second["m_2"], third["m_2"]) == (0, 0, 1, 1)
+    lines = (folder / "link.cfg").read_text().splitlines()
+    assert [line for line in lines if line.startswith("nk=")] == [
+        f"nk={one.name}:1:{one.name}_1" for one in card.kernels
+    ]
+    make = (folder / "Makefile").read_text()
+    objects = (
+        "mlp/group_0/build/mlp_0.xo mlp/group_1/build/mlp_1.xo mlp/group_2/build/mlp_2.xo tiny/build/tiny.xo"
+    )
+    assert f"build/card.xclbin: {objects} link.cfg\n" in make
+    own = contents(package(written, tmp_path / "own"))
+    shared = {"Makefile", "README.md", "card.json", "link.cfg"}
+    assert {f"tiny/{name}" for name in own.keys() - shared} <= set(contents(folder))
+    assert all(contents(folder)[f"tiny/{name}"] == own[name] for name in own.keys() - shared)
+
+
+def small(**change: object) -> Accelerator:
+    """The tiny design with another configuration."""
+    return streamgen.compile(tiny_module(), torch.zeros(1, 40), replace(TINY, **change))
+
+
+def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
+    def refused(kind: type[Exception], message: str, *models: object) -> None:
+        with pytest.raises(kind, match=message):
+            package(list(models), tmp_path / "new" / "card")
+        assert not (tmp_path / "new").exists()
+
+    refused(ValueError, "a package needs at least one accelerator")
+    refused(
+        ValueError,
+        r"several models are called 'tiny' \(.* and .*\): compile each with a name",
+        written,
+        tiny(),
+    )
+    slow = small(name="slow", clock_mhz=250.0)
+    refused(
+        ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
+    )
+    board = replace(U55C, name="other")
+    refused(ValueError, "for board 'u55c', 'far' for board 'other'", written, small(name="far", board=board))
+
+
+def part(name: str, board: Board, **change: object) -> Part:
+    """A kernel of the tiny design, with another name."""
+    (group,) = tiny().groups
+    manifest = replace(tiny().manifest, top=name)
+    given = {"slrs": group.notes.slrs, "instances": group.notes.instances, "manifest": manifest, "meets": {}}
+    return Part(**{"folder": name, "board": board, **given, **change})
+
+
+def test_kernels_for_which_the_card_is_too_small() -> None:
+    """Memory channels, memory, logic: each with what is needed and what there is."""
+    few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
+    with pytest.raises(BudgetError) as caught:
+        linked("card", ["."], [part(name, few) for name in "abc"])
+    assert str(caught.value) == (
+        "the kernels have 3 memory ports together (a 1, b 1, c 1); board 'u55c' has 2 memory channels, one "
+        "for each: compile with fewer channels"
+    )
+    narrow = replace(U55C, hbm=replace(U55C.hbm, channel_bytes=8192))
+    with pytest.raises(BudgetError, match=r"'card' does not fit the memory of board 'u55c'(.|\n)*b\.table"):
+        linked("card", ["."], [part(name, narrow) for name in "ab"])
+    (group,) = tiny().groups
+    own = group.notes.slrs["SLR0"]
+    board = replace(U55C, fill=1.0, slrs=tuple(Slr(name=slr.name, resources=own * 1.5) for slr in U55C.slrs))
+    card = linked("card", ["."], [part(name, board) for name in "abc"])
+    assert [kernel.slr for kernel in card.kernels] == ["SLR0", "SLR1", "SLR2"]
+    with pytest.raises(BudgetError) as caught:
+        linked("card", ["."], [part(name, board) for name in "abcd"])
+    text = str(caught.value)
+    assert text.startswith("'card' does not fit the card. Kernels may fill 100% of each SLR")
+    assert f"{round(2 * own.lut):,} of {round(1.5 * own.lut):,}!" in text and "most LUT: a " in text
+    assert text.endswith("fewer models on the card, or models compiled with fewer multipliers")
+    with pytest.raises(ValueError, match="several kernels of the card would be called 'a': compile each"):
+        linked("card", ["."], [part("a", U55C), part("a", U55C)])
 
 
 @pytest.mark.slow
@@ -417,20 +497,21 @@ def _read_only(**kwargs: object) -> str:
 
 def test_what_cannot_be_a_kernel_is_refused() -> None:
     manifest = tiny().manifest
+    card = Card.alone(manifest)
     with pytest.raises(
         ValueError, match=r"'tiny' is compiled for 250\.5 MHz, and v\+\+ takes whole MHz: compile"
     ):
-        link_config(replace(manifest, clock_mhz=250.5), U55C, {"a": "SLR0"})
+        link_config(card, [replace(manifest, clock_mhz=250.5)], U55C)
     with pytest.raises(ValueError, match=r"the platform of board 'u55c' is 'a\\nslr=b'; letters, digits"):
-        link_config(manifest, replace(U55C, platform="a\nslr=b"), {"a": "SLR0"})
+        link_config(card, [manifest], replace(U55C, platform="a\nslr=b"))
     with pytest.raises(ValueError, match=r"the part of board 'u55c' is '\[exit\]'; letters, digits"):
-        link_config(manifest, replace(U55C, part="[exit]"), {"a": "SLR0"})
+        link_config(card, [manifest], replace(U55C, part="[exit]"))
     few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
     with pytest.raises(
         ValueError, match=r"port m_axi_gmem0 of 'tiny' is on channel 2; board 'u55c' has 2 channels"
     ):
-        link_config(replace(manifest, ports=(replace(manifest.ports[0], channel=2),), buffers=tuple(
-            replace(buffer, channel=2) for buffer in manifest.buffers)), few, {"a": "SLR0"})  # fmt: skip
+        link_config(card, [replace(manifest, ports=(replace(manifest.ports[0], channel=2),), buffers=tuple(
+            replace(buffer, channel=2) for buffer in manifest.buffers))], few)  # fmt: skip
     buffers = tuple(replace(b, name="CTRL") if b.name == "input" else b for b in manifest.buffers)
     with pytest.raises(
         ValueError, match=r"buffer 'CTRL' of 'tiny' has the name of a control register; rename"

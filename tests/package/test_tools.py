@@ -49,8 +49,7 @@ def built(written: Path, target: Path, progress: Callable[[str], None] = lambda 
     """Package and build."""
     found = find_tools(U55C)
     assert found is not None
-    (binary,) = build(package(written, target), found, progress)
-    return binary
+    return build(package(written, target), found, progress)
 
 
 def test_both_are_run(written: Path, tmp_path: Path, tools: Install) -> None:

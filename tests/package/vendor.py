@@ -63,17 +63,20 @@ def run(
 
 
 def _package(arguments: list[str], pins: dict[str, int]) -> None:
-    assert arguments == ["-mode", "batch", "-nojournal", "-nolog", "-source", "package.tcl"], arguments
+    *options, script = arguments
+    assert options == ["-mode", "batch", "-nojournal", "-nolog", "-source"], arguments
+    assert Path(script).name == "package.tcl", arguments
     made = Vivado(pins)
-    made.source(Path.cwd() / "package.tcl")
+    made.source(Path.cwd() / script)
     print(f"INFO: [Vivado 12-12407] wrote {made.xo}")
 
 
 def _link(arguments: list[str]) -> None:
-    *options, binary, kernel = arguments
-    assert options == LINK, arguments
+    assert arguments[: len(LINK)] == LINK, arguments
+    binary, *kernels = arguments[len(LINK) :]
     lines = Path("link.cfg").read_text().splitlines()
-    top = Path(kernel).read_text()
-    assert f"nk={top}:1:{top}_1" in lines and binary == f"build/{top}.xclbin"
+    tops = [Path(kernel).read_text() for kernel in kernels]
+    assert [line for line in lines if line.startswith("nk=")] == [f"nk={top}:1:{top}_1" for top in tops]
+    assert Path(binary).parent == Path("build")
     print("INFO: [v++ 60-1443] [10:00:00] Run run_link: Step vpl: Started")
-    Path(binary).write_text(f"xclbin of {top}")
+    Path(binary).write_text(f"xclbin of {', '.join(tops)}")
