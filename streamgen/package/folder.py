@@ -279,11 +279,12 @@ def _require_names(models: Sequence[Model]) -> None:
 
 
 def _require_modules(designs: Sequence[Written]) -> None:
-    """ValueError when kernels have modules of one name that are not the same."""
+    """ValueError when kernels have modules of users of one name that are not the same. Modules of the
+    compiler have names that say what they are."""
     known: dict[str, tuple[str, str]] = {}
-    for design in designs if len(designs) > 1 else ():
+    for design in designs:
         top = design.manifest.top
-        for file in design.manifest.verilog_files:
+        for file in design.manifest.sources:
             for match in _MODULE.finditer(design.files.content(file).decode()):
                 digest = sha256(match[2].encode()).hexdigest()
                 other, first = known.setdefault(match[1], (digest, top))

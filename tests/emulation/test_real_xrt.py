@@ -97,10 +97,10 @@ def test_several_kernels(
 
 
 def test_what_is_no_package(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no written accelerator"):
+    with pytest.raises(ValueError, match=r"is no package: no card\.json; `streamgen package` writes one"):
         emulated(tmp_path)
     folder = tiny().write(tmp_path / "tiny")
-    with pytest.raises(ValueError, match=r"is no package: no kernel\.xml; `streamgen package` writes one"):
+    with pytest.raises(ValueError, match=r"is no package: no card\.json; `streamgen package` writes one"):
         emulate(folder, ["host.py"], Xrt(tmp_path))
     assert not (folder / "emulation").exists()
     assert cli.main(["emulate", str(folder), str(tmp_path / "none.py")]) == 2

@@ -379,7 +379,12 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
         ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
     )
     board = replace(U55C, name="other")
-    refused(ValueError, "for board 'u55c', 'far' for board 'other'", written, small(name="far", board=board))
+    refused(
+        ValueError,
+        "for board 'u55c', 'far' for 'other': one card takes",
+        written,
+        small(name="far", board=board),
+    )
 
 
 def part(name: str, board: Board, **change: object) -> Part:

@@ -147,7 +147,7 @@ def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
 
 
 def test_banks() -> None:
-    banks, owners = Banks(2, 1 << 16), [object(), object(), object()]
+    banks, owners = Banks(2, 1 << 16), [OnSimulator() for _ in range(3)]
     assert banks.take(owners[0], 1) == 1 and banks.take(owners[1], 1) == 0
     with pytest.raises(DeviceError, match=r"^the card has 2 memory channels, and each has a master: no room"):
         banks.take(owners[2], 0)

@@ -46,14 +46,6 @@ def test_result(kernel, beats):
         assert device.read_register(ERRORS) == 0
 
 
-def test_unaligned_buffers_are_refused(kernel):
-    with (
-        open_kernel(kernel(channels=2), 2) as device,
-        pytest.raises(DeviceError, match=r"^a buffer at 0x1020 is unaligned; beats have 64 bytes$"),
-    ):
-        device.reserve(0x1020, 64)
-
-
 def test_two_designs_side_by_side(kernel):
     with open_kernel(kernel(channels=2), 2) as one, open_kernel(kernel(channels=2, step=3), 2) as three:
         for seed in range(3):
@@ -181,12 +173,19 @@ def test_reset_in_mid_run(kernel):
 
 def test_timeout(kernel, monkeypatch):
     monkeypatch.setattr("streamgen.runtime.simulator.STALL_CYCLES", 70_000)
-    with open_kernel(kernel(channels=2), 2) as device:
-        device.set_scalar("tiles", 0)
+    with open_kernel(kernel(channels=2), 2, latency=10_000_000) as device:
+        for name in ("data0", "data1"):
+            device.allocate(name)
+        device.set_scalar("tiles", 3)
+        device.start()
         with pytest.raises(DeviceTimeoutError, match=r"^not done, and no memory access for \d+ cycles$"):
             device.wait()
+        monkeypatch.undo()
         with pytest.raises(DeviceTimeoutError, match=r"^not done after 0 s \(\d+ cycles\)$"):
             device.wait(timeout=0)
+        for channel in range(2):
+            device.configure(channel, MemoryModel())
+        device.reset()
         run(device, 3)
 
 
