@@ -25,6 +25,7 @@ from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import (
     CONTROL,
+    DONE,
     START,
     SimulatedBuffer,
     SimulatedCard,
@@ -71,12 +72,14 @@ class EmulatedKernel:
 
     def read(self, offset: int, size: int, regions: Mapping[int, SimulatedBuffer]) -> bytes:
         """The same; a run goes on while its state is read."""
-        if self._running and offset == CONTROL and self.device.advance(POLL_CYCLES):
+        polled = self._running and offset == CONTROL
+        if polled:
+            self.device.advance(POLL_CYCLES)
+        words = [self.device.read_register(offset + place) for place in range(0, size, 4)]
+        if polled and words[0] & DONE:
             self._running = False
             self._note(regions)
-        return b"".join(
-            self.device.read_register(offset + place).to_bytes(4, "little") for place in range(0, size, 4)
-        )
+        return b"".join(word.to_bytes(4, "little") for word in words)
 
     def _note(self, regions: Mapping[int, SimulatedBuffer]) -> None:
         """What the run that has ended says of its cycles."""

@@ -378,13 +378,8 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
     refused(
         ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
     )
-    board = replace(U55C, name="other")
-    refused(
-        ValueError,
-        "for board 'u55c', 'far' for 'other': one card takes",
-        written,
-        small(name="far", board=board),
-    )
+    far = small(name="far", board=replace(U55C, name="other"))
+    refused(ValueError, "for board 'u55c', 'far' for 'other': one card takes", written, far)
 
 
 def part(name: str, board: Board, **change: object) -> Part:
