@@ -50,15 +50,15 @@ def _measured(package: Path, what: str, card: object) -> None:
     with Execution(package, card) as execution:  # type: ignore[arg-type]
         execution.run(x)  # opens the device, writes weights
         device = execution.device
-        spent: dict[str, list[float]] = {"run": [], "start": [], "wait": []}
-        for name in ("start", "wait"):
+        spent: dict[str, list[float]] = {"run": [], "start": [], "done": []}
+        for name in ("start", "done"):
             setattr(device, name, _timed(getattr(device, name), spent[name]))
         for _ in range(LAUNCHES):
             began = time.perf_counter()
             execution.run(x)
             spent["run"].append(time.perf_counter() - began)
         cycles = execution.statuses[-1].cycles
-    run, start, wait = (1e3 * statistics.median(spent[name]) for name in ("run", "start", "wait"))
+    run, start, wait = (1e3 * statistics.median(spent[name]) for name in ("run", "start", "done"))
     print(
         f"{what}: {run:.2f} ms a launch of {cycles} cycles: {start:.2f} start, {wait:.2f} wait with the "
         f"simulation, {run - start - wait:.2f} arguments, buffers, status; median of {LAUNCHES}",
@@ -67,10 +67,10 @@ def _measured(package: Path, what: str, card: object) -> None:
 
 
 def _timed(call, into: list[float]):
-    def timed(*arguments: object) -> object:
+    def timed(*arguments: object, **options: object) -> object:
         began = time.perf_counter()
         try:
-            return call(*arguments)
+            return call(*arguments, **options)
         finally:
             into.append(time.perf_counter() - began)
 
