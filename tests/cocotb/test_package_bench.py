@@ -103,7 +103,7 @@ def test_a_wrong_kernel_fails(
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cocotb", str(tmp_path)]) == 2
-    assert "holds no written accelerator" in capsys.readouterr().err
+    assert "is no package: no card.json" in capsys.readouterr().err
     package = tiny().package(tmp_path / "card")
     with pytest.raises(ValueError, match=r"card/cocotb holds no bench; `streamgen cocotb` writes one$"):
         run_bench(package)
