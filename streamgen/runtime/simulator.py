@@ -22,6 +22,7 @@ from streamgen.manifest import Buffer as BufferInfo
 from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.driver import Model, declared
 from streamgen.runtime.instruments import COUNTING, Instruments
 from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
 from streamgen.runtime.verilator import build, load
@@ -146,7 +147,7 @@ class SimulatedDevice(Device):
         self.memory, self.instruments = memory, instruments
         self.progress = terminal_progress()
         """Told the cycles of a long run, and of how many where one of as many tokens has ended before."""
-        self._library = _declare(load(library), instruments)
+        self._library = declared(load(library), instruments)
         self._handle = self._library.device_create()
         self._expected: list[np.ndarray] = []
         self._profile: tuple[int, list[np.ndarray]] = 0, []
@@ -200,7 +201,7 @@ class SimulatedDevice(Device):
     def configure(self, channel: int, memory: MemoryModel) -> None:
         """Give one channel another model; what is under way there is forgotten."""
         rate = memory.rate
-        model = _Model(
+        model = Model(
             rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
         )
         self._library.device_configure(self._handle, self._channels[channel], model)
@@ -478,58 +479,3 @@ class SimulatedBuffer(DeviceBuffer):
 def _numbers(array: np.ndarray) -> Any:
     """A pointer to the numbers of an array of uint64."""
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
-
-
-class _Model(ctypes.Structure):
-    """`Model` of memory.h."""
-
-    _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in ("numerator", "denominator", "latency", "outstanding", "delays", "seed")
-    ]
-
-
-def _declare(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
-    """Tell ctypes the types of the functions of device.cpp."""
-    handle, u32, u64, number = (
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_uint64,
-        ctypes.POINTER(ctypes.c_uint64),
-    )
-    traced = (("waves", ctypes.c_bool, (ctypes.c_char_p, u64, u64, u64)), ("waves_end", None, ()))
-    for name, result, arguments in (
-        ("create", handle, ()),
-        ("destroy", None, ()),
-        ("error", ctypes.c_char_p, ()),
-        ("cycles", u64, ()),
-        ("reset", None, ()),
-        ("run", ctypes.c_bool, (u64,)),
-        ("write", ctypes.c_bool, (u32, u32)),
-        ("read", ctypes.c_bool, (u32, ctypes.POINTER(u32))),
-        ("configure", None, (u32, ctypes.POINTER(_Model))),
-        ("wait", ctypes.c_int, (u32, u32, u64, u64)),
-        ("time", u64, ()),
-        ("work", None, (ctypes.c_bool,)),
-        ("clock", handle, ()),
-        ("join", None, (handle,)),
-        ("attach", None, (u32, u64, handle, u64)),
-        ("detach", None, (u32, u64)),
-        ("inject", None, (u32, u64, ctypes.c_bool)),
-        ("idle", ctypes.c_bool, ()),
-        ("traffic", None, (u32, number, number)),
-        ("probe", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p)),
-        ("expect", None, (u64, ctypes.POINTER(ctypes.c_uint8), u64, u64)),
-        ("watch", None, (ctypes.c_bool,)),
-        ("passed", u64, (u64,)),
-        ("difference", handle, (number, number)),
-        ("profile", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, u64)),
-        ("profile_port", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, number)),
-        ("profile_start", None, ()),
-        ("profile_end", ctypes.c_bool, (number, number, number)),
-        *(traced if instruments.waves else ()),
-    ):
-        function = getattr(library, f"device_{name}")
-        function.restype = result
-        function.argtypes = arguments if name == "create" else (handle, *arguments)
-    return library
