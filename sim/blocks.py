@@ -241,6 +241,7 @@ def _clients() -> list[Any]:
             ReadClientParams(depth=d, burst=b)
             for d, b in ((16, 1), (64, 16), (64, 64), (512, 64), (4096, 64))
         ),
+        *(ReadClientParams(depth=d, burst=64, under_way=u) for d, u in ((512, 139), (1024, 139))),
         *(WriteClientParams(depth=d, burst=b) for d, b in ((16, 8), (64, 64), (128, 64), (512, 16))),
     ]
 

@@ -108,7 +108,7 @@ class Acting:
             *([two[k] for two in self._ends] for k in (0, 1)),
             *([getattr(one, name) for one in streams] for name in ("depth", "latency", "back")),
             self._channel_of,
-            *([getattr(one, name) for one in clients] for name in ("writes", "burst", "depth")),
+            *([getattr(one, name) for one in clients] for name in ("writes", "burst", "depth", "under_way")),
             *(
                 [-1 if (k := getattr(one, name)) < 0 else self._stream_at[k] for one in clients]
                 for name in ("asks", "beats", "done")
@@ -145,7 +145,7 @@ class Acting:
                 for phase, rows in client.commands.items()
             )
             for role in ("asks", "beats", "done"):
-                roles[getattr(client, role)] = role, client.burst, client.depth, commands
+                roles[getattr(client, role)] = role, client.burst, client.depth, client.under_way, commands
         return [
             (
                 *(number < layout.fifos, stream.depth, stream.latency, stream.back, roles.get(number)),

@@ -73,6 +73,16 @@ void channel_ask(struct run *r, number c)
             client->request = client->free;
     } else {
         cycles issue = client->earliest > client->free ? client->earliest : client->free;
+        cycles owed = m->client_under_way[c]
+            ? client->asked + m->client_burst[c] - 1 - m->client_under_way[c] : -1; /* which must be there */
+        if (owed >= 0) {
+            cycles there;
+            if (l->pushed <= owed)
+                return;
+            there = l->ready[owed & (l->room - 1)] - m->latency[m->client_beats[c]];
+            if (there + 1 > issue)
+                issue = there + 1;
+        }
         last -= m->client_depth[c]; /* which must have left the FIFO */
         if (last >= 0) {
             if (l->popped <= last)
@@ -211,6 +221,8 @@ static void serve(struct run *r, struct channel *c, cycles cycle)
         } else {
             tokens_push(r, m->client_beats[b->client], cycle + DATA);
             c->last_read = cycle;
+            if (m->client_under_way[b->client] && r->clients[b->client].request == NEVER)
+                channel_ask(r, b->client);
             if (!b->beats) {
                 c->read_end[c->ended_reads++ % OUTSTANDING] = cycle;
                 c->first_read = (c->first_read + 1) % (OUTSTANDING + 1);

@@ -65,7 +65,8 @@ class InnerStream:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """asks, beats, done: streams, or -1. commands: by phase, rows of (beats, offset)."""
+    """under_way: 0: no limit. asks, beats, done: streams, or -1. commands: by phase, rows of (beats,
+    offset)."""
 
     channel: int
     writes: bool
@@ -74,6 +75,7 @@ class Client:
     asks: int
     beats: int
     done: int = -1
+    under_way: int = 0
     commands: dict[int, np.ndarray] = field(default_factory=dict)
 
 
@@ -211,6 +213,7 @@ class Layout:
                 asks=asks,
                 beats=beats,
                 done=done,
+                under_way=transfers.under_way or 0,
             )
         return self.clients[key]
 

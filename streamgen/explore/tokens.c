@@ -332,6 +332,13 @@ cycles tokens_run(const struct model *m)
             channel->writers[channel->count_writers++] = c;
         else
             channel->readers[channel->count_readers++] = c;
+        if (m->client_under_way[c]) { /* these beats are looked at when others have come behind them */
+            struct line *l = &r->lines[m->client_beats[c]];
+            while (l->room < m->client_depth[c])
+                l->room *= 2;
+            free(l->ready);
+            l->ready = zeros(l->room, sizeof(cycles));
+        }
         wake(r, -1 - c);
     }
     for (;;) {

@@ -36,6 +36,7 @@ struct model { /* as tokens.py gives it */
     const number *source, *target;                /* streams: part, -1 - client, or OUTSIDE */
     const number *depth, *latency, *back;         /* streams; depth 0: no limit; back: way of a place that is free */
     const number *client_channel, *client_writes, *client_burst, *client_depth;
+    const number *client_under_way;               /* beats that memory owes at most, or 0 */
     const number *client_asks, *client_beats, *client_done; /* streams, or -1 */
     const number *client_track;                   /* clients x phases: first command, or -1 */
     const number *command_beats, *command_offset, *command_last; /* of an execution */

@@ -10,7 +10,8 @@ execution begins when its descriptor is there and what takes in tokens is throug
 The laws of memory are those of the clients, the channel master and the memory model:
 
 * A read client cuts a command into bursts that end at multiples of its burst length. A burst is asked for
-  when the prefetch FIFO has room for all of it. A write client asks when the last beat of a burst is there.
+  when the prefetch FIFO has room for all of it, and when with it memory owes no more beats than the client
+  may have under way. A write client asks when the last beat of a burst is there.
 * The master grants one address a cycle of each kind, round-robin; the memory takes up to 32 of a kind.
 * A read burst is served in order, its first beat a latency after its address; beats of writes in the order of
   their addresses. Reads and writes share the beats of the channel and take turns.
@@ -113,7 +114,7 @@ class _Model(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("parts", "streams", "nodes", "phases", "steps", "clients")),
         *((name, ctypes.c_int32) for name in ("channels", "items", "walks", "fifos")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(29)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(30)),
         *((name, ctypes.c_int32) for name in ("table", "deepest", "way", "dropped")),
         *((name, ctypes.c_int32) for name in ("rate_beats", "rate_cycles", "rate_latency")),
         *((name, ctypes.c_void_p) for name in ("step_end", "first_token", "sent", "taken")),

@@ -30,8 +30,9 @@ class Transfers:
 
     asks: the part that gives the commands, and the move of each; None for writes, whose bursts go when their
     beats are there. beats, offsets: of each command. moves: by beat, the move of `part` that takes it
-    from the FIFO of the client, or sends it there. burst, depth: of the client. latency: of its FIFO, or from
-    a response to `done`: the part and the move that waits until all beats of the execution are in memory.
+    from the FIFO of the client, or sends it there. burst, depth, under_way: of the client. latency: of its
+    FIFO, or from a response to `done`: the part and the move that waits until all beats of the execution are
+    in memory.
     """
 
     port: str
@@ -44,6 +45,7 @@ class Transfers:
     moves: np.ndarray
     asks: tuple[Part, np.ndarray] | None = None
     done: tuple[Part, np.ndarray] | None = None
+    under_way: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ position by position, head by head, and wait in a memory until the head that the
 one a cycle: nothing is read from memory that this pass has written. A row of several `parts` (scales: those
 of all heads of a position) is sent part by part.
 
-Tiles go through a ring that holds the longest context once. The last reading of a tile gives its place free,
-and a tile can be read as soon as it is written: contexts that are read once pass in three cycles. Where a
-tile has many parts, and blocks of memory more rows than a context has tiles, it is written in several
+Tiles go through a ring that holds the longest context once, or more. The last reading of a tile gives its
+place free, and a tile can be read as soon as it is written: contexts that are read once pass in three cycles.
+Where a tile has many parts, and blocks of memory more rows than a context has tiles, it is written in several
 `words`, one a cycle: part k lies in word k mod words.
 
     for each head of the layout, each part, `again` times: for each tile, its part
@@ -25,6 +25,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
+from streamgen.boards import ULTRASCALE_PLUS
 from streamgen.buffers.kv_layout import KvLayout
 from streamgen.contract import Field
 from streamgen.cost import Resources
@@ -73,18 +74,25 @@ class KvTilesParams:
         return self.lanes * self.row_bits // self.parts
 
     @property
-    def depth(self) -> int:
-        """Tiles of the ring: those of the longest context."""
+    def tiles(self) -> int:
+        """Those of the longest context."""
         return 1 << max(1, ceil_log2(-(-self.layout.positions // self.lanes)))
+
+    @property
+    def depth(self) -> int:
+        """Tiles of the ring: those of the longest context, or as many as its ultra RAM has room for."""
+        if self.ring_kind != "uram":
+            return self.tiles
+        return max(self.tiles, ULTRASCALE_PLUS.uram.rows // self.words)
 
     @property
     def words(self) -> int:
         """Words of a tile in the ring: as few as take the fewest blocks."""
-        if wide_kind(1, self.depth) == "lutram":
+        if wide_kind(1, self.tiles) == "lutram":
             return 1
         whole = self.lanes * self.row_bits
         counts = [1 << k for k in range(self.parts.bit_length()) if not self.parts % (1 << k)]
-        return min(counts, key=lambda n: (ring_resources(whole // n, n * self.depth, "bram").bram, n))
+        return min(counts, key=lambda n: (ring_resources(whole // n, n * self.tiles, "bram").bram, n))
 
     @property
     def word_bits(self) -> int:
@@ -93,7 +101,7 @@ class KvTilesParams:
     @property
     def ring_kind(self) -> Kind:
         """What the ring is built of."""
-        return wide_kind(self.word_bits, self.words * self.depth)
+        return wide_kind(self.word_bits, self.words * self.tiles)
 
     @property
     def own_depth(self) -> int:
@@ -103,7 +111,7 @@ class KvTilesParams:
     @property
     def held_bits(self) -> int:
         """Of the ring and of the rows of the pass."""
-        return self.row_bits * (self.lanes * self.depth + self.own_depth)
+        return self.row_bits * (self.lanes * self.tiles + self.own_depth)
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """Positions before the pass, positions of the pass, how often a context is sent."""

@@ -14,7 +14,7 @@ curves hold to one latency + 1 %; the curve of a Load with room ahead is the mem
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import prod
+from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -45,6 +45,7 @@ Pieces = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 _OFFSET_BITS = 32
 _LOAD_OVERHEAD = 6  # cycles from a Load's descriptor to its first beat, beside latency and FIFO
 _STORE_OVERHEAD = 2  # cycles from a Store's descriptor to its first token taken
+_TRIP = 8  # cycles from a burst asked for to its first beat, beside the latency of the memory
 _DRAIN_OVERHEAD = 1  # cycles of a Store and its master, beside latency and FIFO
 
 
@@ -184,7 +185,11 @@ class LoadParams(_DmaParams):
     @property
     def client(self) -> ReadClientParams:
         """The memory client inside."""
-        return ReadClientParams(depth=self.prefetch, burst=self.burst)
+        trip = ceil(self._rate * (self.latency + _TRIP))
+        most = trip + self.burst
+        return ReadClientParams(
+            depth=self.prefetch, burst=self.burst, under_way=most if most < self.prefetch else None
+        )
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {}
@@ -242,6 +247,7 @@ class LoadParams(_DmaParams):
             port=port,
             burst=self.burst,
             depth=self.prefetch,
+            under_way=self.client.under_way,
             latency=self.client.queue.latency,
             beats=np.array(beats),
             offsets=np.array(offsets),

@@ -4,13 +4,15 @@
 
 Bursts end at multiples of `burst` beats. A burst is asked for only when the prefetch FIFO has room for all
 of it beside everything under way (credits), so read data are never held up and no client of a
-channel blocks another. Several bursts, also of several commands, are under way at a time.
+channel blocks another. Several bursts, also of several commands, are under way at a time: a memory serves
+them in their order, so a client with a deep FIFO asks for no more than `under_way` beats at once, and
+those who ask behind it wait no longer than these take.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -33,16 +35,24 @@ def check_burst(block: str, depth: int, burst: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadClientParams:
-    """depth: beats of the prefetch FIFO. burst: greatest burst in beats.
+    """depth: beats of the prefetch FIFO. burst: greatest burst in beats. under_way: beats that memory owes at
+    most; None: as many as the FIFO has room for.
 
-    A channel of rate r and latency L streams without a pause when depth >= r * L + 2 * burst.
+    A channel of rate r and latency L streams without a pause when depth >= r * L + 2 * burst and
+    under_way >= r * L + burst.
     """
 
     depth: int = 512
     burst: int = MAX_BURST
+    under_way: int | None = None
 
     def __post_init__(self) -> None:
         check_burst("read client", self.depth, self.burst)
+        if self.under_way is not None and not self.burst <= self.under_way < self.depth:
+            raise ValueError(
+                f"under_way of a read client is {self.under_way} beats; it must be its burst, {self.burst}, "
+                f"at least and less than its depth, {self.depth}"
+            )
 
     @property
     def queue(self) -> QueueParams:
@@ -57,7 +67,9 @@ class ReadClientParams:
     @property
     def resources(self) -> Resources:
         burst, room = bits_for(self.burst), bits_for(self.depth)
-        return self.queue.resources + Resources(lut=110 + 5 * burst + 1.5 * room, ff=97 + 2 * burst + room)
+        owed = 0 if self.under_way is None else bits_for(self.under_way)
+        control = Resources(lut=110 + 5 * burst + 1.5 * room + 3 * owed, ff=97 + 2 * burst + room + owed)
+        return self.queue.resources + control
 
     def build(self) -> "ReadClient":
         return ReadClient(self)
@@ -90,6 +102,7 @@ class ReadClient(wiring.Component):
         room = Signal(range(depth + 1), init=depth)  # beats that the FIFO can still promise to take
         limit = Signal(range(burst + 1))
         issue = Signal()
+        few = self._few_under_way(m, issue, beats)
         page = at[: bits_for(burst - 1)] if burst > 1 else 0
         m.d.comb += limit.eq(burst - page)
         with m.If(ar.ready):
@@ -107,7 +120,7 @@ class ReadClient(wiring.Component):
                 m.d.sync += beats.eq(Mux(left < limit, left, limit))
                 m.next = "ISSUE"
             with m.State("ISSUE"):
-                m.d.comb += issue.eq((~ar.valid | ar.ready) & (room >= beats))
+                m.d.comb += issue.eq((~ar.valid | ar.ready) & (room >= beats) & few)
                 with m.If(issue):
                     m.d.sync += [
                         ar.valid.eq(1),
@@ -122,3 +135,12 @@ class ReadClient(wiring.Component):
         pop = self.o.valid & self.o.ready
         m.d.sync += room.eq(room - Mux(issue, beats, 0) + pop)
         return m
+
+    def _few_under_way(self, m: Module, issue: Value, beats: Value) -> Value:
+        """Whether memory owes so little that a burst may be asked for."""
+        most = self._params.under_way
+        if most is None:
+            return Const(1)
+        owed = Signal(range(most + 1))
+        m.d.sync += owed.eq(owed + Mux(issue, beats, 0) - self.memory.r.valid)
+        return owed <= most - self._params.burst

@@ -1,4 +1,4 @@
-"""Read client: legal bursts without gap or overlap, and never more than its FIFO has room for.
+"""Read client: legal bursts without gap or overlap, never more than its FIFO has room for or memory may owe.
 
 Memory answers what it was asked, when it likes. Two bits of every beat are followed, the lowest and the
 highest; the others go the same way.
@@ -15,9 +15,9 @@ from tests.formal.bursts import Bursts, ends_of
 from tests.formal.seeded import check_found
 
 
-def theorem(depth: int, burst: int, follow: bool = False) -> Theorem:
+def theorem(depth: int, burst: int, under_way: int | None = None, follow: bool = False) -> Theorem:
     """Any commands of any length, any memory; follow: data too."""
-    client = ReadClient(ReadClientParams(depth=depth, burst=burst))
+    client = ReadClient(ReadClientParams(depth=depth, burst=burst, under_way=under_way))
     t = Theorem(f"read client of {depth} beats, bursts of {burst}", client)
     command, ar, r, o = client.i_command, client.memory.ar, client.memory.r, client.o
     obey(t, i_command=command)
@@ -50,6 +50,10 @@ def theorem(depth: int, burst: int, follow: bool = False) -> Theorem:
         "what is promised is asked for, under way or stored",
         promised + bursts.beats == Mux(ar.valid, ar.payload.length + 1, 0) + waiting + stored,
     )
+    if under_way is not None:
+        asked = waiting + Mux(ar.valid, ar.payload.length + 1, 0)
+        t.always("`owed` is asked for and not there", t.state("owed") == asked)
+        t.always("memory owes no more than it may", asked <= under_way)
     t.always("a beat from memory has room", ~r.valid | queue.i.ready)
     latency = client._params.queue.latency
     if follow:
@@ -65,9 +69,11 @@ def theorem(depth: int, burst: int, follow: bool = False) -> Theorem:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("depth", "burst"), [(4, 1), (6, 4), (64, 64)])
-def test_bursts(depth: int, burst: int) -> None:
-    prove(theorem(depth, burst), steps=1)
+@pytest.mark.parametrize(
+    ("depth", "burst", "under_way"), [(4, 1, None), (6, 4, None), (64, 64, None), (16, 4, 6)]
+)
+def test_bursts(depth: int, burst: int, under_way: int | None) -> None:
+    prove(theorem(depth, burst, under_way), steps=1)
 
 
 @pytest.mark.slow
@@ -79,6 +85,7 @@ def test_data(depth: int, burst: int) -> None:
 FAULTS = {
     "room is not asked for": ("(room >= beats)", "1"),
     "room for one less is enough": ("(room >= beats)", "(room + 1 >= beats)"),
+    "memory owes what it likes": ("& few)", ")"),
     "room given back too early": ("pop = self.o.valid & self.o.ready", "pop = self.o.valid"),
     "the page is forgotten": ("limit.eq(burst - page)", "limit.eq(burst)"),
     "a beat is left out": (
@@ -94,4 +101,4 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name: str) -> None:
-    check_found(lambda: theorem(depth=4, burst=2), ReadClient.elaborate, *FAULTS[name], steps=1)
+    check_found(lambda: theorem(depth=4, burst=2, under_way=3), ReadClient.elaborate, *FAULTS[name], steps=1)

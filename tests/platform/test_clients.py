@@ -317,6 +317,11 @@ def test_error_responses_raise_error(kind):
             "depth of a read client must be at least its burst of 64 beats, not 32",
         ),
         (
+            lambda: ReadClientParams(depth=128, under_way=63),
+            "under_way of a read client is 63 beats; it must be its burst, 64, at least and less than its "
+            "depth, 128",
+        ),
+        (
             lambda: ChannelMasterParams(readers=17, writers=0),
             "readers of a channel master must be 0 to 16 (4 ID bits), not 17",
         ),
