@@ -165,10 +165,10 @@ def test_too_deep_prefetch() -> None:
     assert str(error.value).splitlines() == [
         HEAD.format("deep"),
         "                 LUT                 FF          DSP       BRAM       URAM",
-        "SLR0    491 of 5,000    1,200 of 50,000     0 of 500    0 of 50  16 of 10!",
+        "SLR0    539 of 5,000    1,216 of 50,000     0 of 500    0 of 50  16 of 10!",
         "SLR1      0 of 5,000        0 of 50,000     0 of 500    0 of 50    0 of 10",
         "SLR2      0 of 5,000        0 of 50,000     0 of 500    0 of 50    0 of 10",
-        "all    491 of 15,000   1,200 of 150,000   0 of 1,500   0 of 150   16 of 30",
+        "all    539 of 15,000   1,216 of 150,000   0 of 1,500   0 of 150   16 of 30",
         "most URAM: x (Load) 8, y (Load) 8",
         f"What would help: prefetch_beats=64 frees 16 URAM; {SPLIT}",
     ]
