@@ -3,7 +3,7 @@
 The script compiles the checkpoint, 135 million weights with their own 4-bit codes, writes Verilog, packed
 weights and manifest, builds the simulator, runs the prompt in one pass and then a token a pass, cycle by
 cycle with the weights and the cache in simulated HBM, and compares the logits of every step with the golden
-model, bit for bit.
+model, bit for bit. Other checkpoints do the same: --checkpoint FILE.gguf.
 """
 
 import argparse
@@ -24,17 +24,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--checkpoint", type=Path, help="GGUF file (default: SmolLM2)")
     parser.add_argument("--prompt", default=PROMPT, help="text to be continued")
     parser.add_argument("--tokens", type=int, default=16, help="how many to write (default 16)")
     parser.add_argument(
         "--folder", type=Path, help="where to write the accelerator (default: a temporary folder)"
     )
     arguments = parser.parse_args()
-    prompt = load_tokenizer(default_checkpoint()).encode(arguments.prompt)
+    checkpoint = arguments.checkpoint or default_checkpoint()
+    prompt = load_tokenizer(checkpoint).encode(arguments.prompt)
 
     start = time.monotonic()
-    config = streamgen.CompileConfig(name="smollm2", max_tokens=16, context=256, channels=4, multipliers=512)
-    accelerator = streamgen.compile(default_checkpoint(), config=config)
+    config = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)
+    accelerator = streamgen.compile(checkpoint, config=config)
     print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s")
     with tempfile.TemporaryDirectory() as temporary:
         folder = accelerator.write(arguments.folder or Path(temporary, "smollm2"))
