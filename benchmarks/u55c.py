@@ -52,7 +52,14 @@ def _llama_like(
     }
 
 
-WHOLE: dict[str, Any] = {"channels": 32, "multipliers": 8192, "max_tokens": 64, "context": 1024, "lanes": 16}
+WHOLE: dict[str, Any] = {
+    "channels": 32,
+    "multipliers": 8192,
+    "max_tokens": 64,
+    "context": 1024,
+    "lanes": 16,
+    "prefetch_beats": 512,
+}
 SHAPES = {
     "gpt2-medium": Shape(
         "gpt2", {"n_layer": 24, "n_embd": 1024, "n_inner": 4096, "n_head": 16, "n_positions": 1024}, WHOLE

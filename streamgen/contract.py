@@ -28,6 +28,7 @@ What else Params may have, and what holds where they have it not; functions belo
     products(bounds)    what they multiply in an execution; 0
     work(bounds)        cycles that multipliers for other operands (of attention) need at least; 0
     moves               whether what comes out is what went in, somewhere else or in another order; False
+    copies              whether all outputs, `ways` of them, carry what comes in (a fork); False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
     link_depth          places that FIFOs at its ports need at least, where no schedule asks for more; 2
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
@@ -46,7 +47,8 @@ from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
 __all__ = [
-    *("Bounds", "Field", "KernelParams", "descriptor_values", "held_bits", "least_prefetch", "memory_ports"),
+    *("Bounds", "Field", "KernelParams", "copies", "descriptor_values", "held_bits", "least_prefetch"),
+    "memory_ports",
     *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
     *("streams", "traffic", "work"),
 ]
@@ -147,6 +149,11 @@ def only_stores(params: KernelParams) -> bool:
 def held_bits(params: KernelParams) -> int:
     """Bits of tensors that it holds while it moves them."""
     return getattr(params, "held_bits", 0)
+
+
+def copies(params: KernelParams) -> bool:
+    """Whether it is a fork: dataclass Params, of which `ways` says how many outputs carry what comes in."""
+    return getattr(params, "copies", False)
 
 
 def link_depth(params: KernelParams) -> int:

@@ -257,7 +257,8 @@ class LanguageModel(Accelerator):
     def _program(self) -> Program:
         """Derived again, of a written model; ValueError when this version of streamgen builds other FIFOs."""
         model, config = self._quantised, self.config
-        placed = Regions(crossings=self.groups[0].notes.crossings)
+        notes = self.groups[0].notes
+        placed = Regions(tuple(slr.name for slr in notes.board.slrs), notes.instances)
         program, _ = finished(whole(model, config), model, config, lambda _: placed)
         built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
         if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:

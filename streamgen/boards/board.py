@@ -45,7 +45,7 @@ class Board:
     """A card. name: as the command line and reports call it. platform: what kernels are linked to; tools: the
     oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order. wires:
     between two that are neighbours. clock_mhz: of kernels, unless asked otherwise. fill: the share of each
-    SLR, and of the wires between two, that a design may fill; beyond, it is not routed at speed."""
+    SLR that a design may fill; beyond, it is not routed at speed. wires_fill: the same of the wires."""
 
     name: str
     part: str
@@ -58,6 +58,7 @@ class Board:
     clock_mhz: float
     watts: float
     fill: float
+    wires_fill: float = 0.8
 
     def __post_init__(self) -> None:
         names = [slr.name for slr in self.slrs]
@@ -67,8 +68,9 @@ class Board:
             )
         if not re.fullmatch(r"\d{4}\.\d", self.tools):
             raise ValueError(f"tools of board {self.name!r} is {self.tools!r}; a release is like 2022.1")
-        if not 0 < self.fill <= 1:
-            raise ValueError(f"fill of board {self.name!r} must be above 0 and at most 1, not {self.fill}")
+        for name in ("fill", "wires_fill"):
+            if not 0 < (share := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} of board {self.name!r} must be above 0 and at most 1, not {share}")
 
     @property
     def resources(self) -> Resources:
@@ -77,6 +79,11 @@ class Board:
         for slr in self.slrs:
             total += slr.resources
         return total
+
+    @property
+    def room(self) -> float:
+        """Wires between two neighbouring SLRs that a design may use."""
+        return self.wires * self.wires_fill
 
     @property
     def memory_bits(self) -> int:

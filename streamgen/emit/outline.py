@@ -35,7 +35,7 @@ def place_program(program: Program, config: CompileConfig) -> Regions:
     BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
     """
     found = find_fit(config.name, outline(program, config, ends=True).top, config.card, program.regions.slrs)
-    return Regions(found.slrs, found.crossings)
+    return Regions(tuple(slr.name for slr in config.card.slrs), found.slrs)
 
 
 def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> Outline:

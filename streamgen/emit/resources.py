@@ -14,7 +14,7 @@ from amaranth.utils import bits_for
 
 from streamgen.boards import Board
 from streamgen.capacity import RESOURCES, number, short_of, usage
-from streamgen.contract import held_bits, least_prefetch, memory_ports, multipliers
+from streamgen.contract import copies, held_bits, least_prefetch, memory_ports, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
 from streamgen.emit.top import TopParams
@@ -66,11 +66,15 @@ def blocks(top: TopParams) -> list[Block]:
 
 
 def links(top: TopParams) -> list[Link]:
-    """Streams between blocks, with their wires, and what the counters see of a node and its FIFOs."""
+    """Streams between blocks, with their wires, and what the counters see of a node and its FIFOs. All
+    ways of a fork are a net: where they cross, they do as one (`lower.forks`)."""
     streams = []
+    forks = {node.name for node in top.graph.nodes if copies(node.params)}
     watched = {node.name: 2 for node in top.graph.nodes}
     for k, edge in enumerate(top.graph.edges):
-        streams.append(Link(edge.name, edge.source.node, edge.target.node, top.queue(k).bits + _HANDSHAKE))
+        ends = edge.source.node, edge.target.node
+        net = ends[0] if ends[0] in forks else None
+        streams.append(Link(edge.name, *ends, top.queue(k).bits + _HANDSHAKE, net=net))
         watched[edge.target.node] += bits_for(edge.depth or 1)
     return streams + [Link(f"counters of {name}", name, SHELL, bits, False) for name, bits in watched.items()]
 
@@ -110,7 +114,7 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
 
 def _wires(placement: Placement, board: Board) -> list[str]:
     """A line about the boundaries that too many wires cross."""
-    limit = int(board.wires * board.fill)
+    limit = int(board.room)
     pairs = [f"{a.name} and {b.name}" for a, b in pairwise(board.slrs)]
     counts = zip(pairs, placement.wires, strict=True)
     over = [f"{count:,} between {pair}" for pair, count in counts if count > limit]

@@ -68,11 +68,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Regions:
-    """Where nodes lie on a board. slrs: region of each block, by name. crossings: boundaries of regions that
-    an edge crosses, by its name, where it crosses any."""
+    """Where nodes lie on a board. order: names of its regions, as they lie beside one another. slrs: region
+    of each block, by name; blocks that are not named lie together."""
 
+    order: tuple[str, ...] = ()
     slrs: Mapping[str, str] = field(default_factory=dict)
-    crossings: Mapping[str, int] = field(default_factory=dict)
+
+    def crossings(self, graph: Graph) -> dict[str, int]:
+        """Boundaries of regions that an edge crosses, by its name, where it crosses any."""
+        found = {}
+        for edge in graph.edges:
+            ends = [self.slrs.get(port.node) for port in (edge.source, edge.target)]
+            if None not in ends and ends[0] != ends[1]:
+                first, last = (self.order.index(end) for end in ends if end is not None)
+                found[edge.name] = abs(first - last)
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from streamgen.kernels.moves.fork import ForkParams
 __all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
 LINK_DEPTH = 2  # of a stream whose depth a schedule decides, at least
+_WIDEST = 2048  # bits of a token for which a schedule decides: wider ones come out of rings, and wait there
 
 
 def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
@@ -179,20 +180,27 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     schedules. Also these, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
-    links behind them have the depth that their ends ask for. Back edges keep the depth that they have.
+    links behind them, and those of tokens that are too wide to wait in a FIFO, have the depth that their ends
+    ask for. Back edges keep the depth that they have.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): _link_depth(corners[0], edge)
-        if edge.source.node in ahead
+        if edge.source.node in ahead or _bits(corners[0], edge) > _WIDEST
         else max(LINK_DEPTH, depth)
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
     schedules = dict(zip(runs, sizing.schedules, strict=True))
     return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
+
+
+def _bits(graph: Graph, edge: Edge) -> int:
+    """Of a token."""
+    sent = (graph.itensor(edge, phase) for phase in range(graph.phases))
+    return max((itensor.token_bits for itensor in sent if itensor is not None), default=0)
 
 
 def _link_depth(graph: Graph, edge: Edge) -> int:
@@ -239,6 +247,8 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
             streams.append(None)
             continue
         depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)
+        if itensor.token_bits > _WIDEST and not edge.back:
+            depth = _link_depth(graph, edge)
         if edge.source.node in ahead:
             link = QueueParams(bits=itensor.token_bits, depth=_link_depth(graph, edge))
             depth, latency = ENOUGH, link.latency

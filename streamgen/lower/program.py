@@ -10,12 +10,13 @@ from streamgen.contract import Bounds
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy, Timetable
 from streamgen.graph import Graph, Program, Regions, Variant
+from streamgen.lower.forks import branch_forks
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.progress import After
 
 __all__ = ["finish"]
 
-_PLACED = 3  # placements at most, each with the FIFOs of the one before
+_PLACED = 4  # placements at most, each with the FIFOs of the one before
 _KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
 
 
@@ -31,9 +32,10 @@ def finish(
 ) -> tuple[Program, list[Timetable]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
-    lower -> place -> size: what `place` says of the program without depths is settled before FIFOs are sized,
-    for FIFOs whose ends lie apart have other latencies and depths. Asked again with the depths, it says the
-    same unless an SLR has become too full; then all is sized once more.
+    lower -> place -> size -> place -> branch -> size: what fits nowhere even without FIFOs is not sized, and
+    a design on one SLR is sized once. Else where nodes lie follows from what FIFOs take, forks follow from
+    that, and FIFOs whose ends lie apart have other latencies and depths. Asked again with these, `place` says
+    the same unless an SLR has become too full; then all is done once more.
 
     build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
     many token tiles whose first token is at `position`; all end inside the context, if there is one.
@@ -68,26 +70,57 @@ def finish(
         smaller=smaller,
         variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
     )
-    corners = [largest, *(smaller(*run) for run in others)]
     regions = Regions() if place is None else place(lowered)
+    if regions.crossings(largest):
+        regions = Regions()  # FIFOs decide what lies where; so far there are none
     for _ in range(_PLACED):
-        show("place", "\n".join(f"{node}: {slr}" for node, slr in regions.slrs.items()))
-        sized, schedules = size_fifos([one.with_boundaries(regions.crossings) for one in corners], strategy)
-        program = _sized(lowered, sized, regions, smaller)
-        if place is None or (again := place(program)) == regions:
+        branched = _branched(lowered, regions)
+        regions = branched.regions
+        sized, schedules = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy)
+        program = _sized(branched, sized)
+        if place is None:
+            break
+        again = place(program)
+        show("place", "\n".join(f"{node}: {slr}" for node, slr in again.slrs.items()))
+        if again.crossings(sized) == regions.crossings(sized):
+            program = replace(program, regions=again)
             break
         regions = again
     show("size", sized)
     return program, schedules
 
 
-def _sized(lowered: Program, sized: Graph, regions: Regions, smaller: Callable[[int, int], Graph]) -> Program:
+def _branched(lowered: Program, regions: Regions) -> Program:
+    """With the forks that lie on SLRs of their own, and the boundaries that edges cross."""
+    crossings: dict[str, int] = {}
+
+    def branched(graph: Graph) -> Graph:
+        return branch_forks(graph, regions)[0].with_boundaries(crossings)
+
+    @lru_cache(maxsize=_KEPT)
+    def smaller(tiles: int, position: int) -> Graph:
+        assert lowered.smaller is not None
+        return branched(lowered.smaller(tiles, position))
+
+    largest, placed = branch_forks(lowered.graph, regions)
+    crossings |= placed.crossings(largest)
+    return replace(
+        lowered,
+        graph=largest.with_boundaries(crossings),
+        smaller=smaller,
+        variants={name: Variant.of(largest, one.bounds) for name, one in lowered.variants.items()},
+        regions=placed,
+    )
+
+
+def _sized(branched: Program, sized: Graph) -> Program:
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
 
     def build(tiles: int, position: int) -> Graph:
-        return smaller(tiles, position).with_boundaries(regions.crossings).with_depths(depths)
+        assert branched.smaller is not None
+        return branched.smaller(tiles, position).with_depths(depths)
 
-    return replace(lowered, graph=sized, smaller=build, regions=regions)
+    return replace(branched, graph=sized, smaller=build)
 
 
 def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from operator import add
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from amaranth import Module
@@ -66,6 +66,7 @@ class KvLoadParams:
     burst: int = 16
     rate: float = DEFAULT_BOARD.rate
     latency: int = DEFAULT_BOARD.hbm.latency
+    link_depth: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         self.tiles  # noqa: B018 which checks them

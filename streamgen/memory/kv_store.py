@@ -59,9 +59,15 @@ class KvStoreParams:
 
     @property
     def store(self) -> StoreParams:
-        """The store of a channel."""
+        """The store of a channel. A row of one beat is a command of its own, so none waits for others."""
+        depth, burst = (1, 1) if self.layout.row_beats == 1 else (8, 4)
         return StoreParams(
-            layout=self.layout.memory, max_tokens=1, depth=8, burst=4, rate=self.rate, latency=self.latency
+            layout=self.layout.memory,
+            max_tokens=1,
+            depth=depth,
+            burst=burst,
+            rate=self.rate,
+            latency=self.latency,
         )
 
     @property

@@ -36,6 +36,7 @@ __all__ = [
     "quantise_w4",
     "quantise_w8",
     "require_finite",
+    "row_sum",
     "scale_bits",
 ]
 
@@ -45,6 +46,7 @@ F24_BYTES = 4  # in memory
 CODE_MIN, CODE_MAX = -8, 7
 CENTRE = 8
 W8_MAX = 127
+_ROWS = 1024  # at a time
 STRETCHES = np.linspace(1.0, 1.25, 65)[1:]  # of a row scale: which steps suit a row best is chance
 
 
@@ -186,6 +188,23 @@ def scale_bits(weights: Sequence[QuantisedWeight]) -> int:
     """Of the group scales and minimums of weights: the greatest of each row reaches the greatest integer."""
     parts = [part for w in weights for part in (w.scale, w.minimum) if part is not None]
     return max(8, 1 + max(int(np.abs(part).max()) for part in parts).bit_length())
+
+
+def row_sum(weights: Sequence[QuantisedWeight]) -> int:
+    """The greatest sum of magnitudes of a row's integers: what activations of 1 give at most."""
+    most = 0
+    for weight in weights:
+        rows = 1 if is_uniform(weight.codes) else len(weight.codes)
+        for first in range(0, rows, _ROWS):
+            part = slice(first, min(first + _ROWS, rows))
+            integers = weight.codes[part].astype(np.int32)
+            K = integers.shape[1]
+            if weight.group is not None and weight.scale is not None:
+                integers *= _spread(weight.scale[part], weight.group, K)
+            if weight.group is not None and weight.minimum is not None:
+                integers += _spread(weight.minimum[part], weight.group, K)
+            most = max(most, int(np.abs(integers).sum(1, dtype=np.int64).max()))
+    return most
 
 
 def quantise(

@@ -67,7 +67,7 @@ class Alone:
             max_k=k,
             max_n=rows // plan.columns,
             max_t=self._plan.largest,
-        )
+        ).told(weights)
         bounds = {
             "t": site.count(x.shape),
             "k": k,

@@ -6,7 +6,7 @@ meet in one elementwise operation (gate and factor): half of the columns then co
 half the others, and neither waits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
@@ -42,6 +42,11 @@ class Matmul:
     def weight(self) -> QuantisedWeight:
         """Of the first of them, in the first walk: all have its format."""
         return self.steps[0].op.integers  # type: ignore[attr-defined]
+
+    @property
+    def all_weights(self) -> Iterator[QuantisedWeight]:
+        """Of all of them, in all walks."""
+        return (op.integers for step in self.steps for op in step.ops)  # type: ignore[attr-defined]
 
     @property
     def operand(self) -> Value:
@@ -96,7 +101,7 @@ class Engine:
             max_k=-(-longest // group) * group,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
-        )
+        ).told([integers for matmul in self.matmuls.values() for integers in matmul.all_weights])
 
     def bounds(self, phase: int, rows: int) -> Bounds:
         """Of a column, for so many rows of the operand."""

@@ -71,6 +71,41 @@ def test_two_boundaries_count_twice() -> None:
     assert (found.crossings, found.bits) == ({"x": 1, "y": 2}, 7 + 2 * 3)
 
 
+def test_what_all_get_crosses_once() -> None:
+    blocks = [block("load", 80, fixed=True), *(block(name, 40) for name in "abcd")]
+    links = [Link(f"load -> {name}", "load", name, 7, net="all") for name in "abcd"]
+    found = place(blocks, links, BOARD)
+    assert found.fits(BOARD)
+    assert (found.bits, found.wires) == (7 + 7, (7, 7))
+    assert sorted(found.crossings.values()) == [1, 1, 2, 2]
+    assert place(blocks, [replace(link, net=None) for link in links], BOARD).wires == (4 * 7, 2 * 7)
+
+
+def test_what_cannot_be_had_hides_nothing() -> None:
+    """SLR0 has too few LUTs for what is fixed there; the DSPs of the rest find room all the same."""
+    blocks = [block("load", 200, fixed=True), *(block(f"b{k}", 1, dsp=4) for k in range(6))]
+    found = place(blocks, [Link(f"l{k}", "load", f"b{k}", 300) for k in range(6)], BOARD)
+    assert not found.fits(BOARD)
+    assert all(used.dsp == 8 for used in found.used.values())
+    assert [used.lut for used in found.used.values()] == [202, 2, 2]
+
+
+def test_twins_are_counted_not_told_apart() -> None:
+    """32 columns that fill 96 % of the DSPs, an exact packing: 10, 11 and 11 of them."""
+    slrs = [
+        Slr(name=f"SLR{k}", resources=Resources(lut=10**6, ff=10**6, dsp=dsp))
+        for k, dsp in enumerate((10 * 153 + 40, 11 * 153 + 90, 11 * 153 + 20))
+    ]
+    board = replace(U55C, slrs=tuple(slrs), fill=1.0)
+    names = [f"c{k}" for k in range(32)]
+    blocks = [block("load", 10, fixed=True), *(block(name, 2500, dsp=153) for name in names)]
+    links = [Link(f"w {name}", "load", name, 514) for name in names]
+    links += [Link(f"x {name}", "load", name, 282, net="x") for name in names]
+    found = place(blocks, links, board)
+    assert found.fits(board)
+    assert found.wires == (22 * 514 + 282, 11 * 514 + 282)
+
+
 def random_case(seed: int, count: int) -> tuple[list[Block], list[Link]]:
     random = Random(seed)
     blocks = [block(f"b{k}", random.randint(10, 45), fixed=random.random() < 0.2) for k in range(count)]

@@ -9,6 +9,7 @@ from matmul_cases import bounds_of, column, operands, random_bounds
 
 from streamgen.kernels.matmul.matmul import accumulate
 from streamgen.numbers import formats
+from streamgen.numbers.quantisation import QuantisedWeight, quantise, row_sum
 from streamgen.rtl import block_name, to_verilog
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
@@ -162,6 +163,42 @@ def test_accumulators_are_wide_enough():
         scales = np.broadcast_to([-128, 127], (1, limit // 32, 2)) if params.scale_bits else None
         found = np.abs(accumulate(x, weights, scales)).max()
         assert params.largest_sum * 0.98 < found <= params.largest_sum
+
+
+def test_sums_are_as_wide_as_the_weights_ask_for():
+    """A column that knows its weights has 48 bits where these are enough, and never less than they need."""
+    k, unknown = 8192, column(max_k=8192, minimum=True)
+    rng = np.random.default_rng(3)
+    weight = quantise(rng.standard_normal((4, k)).astype(np.float32))
+    greatest = np.abs(np.rint(weight.dequantise() / weight.row_scale[:, None])).sum(1).max()
+    assert row_sum([weight]) == greatest
+    told = unknown.told([weight])
+    assert (unknown.accumulator_bits, told.accumulator_bits) == (50, 48)
+    assert told.lane(2).multipliers == unknown.lane(2).multipliers - 2
+    full = QuantisedWeight(
+        np.full((1, k), -8, np.int8),
+        np.full((1, k // 32), 127),
+        np.full((1, k // 32), -127),
+        np.ones(1, np.float32),
+        "w4",
+        32,
+    )
+    assert row_sum([weight, full]) == k * 9 * 127
+    assert unknown.told([weight, full]).accumulator_bits == 50
+    few = column(max_k=32, minimum=True)
+    assert few.told([full]) is few
+    bounds = {"t": 1, "k": k, "n": 2, "format": "w4", "grouped": True}
+    x = np.zeros((1, k), formats.MX)
+    x["code"], x["step"] = 127, 3
+    case = {
+        "i_x": x,
+        "i_w": np.full((2, k), -8, np.int8),
+        "i_s": np.broadcast_to([127, -127], (2, k // 32, 2)),
+        "i_r": np.ones(2, np.float32),
+        "i_e": np.zeros(1, np.int64),
+    }
+    with pytest.raises(ValueError, match="the column was told of"):
+        told.golden(bounds, case)
 
 
 def test_rtl_has_each_lane_once():

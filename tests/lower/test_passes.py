@@ -12,12 +12,13 @@ from streamgen.config import CompileConfig
 from streamgen.converters import LayoutParams, choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy
-from streamgen.graph import Edge, Graph, Node, Port
+from streamgen.graph import Edge, Graph, Node, Port, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.lower import GraphBuilder, finish, insert_converters, insert_forks, place_constants, size_fifos
+from streamgen.lower.forks import branch_forks
 from streamgen.operations import Binary, Unary
 from tests.campaigns import sampled
 
@@ -68,6 +69,38 @@ def test_forks_stand_where_several_read() -> None:
         ("o_2", "w.i_b"),
     }
     assert insert_forks(graph) == graph
+
+
+def test_forks_branch_where_slrs_begin() -> None:
+    b = GraphBuilder("g")
+    y = _relu(b, "y", b.load("x", ROWS, shape=(4, 6), channel=0))
+    readers = [_relu(b, f"r{k}", y) for k in range(6)]
+    for k, one in enumerate(readers):
+        b.store(f"o{k}", one, shape=(4, 6), channel=0)
+    graph = insert_forks(b.build())
+    order = ("SLR0", "SLR1", "SLR2")
+    slrs = {node.name: "SLR0" for node in graph.nodes} | {
+        "r1": "SLR1",
+        "r2": "SLR1",
+        "r3": "SLR2",
+        "r4": "SLR2",
+    }
+    made, placed = branch_forks(graph, Regions(order, slrs))
+    ways = {n.name: n.params.ways for n in made.nodes if isinstance(n.params, ForkParams)}
+    assert ways == {"fork_y_o": 3, "fork_y_o_SLR1": 3, "fork_y_o_SLR2": 2}
+    assert placed.slrs == slrs | {"fork_y_o_SLR1": "SLR1", "fork_y_o_SLR2": "SLR2"}
+    read = {name: {str(edge.target) for edge in made.outputs_of(name)} for name in ways}
+    assert read == {
+        "fork_y_o": {"r0.i", "r5.i", "fork_y_o_SLR1.i"},
+        "fork_y_o_SLR1": {"r1.i", "r2.i", "fork_y_o_SLR2.i"},
+        "fork_y_o_SLR2": {"r3.i", "r4.i"},
+    }
+    crossed = [edge for edge in made.edges if placed.crossings(made).get(edge.name) and "fork" in edge.name]
+    assert {edge.target.node for edge in crossed} == {"fork_y_o_SLR1", "fork_y_o_SLR2"}
+    # one reader beyond a boundary needs no fork of its own, and with all at home nothing changes
+    alone = {**slrs, "r1": "SLR0", "r2": "SLR0", "r4": "SLR0"}
+    assert branch_forks(graph, Regions(order, alone))[0] is graph
+    assert branch_forks(graph, Regions())[0] is graph
 
 
 def test_an_output_that_nobody_reads_is_an_error() -> None:

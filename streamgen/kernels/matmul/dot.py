@@ -51,6 +51,7 @@ from streamgen.rtl import Shared
 
 __all__ = [
     "CHAIN",
+    "DSP_SUM",
     "FAR",
     "K_LANES",
     "LONGEST",

@@ -27,11 +27,12 @@ Width of an accumulator. With codes |c| <= 127, f <= 8, 8-bit weights |w| <= 128
 their |scale| and |minimum| <= 2^(scale_bits-1), a term is at most 32 * 127 * 8 * 2^15 times 128 or
 (8 + 1) * 2^(scale_bits-1), and a sum at most K / 32 times that, in any order and at any time.
 `accumulator_bits` holds that bound; a ValueError says where more than 64 are needed. 48 bits are enough for
-8-bit scales up to K = 3,667.
+8-bit scales up to K = 3,667. Weights are known when hardware is built, and rows reach a third of the bound: a
+column is told what a row of its weights sums up to, where that saves the second DSP of long sums.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,19 @@ from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.kernels.matmul.dot import CHAIN, K_LANES, LONGEST, DotParams
+from streamgen.kernels.matmul.dot import CHAIN, DSP_SUM, K_LANES, LONGEST, DotParams
 from streamgen.kernels.matmul.issue import IssueParams
 from streamgen.kernels.matmul.operands import WEIGHT_BITS, OperandsParams
 from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
 from streamgen.numbers import formats
+from streamgen.numbers.quantisation import QuantisedWeight, row_sum
 from streamgen.rtl import Shared
 from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Column", "ColumnParams", "accumulate"]
 
 GROUPS = (32, 64, 128)
+LARGEST_ACTIVATION = 127 * formats.MX_MAX_FACTOR << 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,8 @@ class ColumnParams:
     t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
     formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
     group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
-    scales. minimum: a minimum beside each scale. max_k, max_n, max_t: the largest bounds.
+    scales. minimum: a minimum beside each scale. max_k, max_n, max_t: the largest bounds. row_sum: what
+    magnitudes of a row's integer weights, with scales and minimums, add up to at most; None: not known.
 
     Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
     "grouped": whether the weights have group scales}.
@@ -81,6 +85,7 @@ class ColumnParams:
     max_k: int
     max_n: int
     max_t: int
+    row_sum: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("t_lanes", "n_lanes"):
@@ -117,11 +122,19 @@ class ColumnParams:
         """Bound of an accumulator's magnitude; see the module's docstring."""
         grouped = 8 + self.minimum << max(self.scale_bits - 1, 0)
         weight = max(grouped, *(1 << WEIGHT_BITS[name] - 1 for name in self.formats))
-        return self.max_k * 127 * formats.MX_MAX_FACTOR * weight << 15
+        row = self.max_k * weight
+        return (row if self.row_sum is None else min(row, self.row_sum)) * LARGEST_ACTIVATION
 
     @property
     def accumulator_bits(self) -> int:
         return self.largest_sum.bit_length() + 1
+
+    def told(self, weights: Sequence[QuantisedWeight]) -> "ColumnParams":
+        """The column for these weights and all that need no more: sums have 48 bits, if that is enough."""
+        most = ((1 << DSP_SUM - 1) - 1) // LARGEST_ACTIVATION
+        if self.accumulator_bits <= DSP_SUM:
+            return self
+        return replace(self, row_sum=max(most, row_sum(weights)))
 
     @property
     def tile_results(self) -> int:
@@ -211,6 +224,8 @@ class ColumnParams:
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         sums = accumulate(inputs["i_x"], inputs["i_w"], inputs["i_s"] if bounds["grouped"] else None)
+        if np.abs(sums).max(initial=0) > self.largest_sum:
+            raise ValueError(f"a sum is {np.abs(sums).max()}; the column was told of {self.largest_sum}")
         y = self.results.scaler.golden(sums, inputs["i_r"][None, :], inputs["i_e"][:, None])
         return {"o_y": y.astype(np.float32)}
 

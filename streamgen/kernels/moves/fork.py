@@ -35,6 +35,7 @@ class ForkParams:
     ways: int
     max_tokens: int
     moves: ClassVar[bool] = True
+    copies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("token_bits", "ways", "max_tokens"):
