@@ -39,9 +39,9 @@ What else Params may have, and what holds where they have it not; functions belo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from numpy import integer, ndarray
+from numpy import floating, integer, ndarray
 
 from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
@@ -174,25 +174,49 @@ def descriptor_values(params: KernelParams, bounds: Bounds) -> Mapping[str, int]
     ValueError when it gives other fields than there are, or a value that its field cannot hold; and what
     `describe` itself raises.
     """
-    return _described(params, tuple(bounds.items()))  # type: ignore[arg-type]  # Params are frozen
+    return _kept(_described, params, bounds)
 
 
 def streams(params: KernelParams, bounds: Bounds) -> tuple[Mapping[str, ITensor], Mapping[str, ITensor]]:
     """`inputs` and `outputs`; the same mappings for the same bounds."""
-    return _streams(params, tuple(bounds.items()))  # type: ignore[arg-type]
+    return _kept(_streams, params, bounds)
+
+
+def _kept(compute: Any, params: KernelParams, bounds: Bounds) -> Any:
+    """What is computed of Params and bounds, once for equal ones where they can be hashed.
+
+    Numbers that are equal may differ in what is made of them, as 0.0 and -0.0 do: they are not taken for one
+    another.
+    """
+    items = tuple(
+        (name, _Exactly(value, repr(value) if isinstance(value, float | floating) else type(value)))
+        for name, value in bounds.items()
+    )
+    try:
+        hash(items)
+    except TypeError:
+        return compute.__wrapped__(params, items)
+    return compute(params, items)
+
+
+class _Exactly(NamedTuple):
+    """A value, and what else tells it from others."""
+
+    value: Any
+    mark: Any
 
 
 @lru_cache(maxsize=_KEPT)
 def _streams(
-    params: KernelParams, items: tuple[tuple[str, Any], ...]
+    params: KernelParams, items: tuple[tuple[str, _Exactly], ...]
 ) -> tuple[Mapping[str, ITensor], Mapping[str, ITensor]]:
-    bounds = dict(items)
+    bounds = {name: value for name, (value, _) in items}
     return params.inputs(bounds), params.outputs(bounds)
 
 
 @lru_cache(maxsize=_KEPT)
-def _described(params: KernelParams, items: tuple[tuple[str, Any], ...]) -> Mapping[str, int]:
-    values = params.describe(dict(items))
+def _described(params: KernelParams, items: tuple[tuple[str, _Exactly], ...]) -> Mapping[str, int]:
+    values = params.describe({name: value for name, (value, _) in items})
     fields = params.descriptor_fields()
     if set(values) != {field.name for field in fields}:
         raise ValueError(

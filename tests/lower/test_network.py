@@ -5,16 +5,18 @@ every number of tokens. Against the float64 reference the error is bounded by wh
 rounding allow, carried through the graph operation by operation (`_Bounds`); nothing is tuned.
 """
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from networks import Compiled, bits, exact, linear, network, random_inputs, random_network, run
 
 from streamgen.config import CompileConfig
-from streamgen.emit.images import constant_images
+from streamgen.emit.images import write_constants
 from streamgen.errors import GraphError
 from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.graph import verify
@@ -59,7 +61,8 @@ def _check_exact(compiled: Compiled, rng: np.random.Generator) -> None:
     graph, program = compiled.graph, compiled.program
     for tiles in range(1, program.max_tiles + 1):
         verify(compiled.at(tiles))
-    constant_images(program.graph)  # every constant can be stored in its format
+    with tempfile.TemporaryDirectory() as folder:
+        write_constants(program.graph, Path(folder))  # every constant can be stored in its format
     arrays = random_inputs(graph, compiled.config.max_tokens, rng)
     expected = exact(graph, compiled.weights, arrays)
     for tokens in range(1, compiled.config.max_tokens + 1):

@@ -78,8 +78,8 @@ def label(cases: list[Case]) -> str:
 
 
 PARTS = parts(FIRSTS)
-DEAREST = {"GroupCodes to Embedding", "Target to Unary", "KvStore to Softmax", "IntToFloat to Sigmoid"}
-DEAREST |= {"Rope to KvRead"}
+DEAREST = {"GroupCodes to Norm", "Store to Unary", "KvRead to AttentionSoftmax", "IntToFloat to Sigmoid"}
+DEAREST |= {"Embedding to KvAppend"}
 
 
 @pytest.mark.slow
