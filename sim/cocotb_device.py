@@ -17,6 +17,7 @@ from cocotb_tools.runner import Runner
 
 import sim.cocotb_top
 from streamgen.cosim.tools import Language, built, run
+from streamgen.errors import DeviceError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime.device import Device, DeviceBuffer
@@ -47,6 +48,7 @@ class CocotbDevice(Device):
 
     _four_valued = False
     _started = False
+    _failure: DeviceError | None = None
 
     def __init__(
         self,
@@ -79,12 +81,17 @@ class CocotbDevice(Device):
 
     def start(self, slot: int = 0) -> None:
         """Runs at once, when somebody asks whether it is done."""
-        self._started = True
+        self._started, self._failure = True, None
 
     def done(self, slot: int = 0, wait: bool = False) -> bool:
         if self._started:
             self._started = False
-            self._run()
+            try:
+                self._run()
+            except DeviceError as error:
+                self._failure = error
+        if self._failure is not None:  # whoever asks again is told again
+            raise self._failure
         return True
 
     def _run(self) -> None:
