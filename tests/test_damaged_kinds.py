@@ -28,6 +28,7 @@ from streamgen.manifest import Buffer
 from streamgen.numbers.quantisation import Numbers
 from streamgen.package import package
 from streamgen.package.folder import packaged, steps_of
+from streamgen.runtime.card import Card
 from streamgen.runtime.xclbin import require_design
 from streamgen.text.tokenizer_files import load_tokenizer
 from tests.accelerators import tiny
@@ -121,7 +122,9 @@ KINDS = {
     "groups": Kind(_two_groups, _groups),
     "package": Kind(_packaged, lambda folder: (packaged(folder / "card"), steps_of(folder / "card"))),
     "xclbin": Kind(
-        lambda folder: (folder / "a.xclbin").write_bytes(emulation_xclbin(tiny().manifest, b"library")),
+        lambda folder: (folder / "a.xclbin").write_bytes(
+            emulation_xclbin(Card.alone(tiny().manifest), [tiny().manifest], [b"library"])
+        ),
         lambda folder: require_design(folder / "a.xclbin", tiny().manifest),
     ),
     "calibration": Kind(_calibrated, _calibrated),
