@@ -24,7 +24,7 @@ from streamgen.config import CompileConfig
 from streamgen.emulation.binary import emulation_xclbin
 from streamgen.errors import StreamgenError
 from streamgen.frontend import load_decoder
-from streamgen.manifest import Buffer
+from streamgen.manifest import Buffer, Manifest
 from streamgen.numbers.quantisation import Numbers
 from streamgen.package import package
 from streamgen.package.folder import packaged, steps_of
@@ -112,6 +112,10 @@ def _safetensors(folder: Path) -> None:
 
 def _arrays(folder: Path) -> None:
     np.save(folder / "x.npy", np.ones((2, 40), np.float32))
+
+
+def _emulated(manifest: Manifest) -> bytes:
+    return emulation_xclbin(Card.alone(manifest), [manifest], [b"library"])
 
 
 X = Buffer(name="x", role="input", channel=0, bytes=4096)
