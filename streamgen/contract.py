@@ -31,6 +31,8 @@ What else Params may have, and what holds where they have it not; functions belo
     copies              whether all outputs, `ways` of them, carry what comes in (a fork); False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
     link_depth          places that FIFOs at its ports need at least, where no schedule asks for more; 2
+    patient             whether what it sends can as well wait in a memory of its own: no schedule asks for
+                        room behind it, where tokens are so wide that it would cost a second memory; False
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
     clocks(bounds)      its sides (`streamgen.fifo.clocks`), for predictions; what follows from the curves
     apart               whether FIFO sizing, too, takes its sides one by one; False: as one, by the curves
@@ -50,7 +52,7 @@ __all__ = [
     *("Bounds", "Field", "KernelParams", "copies", "descriptor_values", "held_bits", "least_prefetch"),
     "memory_ports",
     *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
-    *("streams", "traffic", "work"),
+    *("patient", "streams", "traffic", "work"),
 ]
 
 Bounds = Mapping[str, Any]
@@ -160,6 +162,11 @@ def link_depth(params: KernelParams) -> int:
     """Places that FIFOs at its ports need at least: 1 where its ports are near registers, so that a FIFO
     whose `ready` is no register makes no long path."""
     return getattr(params, "link_depth", 2)
+
+
+def patient(params: KernelParams) -> bool:
+    """Whether what it sends can as well wait in a memory of its own."""
+    return getattr(params, "patient", False)
 
 
 def least_prefetch(params: KernelParams) -> KernelParams:

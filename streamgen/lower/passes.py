@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamgen.buffers.packing import MemoryLayout
-from streamgen.contract import link_depth
+from streamgen.contract import link_depth, patient
 from streamgen.converters import choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.clocks import Clocks, sides_of
@@ -23,7 +23,7 @@ from streamgen.kernels.moves.fork import ForkParams
 __all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
 LINK_DEPTH = 2  # of a stream whose depth a schedule decides, at least
-_WIDEST = 2048  # bits of a token for which a schedule decides: wider ones come out of rings, and wait there
+_WIDEST = 2048  # bits of a token up to which a schedule decides behind nodes that are patient, too
 
 
 def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
@@ -180,15 +180,15 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     schedules. Also these, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
-    links behind them, and those of tokens that are too wide to wait in a FIFO, have the depth that their ends
-    ask for. Back edges keep the depth that they have.
+    links behind them, and those of wide tokens that can wait where they come from, have the depth that their
+    ends ask for. Back edges keep the depth that they have.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): _link_depth(corners[0], edge)
-        if edge.source.node in ahead or _bits(corners[0], edge) > _WIDEST
+        if edge.source.node in ahead or _waits_inside(corners[0], edge)
         else max(LINK_DEPTH, depth)
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
@@ -197,10 +197,12 @@ def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, lis
     return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
 
 
-def _bits(graph: Graph, edge: Edge) -> int:
-    """Of a token."""
+def _waits_inside(graph: Graph, edge: Edge) -> bool:
+    """Whether wide tokens wait where they come from and not in the FIFO."""
+    if edge.back or not patient(graph.node(edge.source.node).params):
+        return False
     sent = (graph.itensor(edge, phase) for phase in range(graph.phases))
-    return max((itensor.token_bits for itensor in sent if itensor is not None), default=0)
+    return any(itensor is not None and itensor.token_bits > _WIDEST for itensor in sent)
 
 
 def _link_depth(graph: Graph, edge: Edge) -> int:
@@ -247,7 +249,7 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
             streams.append(None)
             continue
         depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)
-        if itensor.token_bits > _WIDEST and not edge.back:
+        if _waits_inside(graph, edge):
             depth = _link_depth(graph, edge)
         if edge.source.node in ahead:
             link = QueueParams(bits=itensor.token_bits, depth=_link_depth(graph, edge))

@@ -67,6 +67,7 @@ class KvLoadParams:
     rate: float = DEFAULT_BOARD.rate
     latency: int = DEFAULT_BOARD.hbm.latency
     link_depth: ClassVar[int] = 1
+    patient: ClassVar[bool] = True  # the ring of its tiles holds the longest context
 
     def __post_init__(self) -> None:
         self.tiles  # noqa: B018 which checks them

@@ -256,6 +256,15 @@ def test_depths_hold_the_schedule(compiled: list[Compiled]) -> None:
         assert finishes == [_scheduled(each.at(tiles), each.config.sizing) for tiles in corners]
 
 
+def test_wide_tokens_wait_in_fifos(compiled: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless their source is patient, which none of these is."""
+    monkeypatch.setattr("streamgen.lower.passes._WIDEST", 1)
+    for each in compiled:
+        corners = [each.at(tiles) for tiles in dict.fromkeys((each.program.max_tiles, 1))]
+        sized, _ = size_fifos(corners, each.config.sizing)
+        assert [edge.depth for edge in sized.edges] == [edge.depth for edge in each.program.graph.edges]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(40), range(12)))
 def test_depths_of_random_networks(seed: int) -> None:

@@ -132,6 +132,16 @@ def test_groups_of_the_head_alone() -> None:
     _check(_model(numbers=numbers, hidden=100, wide=200), _plan())
 
 
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_wide_tiles_wait_in_the_cache(lanes: int) -> None:
+    """Behind a load of tiles of more than 2,048 bits is one place, behind others what a schedule asks."""
+    sizes = {"head_dim": 128, "rotated": 0, "heads": 1, "kv_heads": 1}
+    derived = Derivation(_model(**sizes), _plan(columns=8, kv_channels=4, attention_lanes=lanes), 0.6927)
+    program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
+    depths = {edge.source.node: edge.depth for edge in program.graph.edges}
+    assert (depths["load_keys_x"] == depths["load_values_x"] == 1) == (lanes == 4)
+
+
 def test_capped_scores_side_by_side() -> None:
     model = import_decoder(family("Gemma2")).quantised(Numbers(by_layer={"logits": "w8", "head": "w8"}))
     _check(model, _plan(kv_channels=2, attention_lanes=2), (3, 4, 4, 1, 2))
