@@ -32,6 +32,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     checkpoint = arguments.checkpoint or default_checkpoint()
+    if not checkpoint.is_file():
+        parser.error(f"{checkpoint} is no file; --checkpoint takes a GGUF file")
     prompt = load_tokenizer(checkpoint).encode(arguments.prompt)
 
     start = time.monotonic()

@@ -58,7 +58,7 @@ class Board:
     clock_mhz: float
     watts: float
     fill: float
-    wires_fill: float = 0.8
+    wires_fill: float
 
     def __post_init__(self) -> None:
         names = [slr.name for slr in self.slrs]

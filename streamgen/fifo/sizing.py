@@ -7,10 +7,7 @@ through every FIFO; the depths serve all runs given. Each run has a promise, the
     conservative   with FIFOs without limit the run takes F cycles; it shall take no more
     normal         every node keeps its own rate from its start on; no token shall move later than that
 
-The starts of `normal` come from a linear program: s_v - s_u >= max_n(produced(n) - consumed(n)) + latency
-for every stream u -> v, no node without readers starts later than it must, and the sum of
-bits * rate * (s_v - s_u) is least. (StreamTensor, arXiv 2509.13694, section on FIFO sizing, with token
-curves instead of two rates a kernel.)
+The starts of `normal` come from a linear program (`rates`).
 
 FIFOs are then limited one after the other, the one first that can save most, each to the smallest depth
 that keeps the promises in an exact run with all depths chosen before (`events`). `conservative` begins with
@@ -38,13 +35,12 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Literal, TypeVar
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix
 
 from streamgen.errors import GraphError
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
+from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
 
@@ -295,7 +291,7 @@ class _Sizer:
             if not run.ends:
                 raise GraphError(deadlock(self._nodes, streams))
             if self._strategy == "normal" or self._from_rates:
-                own.append(_own_rates(run, self._nodes, streams, self._bits, latencies))
+                own.append(own_rates(run, self._nodes, streams, self._bits, latencies))
             end = np.full(len(run.group_cycle), run.finish - 1)
             run.promise(own[-1] if self._strategy == "normal" else end)
             run.mark()
@@ -440,65 +436,3 @@ class _Sizer:
                         other.depth[k] = depth
                 return False
         return True
-
-
-def _own_rates(
-    run: SelfTimedRun,
-    nodes: Sequence[str],
-    streams: Sequence[Stream | None],
-    bits: Sequence[int],
-    latencies: Sequence[int],
-) -> np.ndarray:
-    """When each group of events is done by nodes at their own rates, or as given depths force them."""
-    place = {name: i for i, name in enumerate(nodes)}
-    inner = [
-        (place[stream.source], place[stream.target], stream, weight, latency)
-        for stream, weight, latency in zip(streams, bits, latencies, strict=True)
-        if stream is not None
-        and stream.source is not None
-        and stream.target is not None
-        and len(stream.produced)
-        and place[stream.source] < place[stream.target]
-    ]
-    starts = _starts(len(place), inner)
-    own = run.group_cycle + starts[run.group_node]
-    moved = np.zeros(len(own), np.int64)
-    np.maximum.at(moved, run.group[run.group >= 0], run.times[: 2 * run.tokens][run.group >= 0])
-    return np.maximum(own, moved)
-
-
-def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int, int]]) -> np.ndarray:
-    """Start of every node that keeps its own rate: the linear program."""
-    if not streams:
-        return np.zeros(nodes, np.int64)
-    source, target = (np.array([stream[end] for stream in streams]) for end in (0, 1))
-    least = np.array([int((s.produced - s.consumed).max()) + latency for _, _, s, _, latency in streams])
-    earliest = [0] * nodes
-    for k in np.argsort(source, kind="stable"):  # nodes stand in topological order
-        earliest[target[k]] = max(earliest[target[k]], earliest[source[k]] + int(least[k]))
-    weights = np.full(nodes, 1e-6)
-    for u, v, stream, bits, _ in streams:
-        span = max(int(c[-1] - c[0]) for c in (stream.produced, stream.consumed)) + 1
-        rate = bits * len(stream.produced) / span
-        weights[v] += rate
-        weights[u] -= rate
-    count = np.arange(len(streams))
-    matrix = coo_matrix(
-        (np.repeat([1.0, -1.0], len(streams)), (np.tile(count, 2), np.concatenate([source, target]))),
-        shape=(len(streams), nodes),  # also where the last nodes have none of these streams
-    )
-    bounds = np.zeros((nodes, 2))
-    bounds[:, 1] = earliest
-    bounds[source, 1] = np.inf
-    result = linprog(
-        weights,
-        A_ub=matrix.tocsr(),
-        b_ub=-least,
-        bounds=bounds,
-        method="highs",
-    )
-    if not result.success:
-        raise AssertionError(f"the sizing LP has a solution by construction: {result.message}")
-    starts = np.rint(result.x).astype(np.int64)
-    assert (starts[target] - starts[source] >= least).all(), "a basic solution of differences is integral"
-    return starts

@@ -34,6 +34,7 @@ from streamgen.operations import (
 
 __all__ = [
     "TRACED",
+    "Assembly",
     "AttentionParts",
     "FeedForwardParts",
     "LayerParts",
@@ -42,6 +43,7 @@ __all__ = [
     "traced_positions",
 ]
 
+IDS = Input("ids", 1, "ids")
 TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a mask, two look like pairs
 
 
@@ -103,15 +105,37 @@ class LayerParts:
     feed_forward: FeedForwardParts
 
 
-class _Ops:
-    """Operations in the order in which they are added."""
+class Assembly:
+    """A graph of one input, whose operations are added in their order; its output is the last one's value."""
 
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
+    def __init__(self, given: Input = IDS) -> None:
+        self._given = given
+        self._operations: list[Operation] = []
 
     def add(self, name: str, op: Operator, *inputs: str) -> str:
-        self.operations.append(Operation(name, op, inputs))
-        return self.operations[-1].values[0]
+        """The value of one more operation."""
+        self._operations.append(Operation(name, op, inputs))
+        return self._operations[-1].values[0]
+
+    def graph(self) -> LogicalGraph:
+        """Of a layer."""
+        return LogicalGraph((self._given,), tuple(self._operations), (self._operations[-1].name,))
+
+    def language_model(
+        self, name: str, x: str, layers: Sequence[LogicalGraph], norm: Norm, head: Linear, context: int
+    ) -> LogicalGraph:
+        """Of a model, with all that comes behind `x`, what ids have become."""
+        x = self.add("layers", Repeat(tuple(layers)), x)
+        logits = self.add("logits", head, self.add("norm", norm, self.add("last", LastRow(), x)))
+        self.add("best", TopK(1), logits)
+        return LogicalGraph(
+            (self._given,),
+            tuple(self._operations),
+            (logits, "best_values", "best_indices"),
+            name=name,
+            context=context,
+            requested=frozenset({logits}),
+        )
 
 
 def language_model(
@@ -128,22 +152,13 @@ def language_model(
     """
     if context < 1:
         raise GraphError(f"the context is {context} positions; at least 1 is needed")
-    ops = _Ops()
-    x = ops.add("embedding", Embedding(embedding), "ids")
     vocabulary, hidden = embedding.shape
     if head.extents[0] != vocabulary:
         raise GraphError(f"logits has {head.extents[0]} rows; {vocabulary} are needed, as many as ids")
     made = [_placed(f"layers[{index}]", hidden, parts) for index, parts in enumerate(layers)]
-    x = ops.add("layers", Repeat(tuple(made)), x)
-    logits = ops.add("logits", head, ops.add("norm", norm, ops.add("last", LastRow(), x)))
-    ops.add("best", TopK(1), logits)
-    return LogicalGraph(
-        (Input("ids", 1, "ids"),),
-        tuple(ops.operations),
-        (logits, "best_values", "best_indices"),
-        name=name,
-        context=context,
-        requested=frozenset({logits}),
+    ops = Assembly()
+    return ops.language_model(
+        name, ops.add("embedding", Embedding(embedding), "ids"), made, norm, head, context
     )
 
 
@@ -175,7 +190,7 @@ def _require(hidden: int, parts: LayerParts) -> None:
 
 
 def _layer(hidden: int, parts: LayerParts) -> LogicalGraph:
-    a, block, ops = parts.attention, parts.feed_forward, _Ops()
+    a, block, ops = parts.attention, parts.feed_forward, Assembly(Input("x", hidden))
     attend = Attention(a.heads, a.kv_heads, a.head_dim, a.scale, window=a.window)
     n = ops.add("attention_norm", parts.attention_norm, "x")
     q, k, v = (ops.add(name, linear, n) for name, linear in (("q", a.q), ("k", a.k), ("v", a.v)))
@@ -190,5 +205,5 @@ def _layer(hidden: int, parts: LayerParts) -> LogicalGraph:
     m = ops.add("feed_forward_norm", parts.feed_forward_norm, y)
     gate, up = ops.add("gate", block.gate, m), ops.add("up", block.up, m)
     gated = ops.add("gated", Binary(f"{block.function}_mul"), gate, up)
-    z = ops.add("feed_forward_sum", Binary("add"), y, ops.add("down", block.down, gated))
-    return LogicalGraph((Input("x", hidden),), tuple(ops.operations), (z,))
+    ops.add("feed_forward_sum", Binary("add"), y, ops.add("down", block.down, gated))
+    return ops.graph()

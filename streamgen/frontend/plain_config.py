@@ -1,8 +1,8 @@
 """The decoder that a config.json of a well-known kind describes, without torch and without weights.
 
 A config.json is the name of a family and sizes. What the families below compute is written here, operation by
-operation; tests hold each to what tracing transformers' own module gives (`shapes`). A key that is not known
-here, and a value that asks for something else, leave the config to tracing: nothing is passed over.
+operation; tests hold each to what tracing transformers' own module gives (`traced_shapes`). A key that is not
+known here, and a value that asks for something else, leave the config to tracing: nothing is passed over.
 
 Weights are views of one number, which take no memory.
 """
@@ -16,22 +16,20 @@ from typing import Any
 import numpy as np
 
 from streamgen.errors import CheckpointError
-from streamgen.frontend.assembly import traced_positions
+from streamgen.frontend.assembly import Assembly, traced_positions
 from streamgen.frontend.llama import Tensors, build_decoder, frequencies, needed_shapes
 from streamgen.frontend.safetensors_decoder import FUNCTIONS, NAMES, is_llama, sizes_of
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
+from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import (
     Attention,
     Binary,
     Cache,
     Embedding,
-    LastRow,
     Linear,
     Norm,
     PositionRows,
     Rotary,
     Scalar,
-    TopK,
     Unary,
 )
 
@@ -169,7 +167,7 @@ def _gpt2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     def norm() -> Norm:
         return Norm("layer", _filled(hidden), epsilon, _filled(hidden))
 
-    layer = _Ops(Input("x", hidden))
+    layer = Assembly(Input("x", hidden))
     n = layer.add("attention_norm", norm(), "x")
     keys = layer.add("keys", Cache(heads, dims), layer.add("k", _linear(hidden, hidden, True), n))
     values = layer.add("values", Cache(heads, dims), layer.add("v", _linear(hidden, hidden, True), n))
@@ -181,11 +179,11 @@ def _gpt2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     up = layer.add(function, Unary(function), layer.add("up", _linear(features, hidden, True), m))
     down = layer.add("down", _linear(hidden, features, True), up)
     layer.add("feed_forward_sum", Binary("add"), y, down)
-    whole = _Ops(IDS)
+    whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
     x = whole.add("add", Binary("add"), x, whole.add("position_rows", PositionRows(_filled(context, hidden))))
     layers = [layer.graph()] * said.integer("n_layer", 12)
-    return whole.model(name, x, layers, norm(), _linear(words, hidden), context)
+    return whole.language_model(name, x, layers, norm(), _linear(words, hidden), context)
 
 
 def _qwen2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
@@ -202,9 +200,9 @@ def _qwen2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     said.passed("rope_parameters")
     context = traced_positions(said.integer("max_position_embeddings", 32768), wanted)
     words = said.integer("vocab_size", 151936)
-    whole = _Ops(IDS)
+    whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
-    return whole.model(name, x, [layer] * count, block.norm(), _linear(words, hidden), context)
+    return whole.language_model(name, x, [layer] * count, block.norm(), _linear(words, hidden), context)
 
 
 def _gemma3(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
@@ -232,11 +230,11 @@ def _gemma3(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     if not {*(kinds := [*said.kinds("layer_types", count, kinds)])} <= layers.keys():
         raise _OtherKindError
     words = said.integer("vocab_size", 262208)
-    whole = _Ops(IDS)
+    whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
     x = whole.add("scale", Scalar("scale", float(np.float32(math.sqrt(hidden)))), x)
     head = _linear(words, hidden)
-    return whole.model(name, x, [layers[kind] for kind in kinds], block.norm(), head, context)
+    return whole.language_model(name, x, [layers[kind] for kind in kinds], block.norm(), head, context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +265,7 @@ class _Block:
 
     def layer(self, base: float, window: int | None, scale: float) -> LogicalGraph:
         """One with this base of its rotation."""
-        ops, dims, turns = _Ops(Input("x", self.hidden)), self.dims, tuple(frequencies(base, self.dims))
+        ops, dims, turns = Assembly(Input("x", self.hidden)), self.dims, tuple(frequencies(base, self.dims))
         n = ops.add("attention_norm", self.norm(), "x")
         q, k, v = (
             ops.add(name, _linear(count * dims, self.hidden, self.bias), n)
@@ -296,35 +294,6 @@ class _Block:
         return ops.graph()
 
 
-class _Ops:
-    """Operations in the order in which they are added, the last one's value being the output."""
-
-    def __init__(self, given: Input) -> None:
-        self._given = given
-        self._operations: list[Operation] = []
-
-    def add(self, name: str, op: Operator, *inputs: str) -> str:
-        self._operations.append(Operation(name, op, inputs))
-        return self._operations[-1].values[0]
-
-    def graph(self) -> LogicalGraph:
-        return LogicalGraph((self._given,), tuple(self._operations), (self._operations[-1].name,))
-
-    def model(
-        self, name: str, x: str, layers: Sequence[LogicalGraph], norm: Norm, head: Linear, context: int
-    ) -> LogicalGraph:
-        """The whole one, from what ids have become on."""
-        x = self.add("layers", Repeat(tuple(layers)), x)
-        logits = self.add("logits", head, self.add("norm", norm, self.add("last", LastRow(), x)))
-        self.add("best", TopK(1), logits)
-        outputs = (logits, "best_values", "best_indices")
-        requested = frozenset({logits})
-        operations = tuple(self._operations)
-        return LogicalGraph(
-            (self._given,), operations, outputs, name=name, context=context, requested=requested
-        )
-
-
 def _linear(rows: int, columns: int, bias: bool = False) -> Linear:
     return Linear(_filled(rows, columns), _filled(rows) if bias else None)
 
@@ -333,7 +302,6 @@ def _filled(*shape: int, value: float = STAND_IN) -> np.ndarray:
     return np.broadcast_to(np.float32(value), shape)
 
 
-IDS = Input("ids", 1, "ids")
 _SIZES = ("hidden_size", "num_hidden_layers")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _KINDS: dict[str, Callable[[_Said, int | None, str], LogicalGraph]] = {

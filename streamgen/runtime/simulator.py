@@ -157,10 +157,7 @@ class SimulatedDevice(Device):
         self._registers: dict[int, int] = {}
         self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
         self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        self._moves = (
-            0,
-            0,
-        )  # memory accesses of the run under way, and the cycle of the last one that was seen
+        self._moves = 0, 0  # memory accesses of the run under way; the cycle of the last that was seen
         self.starts: list[int] = []
         """The time of the card at which each run has started, in cycles."""
         self._window: tuple[Path, int, int] | None = None
@@ -174,9 +171,8 @@ class SimulatedDevice(Device):
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
         self._homes = {port.channel: self.card.banks.take(self, port.channel) for port in manifest.ports}
-        for other in self.card.kernels:
+        if (other := next(iter(self.card.kernels), None)) is not None:  # whose clock is that of all
             self._library.device_join(self._handle, other._library.device_clock(other._handle))
-            break
         self.card.kernels.add(self)
         for port in manifest.ports:
             self.configure(port.channel, memory)

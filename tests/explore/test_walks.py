@@ -1,10 +1,12 @@
-"""Layers are looked at until they repeat: the same cycles as when all of them are played."""
+"""What is played once for many: the same cycles as when all of it is played."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 
 import streamgen
+from streamgen.explore import acting
 from tests.decoders import TINY, random_decoder
 
 predicting = importlib.import_module("streamgen.explore.predict")  # its package has a function of that name
@@ -31,3 +33,26 @@ def test_as_when_all_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
         for phase, played_phase in zip(one.phases, other.phases, strict=True):
             assert phase.cycles == pytest.approx(played_phase.cycles, abs=0.01 * other.cycles)
     assert found.first_tokens[4] == pytest.approx(whole.first_tokens[4], rel=0.002)
+
+
+@pytest.mark.slow
+def test_few_writes_do_not_tell_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of keys and values of a prompt: fewer parts are played, and the cycles are the same."""
+    model = random_decoder(hidden=128, wide=512, heads=4, kv_heads=1)
+    config, asked = replace(TINY, channels=8, multipliers=1024), {"positions": (0, 40), "prompts": (8,)}
+    parts: list[int] = []
+    begin = acting.Acting.__init__
+
+    def counted(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        begin(self, *arguments, **options)
+        parts.append(len(self.parts))
+
+    monkeypatch.setattr(acting.Acting, "__init__", counted)
+    found = streamgen.estimate(model, None, config, **asked)
+    played = parts.copy()
+    parts.clear()
+    monkeypatch.setattr(acting, "FEW", 1 << 30)
+    whole = streamgen.estimate(model, None, config, **asked)
+    assert sum(played) < sum(parts)
+    assert [one.cycles for one in found.passes] == [one.cycles for one in whole.passes]
+    assert found.first_tokens == whole.first_tokens
