@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
+from streamgen.folders import new_file
 from streamgen.manifest import Manifest
 from streamgen.package.folder import packaged
 from streamgen.package.kernel_xml import CONTROL, PROTOCOL, REGISTER_BYTES, kernel_xml
@@ -51,9 +52,9 @@ def emulated(folder: str | Path, progress: Progress | None = None) -> Path:
     content = emulation_xclbin(card, [manifest for _, manifest in kernels], libraries)
     target = place / EMULATION / f"{card.name}.xclbin"
     target.parent.mkdir(exist_ok=True)
-    partial = target.with_suffix(".partial")
-    partial.write_bytes(content)
-    return partial.replace(target)
+    with new_file(target) as file:
+        file.write(content)
+    return target
 
 
 def emulation_xclbin(card: Card, manifests: Sequence[Manifest], libraries: Sequence[bytes]) -> bytes:

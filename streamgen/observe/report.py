@@ -40,7 +40,8 @@ class Notes:
     """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
     converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
     board, the promised resources by kind of block and by SLR, the SLR of each instance in the top of the
-    Verilog, the boundaries of SLRs that streams cross, the designs that the search went through."""
+    Verilog, the boundaries of SLRs that streams cross, the wires at each boundary, the designs that the
+    search went through."""
 
     units: tuple[str, ...]
     ended: str
@@ -52,6 +53,7 @@ class Notes:
     slrs: Mapping[str, Resources]
     instances: Mapping[str, str]
     crossings: Mapping[str, int]
+    wires: tuple[int, ...]
     tried: tuple[Tried, ...]
 
     def to_json(self) -> str:
@@ -64,6 +66,8 @@ class Notes:
         found: Notes = decode(cls, parsed(text), "notes")
         if unknown := set(found.slrs) ^ {slr.name for slr in found.board.slrs}:
             raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} are not those of the board")
+        if len(found.wires) != len(found.board.slrs) - 1:
+            raise ValueError(f"notes.wires: {len(found.wires)} numbers for {len(found.board.slrs)} SLRs")
         return found
 
     def write(self, folder: Path) -> None:

@@ -31,6 +31,7 @@ def notes_of(design: Design, **known: Any) -> Notes:
         slrs=design.placement.used,
         instances=design.instances,
         crossings=design.placement.crossings,
+        wires=design.placement.wires,
         **known,
     )
 

@@ -21,7 +21,7 @@ from streamgen.observe.report import Notes
 from streamgen.package.constraints import CONSTRAINTS, placement_constraints
 from streamgen.package.kernel_xml import kernel_xml
 from streamgen.package.link import LINK, link_config
-from streamgen.package.linkage import Part, linked
+from streamgen.package.linkage import Part, linked, wires
 from streamgen.package.script import packaging_script
 from streamgen.package.steps import SCRIPT, Step, steps
 from streamgen.package.texts import makefile, readme
@@ -156,6 +156,7 @@ class Model:
                 board=design.notes.board,
                 slrs=design.notes.slrs,
                 instances=design.notes.instances,
+                wires=design.notes.wires,
                 meets={name: first + writer for name, writer in self.execution.meets(k).items()},
             )
             for k, (folder, design) in enumerate(zip(self.folders, self.designs, strict=True))
@@ -220,7 +221,7 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
         LINK: link_config(card, manifests, board),
         CARD_FILE: card.to_json(),
         "Makefile": makefile(sequence),
-        "README.md": readme(card, board, manifests, sequence, texts),
+        "README.md": readme(card, board, manifests, sequence, texts, wires(card, parts)),
     }
     with new_folder(place) as new:
         for model in models:

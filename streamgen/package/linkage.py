@@ -4,6 +4,7 @@ the card has room for all."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
 from streamgen.boards import Board
@@ -14,22 +15,26 @@ from streamgen.manifest import Buffer, Manifest
 from streamgen.package.constraints import only_slr
 from streamgen.runtime.card import Card, Kernel
 
-__all__ = ["Part", "linked"]
+__all__ = ["Part", "linked", "told_wires", "wires"]
 
 _NOTHING = Resources(lut=0, ff=0)
+_REGISTER_PINS = 32 + 32 + 4 + 12 + 12 + 2 + 2 + 10  # data, strobes, addresses, responses, handshakes
+_MASTER_PINS = 2 * (512 + 64 + 8) + 64 + 2 + 2 + 2 + 10  # data, addresses, lengths; strobes, last, responses
+_IDS = 4  # of a master, one on each channel but W
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A kernel that is to be linked. folder: inside that of the package. slrs: what it takes of each.
-    instances: the SLR of each in its top. meets: its inputs that another kernel writes, and which one, by
-    its number."""
+    instances: the SLR of each in its top. wires: of its own, at each boundary of SLRs. meets: its inputs that
+    another kernel writes, and which one, by its number."""
 
     folder: str
     manifest: Manifest
     board: Board
     slrs: Mapping[str, Resources]
     instances: Mapping[str, str]
+    wires: tuple[int, ...]
     meets: Mapping[str, int]
 
 
@@ -37,7 +42,7 @@ def linked(name: str, models: Sequence[str], parts: Sequence[Part]) -> Card:
     """What is linked of these kernels. name: of the binary. models: folders inside that of the package.
 
     ValueError for kernels of one name, of several boards or clocks; BudgetError when the board has too few
-    memory channels, too little memory in one, or too little of a resource.
+    memory channels, too little memory in one, too little of a resource, or too few wires between SLRs.
     """
     board = _one_board(parts)
     banks = _banks(parts, board)
@@ -107,23 +112,59 @@ def _placed(parts: Sequence[Part], banks: Sequence[Mapping[str, int]]) -> list[B
     ]
 
 
+def wires(card: Card, parts: Sequence[Part]) -> tuple[int, ...]:
+    """About how many wires of the kernels cross each boundary of SLRs: those of blocks on several, and pins
+    of kernels that lie away from the memory, to which all their ports lead."""
+    board = parts[0].board
+    counts = [_crossing(part, of.slr, board) for part, of in zip(parts, card.kernels, strict=True)]
+    return tuple(map(sum, zip(*counts, strict=True)))
+
+
+def told_wires(counts: Sequence[int], board: Board) -> str:
+    """The wires at each boundary, of those that there are."""
+    pairs = zip(pairwise(slr.name for slr in board.slrs), counts, strict=True)
+    return ", ".join(f"{count:,} of {board.wires:,} between {a} and {b}" for (a, b), count in pairs)
+
+
+def _crossing(part: Part, slr: str | None, board: Board) -> tuple[int, ...]:
+    """Wires of a kernel at each boundary, when it lies on this SLR; None where its blocks lie on several."""
+    if slr is None:
+        return part.wires
+    pins = _REGISTER_PINS + sum(_MASTER_PINS + _IDS * port.id_bits for port in part.manifest.ports)
+    order = [one.name for one in board.slrs]
+    first, last = sorted((order.index(board.hbm.slr), order.index(slr)))
+    return tuple(pins if first <= boundary < last else 0 for boundary in range(len(order) - 1))
+
+
 def _slrs(name: str, parts: Sequence[Part], board: Board) -> list[str | None]:
     """The SLR of each kernel, None for those on several. One that lies on a single SLR can be on any: the
     largest choose first, the nearest to the memory that has room."""
     used = {slr.name: _NOTHING for slr in board.slrs}
+    crossing = (0,) * (len(board.slrs) - 1)
     totals = [reduce(add, part.slrs.values()) for part in parts]
     movable = [only_slr(part.instances) is not None for part in parts]
-    for part, moves in zip(parts, movable, strict=True):
-        if not moves:
-            used = {slr: used[slr] + part.slrs[slr] for slr in used}
+
+    def with_it(k: int, slr: str | None) -> tuple[dict[str, Resources], tuple[int, ...]]:
+        """What is used when a kernel is put there, and the wires."""
+        more = parts[k].slrs if slr is None else {slr: totals[k]}
+        counts = zip(crossing, _crossing(parts[k], slr, board), strict=True)
+        return {one: used[one] + more.get(one, _NOTHING) for one in used}, tuple(map(sum, counts))
+
+    def fits(used: Mapping[str, Resources], crossing: Sequence[int]) -> bool:
+        return not short_of(used, board) and max(crossing, default=0) <= board.room
+
+    for k in range(len(parts)):
+        if not movable[k]:
+            used, crossing = with_it(k, None)
     found: list[str | None] = [None] * len(parts)
     for k in sorted((k for k in range(len(parts)) if movable[k]), key=lambda k: (-totals[k].lut, k)):
         near = [only_slr(parts[k].instances) or board.hbm.slr, *used]
-        room = (slr for slr in near if not short_of({**used, slr: used[slr] + totals[k]}, board))
-        found[k] = place = next(room, near[0])
-        used[place] += totals[k]
-    if len(parts) > 1 and short_of(used, board):
-        raise BudgetError(_too_large(name, parts, totals, used, board))
+        tried = {slr: with_it(k, slr) for slr in near}
+        room = [slr for slr in near if not short_of(tried[slr][0], board)]
+        found[k] = place = next((slr for slr in room if fits(*tried[slr])), [*room, *near][0])
+        used, crossing = with_it(k, place)
+    if len(parts) > 1 and not fits(used, crossing):
+        raise BudgetError(_too_large(name, parts, totals, used, crossing, board))
     return found
 
 
@@ -132,6 +173,7 @@ def _too_large(
     parts: Sequence[Part],
     totals: Sequence[Resources],
     used: Mapping[str, Resources],
+    crossing: Sequence[int],
     board: Board,
 ) -> str:
     short = short_of(used, board)
@@ -139,6 +181,7 @@ def _too_large(
         f"{name!r} does not fit the card. Kernels may fill {board.fill:.0%} of each SLR; placed as well as "
         "can be, they take",
         usage(used, board),
+        *_too_many(crossing, board),
         *(
             f"most {RESOURCES[resource]}: "
             + ", ".join(
@@ -152,3 +195,10 @@ def _too_large(
         "What would help: fewer models on the card, or models compiled with fewer multipliers",
     ]
     return "\n".join(lines)
+
+
+def _too_many(crossing: Sequence[int], board: Board) -> list[str]:
+    """A line about the wires between SLRs when they are too many."""
+    if max(crossing, default=0) <= board.room:
+        return []
+    return [f"wires between SLRs, of which {board.wires_fill:.0%} may be used: {told_wires(crossing, board)}"]

@@ -6,6 +6,7 @@ from streamgen.boards import Board
 from streamgen.manifest import Manifest
 from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.link import LINK
+from streamgen.package.linkage import told_wires
 from streamgen.package.steps import SCRIPT, Step
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
@@ -33,10 +34,15 @@ def makefile(steps: Sequence[Step]) -> str:
 
 
 def readme(
-    card: Card, board: Board, manifests: Sequence[Manifest], steps: Sequence[Step], texts: set[str]
+    card: Card,
+    board: Board,
+    manifests: Sequence[Manifest],
+    steps: Sequence[Step],
+    texts: set[str],
+    wires: Sequence[int],
 ) -> str:
     """What the package is, and what to do with it. manifests: of the kernels, in order. texts: folders of the
-    models that are language models."""
+    models that are language models. wires: between neighbouring SLRs, as estimated."""
     count = len(card.kernels)
     what = "A kernel" if count == 1 else f"{count} kernels in one binary"
     lines = [
@@ -73,6 +79,12 @@ def readme(
             ),
             "",
             "What one kernel writes and another one reads lies in one buffer; the host does not copy it.",
+        ]
+    if count > 1 and wires:
+        lines += [
+            "",
+            f"Wires between SLRs, an estimate: {told_wires(wires, board)}.",
+            "A kernel that lies away from the memory has all its ports there.",
         ]
     lines += ["", "## The files", "", "| file | what it is |", "|---|---|"]
     lines += [f"| {file} | {what} |" for file, what in _files(card, manifests)]

@@ -122,6 +122,11 @@ class Device(ABC):
             self._reset_hard()
         self.set_scalar("command", COMMAND_RUN)
 
+    @property
+    def lost(self) -> bool:
+        """Whether it does not answer any more, and must be opened again."""
+        return False
+
     def error_word(self) -> int | None:
         """The read-only error register of the last run, where the host can read registers."""
         return None

@@ -100,10 +100,12 @@ class Execution:
 
     @property
     def device(self) -> Device:
-        """The device, opened when it is first needed and again when the written design has changed."""
+        """The device, opened when it is first needed, and again when the written design has changed or the
+        device was lost."""
         names = (MANIFEST, *self.manifest.verilog_files)
         stamps = {name: _stamp(self.folder / name) for name in names}
-        if self._device is None or any(self._stamps.get(name) != stamp for name, stamp in stamps.items()):
+        changed = any(self._stamps.get(name) != stamp for name, stamp in stamps.items())
+        if self._device is None or self._device.lost or changed:
             self.close()
             self._read_manifest()
             self._require_verilog()
@@ -234,8 +236,12 @@ class Execution:
         device, flight = self.device, self._in_flight[0]
         try:
             with flight.watched:
-                device.wait(timeout, flight.slot, since)
                 block = device.allocate(self.buffers("status")[0].name, flight.slot)
+                try:
+                    device.wait(timeout, flight.slot, since)
+                except DeviceTimeoutError as error:
+                    late = self._late(block.read(self.manifest.status_bytes))
+                    raise DeviceTimeoutError(f"{error}: {late}") from error
                 status = self._status(device, block.read(self.manifest.status_bytes))
                 if status.error is not RunError.NONE:
                     kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
@@ -282,13 +288,17 @@ class Execution:
         require_harmless({self.folder / name: text for name, text in texts.items()})
 
     def give_up(self) -> None:
-        """Nothing is in flight any more; if something was, the device is reset."""
+        """Nothing is in flight any more; if something was, the device is reset, or given back when it does
+        not answer: the next run opens it again."""
         flights = list(self._in_flight)
         self._in_flight.clear()
         for flight in flights:
             flight.watched.close()
         if flights and self._device is not None:
-            self._device.reset()
+            try:
+                self._device.reset()
+            except DeviceError:  # what has led here is told, not this
+                self.close()
 
     def _load(self, device: Device, program: PhaseTable, slot: int) -> None:
         """Write the phase table of a run, and weights that are not on the device as the files hold them."""
@@ -306,6 +316,20 @@ class Execution:
                     buffer.write(piece, offset)
                     offset += len(piece)
                 self._stamps[info.file] = stamp
+
+    def _late(self, image: bytes) -> str:
+        """What the status block of a run says that is not done in time."""
+        try:
+            status = StatusBlock.unpack(image, len(self.manifest.counters))
+        except ValueError:
+            cycles, clock = self.patience or DEFAULT_TIMEOUT, self.manifest.clock_mhz
+            return (
+                "it has written no status block yet; the hardware ends a run in which nothing moves for "
+                f"{cycles} cycles ({cycles / (1e6 * clock):.2g} s at {clock:g} MHz)"
+            )
+        if status.error is RunError.NONE:
+            return f"its status block says that it ended well after {status.cycles} cycles; no done was seen"
+        return f"its status block is there: {explain(self.manifest, status)}"
 
     def _status(self, device: Device, image: bytes) -> StatusBlock:
         try:

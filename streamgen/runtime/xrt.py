@@ -10,11 +10,13 @@ import importlib
 import os
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgen.buffers.packing import ADDRESS_BITS
 from streamgen.errors import DeviceError, MissingToolError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
@@ -41,7 +43,7 @@ def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevic
     require_design(xclbin, manifest)
     pyxrt, path = _pyxrt(), str(Path(xclbin).resolve())
     card = _cards.get((pyxrt, path, index))
-    if card is None:
+    if card is None or card.lost:
         card = _cards[pyxrt, path, index] = _Card(pyxrt, path, index)
     return BoardDevice(card, manifest)
 
@@ -102,20 +104,37 @@ class _Card:
         self.kernels: weakref.WeakSet[BoardDevice] = weakref.WeakSet()
         self.buffers: weakref.WeakSet[_BoardBuffer] = weakref.WeakSet()
         self._source = xclbin, index
+        self.device: Any = None
+        self.lost = False
+        """Whether it does not answer any more; a kernel opened now has it loaded anew."""
         self._load()
 
     def kernel(self, name: str) -> Any:
         """One of its kernels."""
-        return self._tried(lambda: self.pyxrt.kernel(self.device, self._uuid, name))
+        with self._taking():
+            return self.pyxrt.kernel(self.device, self._uuid, name)
 
     def reload(self) -> None:
-        """Load the file anew: runs are lost, the content of the buffers is carried over."""
+        """Load the file anew: runs are lost, the content of the buffers is carried over. DeviceError when the
+        board does not answer; then nothing of it is held any more."""
+        try:
+            self._carry_over()
+        except DeviceError:
+            self.lost = True
+            for buffer in self.buffers:
+                buffer.object = None
+            for kernel in self.kernels:
+                kernel.drop()
+            self.device = None
+            raise
+
+    def _carry_over(self) -> None:
         contents = [(buffer, buffer.read()) for buffer in self.buffers]
         for buffer, _ in contents:
             buffer.object = None
         for kernel in self.kernels:
             kernel.drop()
-        del self.device
+        self.device = None
         self._load()
         for kernel in self.kernels:
             kernel.take()
@@ -125,15 +144,22 @@ class _Card:
 
     def _load(self) -> None:
         xclbin, index = self._source
-        self.device: Any = self._tried(lambda: self.pyxrt.device(index))
-        self._uuid: Any = self._tried(lambda: self.device.load_xclbin(xclbin))
+        with self._taking():
+            self.device = self.pyxrt.device(index)
+            self._uuid: Any = self.device.load_xclbin(xclbin)
 
-    def _tried(self, call: Callable[[], Any]) -> Any:
+    def _taking(self) -> AbstractContextManager[None]:
         xclbin, index = self._source
-        try:
-            return call()
-        except RuntimeError as error:
-            raise DeviceError(f"board {index} does not take {xclbin}: {error}") from error
+        return _asked(f"board {index} does not take {xclbin}")
+
+
+@contextmanager
+def _asked(what: str) -> Iterator[None]:
+    """XRT's errors in it are DeviceErrors: what has failed, and what XRT says."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DeviceError(f"{what}: {error}") from error
 
 
 _cards: weakref.WeakValueDictionary[tuple[Any, str, int], _Card] = weakref.WeakValueDictionary()
@@ -167,20 +193,22 @@ class BoardDevice(Device):
         self._lost.update(self._line)
         self._line.clear()
 
+    @property
+    def lost(self) -> bool:
+        return self._there.lost
+
     def start(self, slot: int = 0) -> None:
-        if slot not in self._runs:
-            self._runs[slot] = self._pyxrt.run(self._kernel)
-        run = self._runs[slot]
-        for name, value in self._scalars[slot].items():
-            run.set_arg(self._indices[name], value)
-        for (name, place), buffer in self._buffers.items():
-            assert isinstance(buffer, _BoardBuffer)
-            if (name, place) == self._key(name, slot):
-                run.set_arg(self._indices[name], buffer.object)
-        try:
-            run.start()
-        except RuntimeError as error:  # the run before has not ended
-            raise DeviceError(f"XRT does not start a run: {error}") from error
+        with _asked("XRT does not start a run"):
+            if slot not in self._runs:
+                self._runs[slot] = self._pyxrt.run(self._kernel)
+            run = self._runs[slot]
+            for name, value in self._scalars[slot].items():
+                run.set_arg(self._indices[name], value)
+            for (name, place), buffer in self._buffers.items():
+                assert isinstance(buffer, _BoardBuffer)
+                if (name, place) == self._key(name, slot):
+                    run.set_arg(self._indices[name], buffer.object)
+            run.start()  # which fails where the run before has not ended
         self._line.append(slot)
 
     def done(self, slot: int = 0, wait: bool = False) -> bool:
@@ -190,7 +218,8 @@ class BoardDevice(Device):
         if slot not in self._line:
             return True
         states, run = self._pyxrt.ert_cmd_state, self._runs[slot]
-        state = run.wait(_SLICE) if wait else run.state()
+        with _asked("the board was lost in a run"):
+            state = run.wait(_SLICE) if wait else run.state()
         if state in (
             states.ERT_CMD_STATE_ERROR,
             states.ERT_CMD_STATE_ABORT,
@@ -226,7 +255,8 @@ class BoardDevice(Device):
         return self._card
 
     def _group(self, info: BufferInfo) -> int:
-        return int(self._kernel.group_id(self._indices[info.name]))
+        with _asked(f"XRT knows no memory of argument {info.name!r}"):
+            return int(self._kernel.group_id(self._indices[info.name]))
 
     def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
         return _BoardBuffer(self._there, info.name, size, self._group(info))
@@ -262,15 +292,25 @@ class _BoardBuffer(DeviceBuffer):
     def allocate(self) -> None:
         """Anew, when the board has been loaded."""
         pyxrt = self.card.pyxrt
-        try:
+        with self._asked(f"of {self.size} bytes"):
             self.object = pyxrt.bo(self.card.device, self.size, pyxrt.bo.normal, self.group)
-        except RuntimeError as error:
-            raise DeviceError(f"buffer {self._name!r} of {self.size} bytes: {error}") from error
+            address = int(self.object.address())
+        if address + self.size > 1 << ADDRESS_BITS:
+            self.object = None
+            raise DeviceError(
+                f"buffer {self._name!r} of {self.size} bytes lies at {address:#x} on the board; kernels "
+                f"reach addresses below {1 << ADDRESS_BITS:#x}"
+            )
 
     def _write(self, data: bytes, offset: int) -> None:
-        self.object.write(data, offset)
-        self.object.sync(self._direction.XCL_BO_SYNC_BO_TO_DEVICE, len(data), offset)
+        with self._asked("cannot be written"):
+            self.object.write(data, offset)
+            self.object.sync(self._direction.XCL_BO_SYNC_BO_TO_DEVICE, len(data), offset)
 
     def _read(self, size: int, offset: int) -> bytes:
-        self.object.sync(self._direction.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
-        return bytes(self.object.read(size, offset).tobytes())
+        with self._asked("cannot be read"):
+            self.object.sync(self._direction.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
+            return bytes(self.object.read(size, offset).tobytes())
+
+    def _asked(self, what: str) -> AbstractContextManager[None]:
+        return _asked(f"buffer {self._name!r} {what}")

@@ -16,6 +16,7 @@ __all__ = ["LIBRARY", "bo", "device", "ert_cmd_state", "kernel", "require", "run
 
 LIBRARY = "libxrt_coreutil.so.2"
 _NO_HANDLE = (None, -1, ctypes.c_void_p(-1).value)
+_NO_ADDRESS = ctypes.c_uint64(-1).value
 
 
 class ert_cmd_state(IntEnum):  # noqa: N801  (pyxrt's name)
@@ -123,6 +124,13 @@ class bo:  # noqa: N801
         _done("xrtBORead", self.handle, found.ctypes.data_as(ctypes.c_void_p), size, skip)
         return found
 
+    def address(self) -> int:
+        """Of its first byte, in the memory of the card."""
+        found = int(_call("xrtBOAddress", self.handle))
+        if found == _NO_ADDRESS:
+            raise RuntimeError(_complaint("xrtBOAddress"))
+        return found
+
     def sync(self, direction: xclBOSyncDirection, size: int, offset: int) -> None:
         """Copy a part of it."""
         _done("xrtBOSync", self.handle, direction.value, size, offset)
@@ -158,6 +166,7 @@ def _library() -> ctypes.CDLL:
         ("xrtBOWrite", ctypes.c_int, [handle, text, size, size]),
         ("xrtBORead", ctypes.c_int, [handle, handle, size, size]),
         ("xrtBOSync", ctypes.c_int, [handle, ctypes.c_int, size, size]),
+        ("xrtBOAddress", ctypes.c_uint64, [handle]),
         ("xrtBOFree", ctypes.c_int, [handle]),
     ):
         function = getattr(library, name)

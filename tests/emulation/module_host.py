@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import streamgen
+from streamgen import cli
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import Manifest
 from streamgen.runtime import on_board
@@ -70,6 +71,9 @@ def main(folder: Path, xclbin: Path) -> None:
     refused(ValueError, "lie outside a buffer of", lambda: opened.allocate("x").write(b"0" * (1 << 20)))
     hangs(accelerator._running().groups[0], x)
     assert right(), "after the watchdog and the reset"
+    files = [str(folder.parent / f"{name}.npy") for name in ("x", "y")]
+    told = ["simulate", str(folder), "-i", files[0], "-o", files[1], "--xclbin", str(xclbin), "--device", "0"]
+    assert cli.main(told) == 0 and np.load(files[1]).tobytes() == golden.tobytes(), "on the command line"
     accelerator.close()
 
     written = Manifest.from_json((folder / "manifest.json").read_text())

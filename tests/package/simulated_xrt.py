@@ -83,6 +83,9 @@ class Bo:
             kernel.attach(region)
         self.host, self.memory, self.group = bytearray(size), SimulatedBuffer(card.simulated, region), group
 
+    def address(self) -> int:
+        return self.memory.address
+
     def write(self, data: bytes, seek: int) -> None:
         self.host[seek : seek + len(data)] = data
 

@@ -13,17 +13,15 @@ from lxml import etree
 import streamgen
 from streamgen import folders
 from streamgen.accelerator import Accelerator
-from streamgen.boards import Board, Slr, board_of
+from streamgen.boards import Slr, board_of
 from streamgen.cost import Resources
 from streamgen.emit.resources import SHELL
-from streamgen.errors import BudgetError
 from streamgen.itensor import ITensor
 from streamgen.lower import GraphBuilder
 from streamgen.manifest import Manifest
 from streamgen.package import folder as package_folder
 from streamgen.package import package
 from streamgen.package.link import link_config
-from streamgen.package.linkage import Part, linked
 from streamgen.package.script import packaging_script
 from streamgen.runtime.card import Card
 from streamgen.testing.lint import lint
@@ -354,67 +352,6 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
     shared = {"Makefile", "README.md", "card.json", "link.cfg"}
     assert {f"tiny/{name}" for name in own.keys() - shared} <= set(contents(folder))
     assert all(contents(folder)[f"tiny/{name}"] == own[name] for name in own.keys() - shared)
-
-
-def small(**change: object) -> Accelerator:
-    """The tiny design with another configuration."""
-    return streamgen.compile(tiny_module(), torch.zeros(1, 40), replace(TINY, **change))
-
-
-def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
-    def refused(kind: type[Exception], message: str, *models: object) -> None:
-        with pytest.raises(kind, match=message):
-            package(list(models), tmp_path / "new" / "card")
-        assert not (tmp_path / "new").exists()
-
-    refused(ValueError, "a package needs at least one accelerator")
-    refused(
-        ValueError,
-        r"several models are called 'tiny' \(.* and .*\): compile each with a name",
-        written,
-        tiny(),
-    )
-    slow = small(name="slow", clock_mhz=250.0)
-    refused(
-        ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
-    )
-    far = small(name="far", board=replace(U55C, name="other"))
-    refused(ValueError, "for board 'u55c', 'far' for 'other': one card takes", written, far)
-
-
-def part(name: str, board: Board, **change: object) -> Part:
-    """A kernel of the tiny design, with another name."""
-    (group,) = tiny().groups
-    manifest = replace(tiny().manifest, top=name)
-    given = {"slrs": group.notes.slrs, "instances": group.notes.instances, "manifest": manifest, "meets": {}}
-    return Part(**{"folder": name, "board": board, **given, **change})
-
-
-def test_kernels_for_which_the_card_is_too_small() -> None:
-    """Memory channels, memory, logic: each with what is needed and what there is."""
-    few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
-    with pytest.raises(BudgetError) as caught:
-        linked("card", ["."], [part(name, few) for name in "abc"])
-    assert str(caught.value) == (
-        "the kernels have 3 memory ports together (a 1, b 1, c 1); board 'u55c' has 2 memory channels, one "
-        "for each: compile with fewer channels"
-    )
-    narrow = replace(U55C, hbm=replace(U55C.hbm, channel_bytes=8192))
-    with pytest.raises(BudgetError, match=r"'card' does not fit the memory of board 'u55c'(.|\n)*b\.table"):
-        linked("card", ["."], [part(name, narrow) for name in "ab"])
-    (group,) = tiny().groups
-    own = group.notes.slrs["SLR0"]
-    board = replace(U55C, fill=1.0, slrs=tuple(Slr(name=slr.name, resources=own * 1.5) for slr in U55C.slrs))
-    card = linked("card", ["."], [part(name, board) for name in "abc"])
-    assert [kernel.slr for kernel in card.kernels] == ["SLR0", "SLR1", "SLR2"]
-    with pytest.raises(BudgetError) as caught:
-        linked("card", ["."], [part(name, board) for name in "abcd"])
-    text = str(caught.value)
-    assert text.startswith("'card' does not fit the card. Kernels may fill 100% of each SLR")
-    assert f"{round(2 * own.lut):,} of {round(1.5 * own.lut):,}!" in text and "most LUT: a " in text
-    assert text.endswith("fewer models on the card, or models compiled with fewer multipliers")
-    with pytest.raises(ValueError, match="several kernels of the card would be called 'a': compile each"):
-        linked("card", ["."], [part("a", U55C), part("a", U55C)])
 
 
 @pytest.mark.slow

@@ -118,15 +118,16 @@ class Adder(Device):
         stream, layout = streams["y"]
         self.allocate("y").write(layout.pack(stream, result))
         words = np.zeros(32, "<u4")
-        words[0], words[1], words[2] = STATUS_MAGIC, {"timeout": 1, "axi": 2}.get(fault, 0), 1
+        codes = {"timeout": 1, "late and hung": 1, "axi": 2}
+        words[0], words[1], words[2] = STATUS_MAGIC, codes.get(fault, 0), 1
         words[4:6] = np.frombuffer(bytes.fromhex(HASH)[::-1], "<u4")
         words[6], words[10] = 1234, 3
         words[16:19] = 99, 5 << 16 | 7, 8 << 16 | 8
         if fault == "other design":
             words[4] ^= 1
-        if fault != "silent":
+        if fault not in ("silent", "late and silent"):
             self.allocate("status").write(words.tobytes())
-        self.slow = fault == "late"
+        self.slow = str(fault).startswith("late")
 
     def done(self, slot=0, wait=False):
         if self.slow:
@@ -264,7 +265,26 @@ def test_number_of_inputs(execution):
             DeviceError,
             "the device holds design 0123456789abcdee, the manifest describes 0123456789abcdef",
         ),
-        ("late", DeviceTimeoutError, "not done"),
+        (
+            "late",
+            DeviceTimeoutError,
+            "not done: its status block says that it ended well after 1234 cycles; no done was seen",
+        ),
+        (
+            "late and hung",
+            DeviceTimeoutError,
+            "not done: its status block is there: the run ended with an error after 1234 cycles: no token "
+            "and no beat moved any more; memory at work: m_axi_gmem0\n"
+            "  0 descriptors sent, 0 stores awaited\n"
+            "  x -> sum: waits, 5 of 16 tokens\n"
+            "  sum -> y: full, 8 of 8 tokens",
+        ),
+        (
+            "late and silent",
+            DeviceTimeoutError,
+            "not done: it has written no status block yet; the hardware ends a run in which nothing moves "
+            "for 1048576 cycles (0.0035 s at 300 MHz)",
+        ),
     ],
 )
 def test_failed_run(execution, fault, kind, message):
@@ -276,6 +296,26 @@ def test_failed_run(execution, fault, kind, message):
     assert str(error.value) == message
     assert execution.device.resets == 1
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
+
+
+def test_a_device_that_is_lost(execution, monkeypatch):
+    """The error is that of the run, not of the reset that cannot be done; the next run opens another one."""
+
+    def reset(device):
+        raise DeviceError("no answer")
+
+    x = np.ones((2, WIDTH))
+    execution.run(x, BIAS_VALUES)
+    first = execution.device
+    first.fault = "late"
+    monkeypatch.setattr(first, "reset", reset.__get__(first))
+    with pytest.raises(DeviceTimeoutError, match=r"^not done: "):
+        execution.run(x, BIAS_VALUES)
+    assert not execution.is_open and not first._buffers
+    assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all() and execution.device is not first
+    second = execution.device
+    monkeypatch.setattr(Adder, "lost", property(lambda device: device is second))
+    assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all() and execution.device is not second
 
 
 @pytest.mark.parametrize("name", ["w.bin", "design.v"])

@@ -33,12 +33,17 @@ class Direction(Enum):
 
 class Bo:
     normal = "normal"
+    place = 1 << 29
+    gone = False
 
     def __init__(self, device, size, flags, group):
         assert flags == Bo.normal
         if size > 1 << 20:
             raise RuntimeError("failed to allocate bo")
         self.host, self.card, self.group = bytearray(size), bytearray(size), group
+
+    def address(self):
+        return Bo.place
 
     def write(self, data, seek):
         self.host[seek : seek + len(data)] = data
@@ -47,6 +52,8 @@ class Bo:
         return np.frombuffer(self.host, "i1")[skip : skip + size]
 
     def sync(self, direction, size, offset):
+        if self.gone:
+            raise RuntimeError("sync failed: Input/output error")
         part = slice(offset, offset + size)
         if direction is Direction.XCL_BO_SYNC_BO_TO_DEVICE:
             self.card[part] = self.host[part]
@@ -88,6 +95,8 @@ class Run:
 
     def wait(self, milliseconds):
         assert type(milliseconds) is int and milliseconds > 0, "0 waits for ever"
+        if Bo.gone:
+            raise RuntimeError("failed to wait: No such device")
         self.running = self.ends is State.ERT_CMD_STATE_TIMEOUT
         return self.ends
 
@@ -96,7 +105,7 @@ class Card:
     loads = 0
 
     def __init__(self, index):
-        if index:
+        if index or Bo.gone:
             raise RuntimeError("no such device")
 
     def load_xclbin(self, path):
@@ -191,6 +200,46 @@ def test_error_state(pyxrt, monkeypatch, binary):
         device.start()
         with pytest.raises(DeviceError, match=r"^XRT ended the run in state State.ERT_CMD_STATE_ERROR$"):
             device.wait()
+
+
+def test_a_board_that_is_lost_in_a_run(pyxrt, monkeypatch, binary):
+    """XRT's words are told, nothing of the board is held any more, and who opens it again gets it anew."""
+    with board(binary, DESCRIPTION) as device, board(binary, DESCRIPTION) as other:
+        device.set_scalar("tiles", 1)
+        data = device.allocate("data0")
+        device.start()
+        monkeypatch.setattr(Bo, "gone", True)
+        with pytest.raises(DeviceError, match="the board was lost in a run: failed to wait: No such device"):
+            device.wait()
+        with pytest.raises(DeviceError, match=r"^buffer 'data0' cannot be written: sync failed: Input"):
+            data.write(b"lost")
+        assert not device.lost
+        with pytest.raises(DeviceError, match=r"^buffer 'data0' cannot be read: sync failed"):
+            device.reset()
+        assert device.lost and other.lost and data.object is None
+        with pytest.raises(DeviceError, match=r"^board 0 does not take .*: no such device$"):
+            board(binary, DESCRIPTION)
+        monkeypatch.setattr(Bo, "gone", False)
+        with board(binary, DESCRIPTION) as again:
+            again.set_scalar("tiles", 1)
+            again.allocate("data0").write(bytes(64))
+            again.start()
+            again.wait()
+            assert not again.lost and device.lost and Card.loads == 2
+
+
+def test_memory_that_kernels_do_not_reach(pyxrt, monkeypatch, binary):
+    """Pointers of descriptors have 40 bits."""
+    with board(binary, DESCRIPTION) as device:
+        monkeypatch.setattr(Bo, "place", (1 << 40) - device.manifest.buffers[0].bytes)
+        device.allocate("data0")
+        monkeypatch.setattr(Bo, "place", 1 << 40)
+        with pytest.raises(
+            DeviceError,
+            match=r"^buffer 'data1' of \d+ bytes lies at 0x10000000000 on the board; kernels reach addresses "
+            r"below 0x10000000000$",
+        ):
+            device.allocate("data1")
 
 
 def test_what_the_board_refuses(pyxrt, binary):
