@@ -51,17 +51,25 @@ def _measured(package: Path, what: str, card: object) -> None:
         execution.run(x)  # opens the device, writes weights
         device = execution.device
         spent: dict[str, list[float]] = {"run": [], "start": [], "done": []}
-        for name in ("start", "done"):
-            setattr(device, name, _timed(getattr(device, name), spent[name]))
+        calls: dict[str, list[float]] = {"start": [], "done": []}  # several a run
+        for name, into in calls.items():
+            setattr(device, name, _timed(getattr(device, name), into))
         for _ in range(LAUNCHES):
             began = time.perf_counter()
             execution.run(x)
             spent["run"].append(time.perf_counter() - began)
+            for name, into in calls.items():
+                spent[name].append(sum(into))
+                into.clear()
         cycles = execution.statuses[-1].cycles
+        began = time.perf_counter()
+        execution.run(np.zeros((LAUNCHES, 40), np.float32))  # a launch a token, as many in flight as may be
+        line = 1e3 * (time.perf_counter() - began) / LAUNCHES
     run, start, wait = (1e3 * statistics.median(spent[name]) for name in ("run", "start", "done"))
     print(
         f"{what}: {run:.2f} ms a launch of {cycles} cycles: {start:.2f} start, {wait:.2f} wait with the "
-        f"simulation, {run - start - wait:.2f} arguments, buffers, status; median of {LAUNCHES}",
+        f"simulation, {run - start - wait:.2f} arguments, buffers, status; median of "
+        f"{LAUNCHES}; {line:.2f} ms with {execution.slots} in flight",
         flush=True,
     )
 
