@@ -179,7 +179,7 @@ class InPlaceParams(LayoutParams):
                 *timing.waits(rules, fill, write, read),
                 read.to(send, tokens * pieces + pieces - 1, tokens, latency=self.latency),
                 # room that a token leaves is known in the cycle after next: the read steps, then it goes
-                send.to(read, tokens[:-QUEUE_DEPTH], tokens[QUEUE_DEPTH:] * pieces, after=1),
+                send.to(read, tokens[:-QUEUE_DEPTH], tokens[QUEUE_DEPTH:] * pieces, latency=2),
             ),
         )
 
