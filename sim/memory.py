@@ -7,7 +7,8 @@ then say into the next cycle. It is plain Python: cocotb and amaranth's simulato
 from collections import deque
 from dataclasses import dataclass, field
 
-from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
+from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.runtime.memory import MemoryModel
 
 __all__ = ["Channel", "MasterPins", "MemoryPins", "ProtocolError"]
 

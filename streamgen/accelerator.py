@@ -19,7 +19,7 @@ from streamgen.explore import phase_cycles, predict
 from streamgen.folders import new_folder, require_place
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
-from streamgen.manifest import Buffer, Manifest, MemoryTiming, PhaseTable, StatusBlock
+from streamgen.manifest import Buffer, Manifest, MemoryTiming, StatusBlock
 from streamgen.nests import Interface, write_interface
 from streamgen.observe.debugging import Debugging
 from streamgen.observe.estimate import PassEstimate
@@ -32,6 +32,7 @@ from streamgen.observe.timing import predicted_pass
 from streamgen.observe.view import GroupView, group_view
 from streamgen.observe.waves import Waves
 from streamgen.package import package
+from streamgen.phase_table import PhaseTable
 from streamgen.progress import Progress
 from streamgen.runtime.arrays import random_inputs, require_count
 from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution

@@ -27,6 +27,7 @@ FLOORS: list[list[set[str]]] = [
             "contract",
             "manifest",
             "nests",
+            "phase_table",
             "numbers",
             "text",
             "itensor",

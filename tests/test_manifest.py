@@ -12,18 +12,15 @@ from streamgen.manifest import (
     BoardFacts,
     Buffer,
     Counter,
-    Descriptor,
     Manifest,
     MemoryTiming,
-    PhaseTable,
     Port,
     RunError,
-    Section,
     StatusBlock,
     Variant,
-    Word,
     argument_map,
 )
+from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
 
 PROGRAM = PhaseTable(
     sections=(

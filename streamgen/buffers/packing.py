@@ -53,9 +53,14 @@ class MemoryLayout:
         return 1 << (formats.bits(self.dtype) - 1).bit_length()
 
     @property
+    def elements(self) -> int:
+        """Of a token."""
+        return prod(self.element_shape)
+
+    @property
     def token_slot(self) -> int:
         """Bits that a token takes."""
-        used = prod(self.element_shape) * self.element_slot
+        used = self.elements * self.element_slot
         return 1 << (used - 1).bit_length() if used <= BEAT_BITS else -(-used // BEAT_BITS) * BEAT_BITS
 
     @property
@@ -67,6 +72,13 @@ class MemoryLayout:
     def beats_per_token(self) -> int:
         """Beats of a token, 1 when a beat holds one token or more."""
         return max(1, self.token_slot // BEAT_BITS)
+
+    def same_wires(self, other: "MemoryLayout") -> bool:
+        """Whether tokens of integers without padding take the same bits: 4-bit ones, half as many of 8."""
+        whole = (
+            one.dtype[0] in "iu" and formats.bits(one.dtype) == one.element_slot for one in (self, other)
+        )
+        return all(whole) and self.elements * self.element_slot == other.elements * other.element_slot
 
     def beats(self, token_count: int) -> int:
         """Beats of so many tokens."""

@@ -23,13 +23,14 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.counters import CounterPort
 from streamgen.control.descriptor_bus import BusWord
 from streamgen.control.registers import AxiLiteSignature, ControlRegistersParams
 from streamgen.control.sequencer import Request, SequencerParams
 from streamgen.control.status import StatusWriterParams
 from streamgen.cost import Resources
-from streamgen.manifest import BEAT_BYTES, COMMAND_RESET, DEFAULT_TIMEOUT, RunError
+from streamgen.manifest import COMMAND_RESET, DEFAULT_TIMEOUT, RunError
 
 __all__ = ["SETTLE", "Control", "ControlParams"]
 

@@ -18,11 +18,11 @@ from amaranth import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
+from streamgen.buffers.packing import ADDRESS_BITS, BEAT_BYTES, TRANSFER_BITS
 from streamgen.control.descriptor_bus import TARGET_BITS, BusWord
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.manifest import BEAT_BYTES, MAX_SECTIONS, TABLE_CHUNK, TABLE_MAGIC
+from streamgen.phase_table import MAX_SECTIONS, TABLE_CHUNK, TABLE_MAGIC
 from streamgen.stream import RegisterSlice, RegisterSliceParams
 
 __all__ = ["Request", "Sequencer", "SequencerParams"]

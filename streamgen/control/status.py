@@ -11,10 +11,11 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.counters import CounterPort
 from streamgen.control.sequencer import Request
 from streamgen.cost import Resources
-from streamgen.manifest import BEAT_BYTES, STATUS_MAGIC, STATUS_WORDS
+from streamgen.manifest import STATUS_MAGIC, STATUS_WORDS
 from streamgen.stream import Gather, GatherParams
 
 __all__ = ["StatusWriter", "StatusWriterParams"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from streamgen.contract import descriptor_values
 from streamgen.errors import GraphError
 from streamgen.graph import Graph, Node, Program
-from streamgen.manifest import Descriptor, PhaseTable, Section, Word
+from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
 
 __all__ = ["Encoding", "encode"]
 

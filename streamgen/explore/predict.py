@@ -15,7 +15,8 @@ from streamgen.errors import GraphError
 from streamgen.explore.tokens import Descriptors, Fifo, Known, TokenRun
 from streamgen.fifo.crossing import fifo, way_of
 from streamgen.graph import Graph
-from streamgen.manifest import TABLE_CHUNK, MemoryTiming, PhaseTable
+from streamgen.manifest import MemoryTiming
+from streamgen.phase_table import TABLE_CHUNK, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 

@@ -26,8 +26,9 @@ from streamgen.contract import memory_ports, traffic
 from streamgen.emit.images import weights_name
 from streamgen.explore.bound import phases
 from streamgen.graph import Graph, Program
-from streamgen.manifest import Manifest, PhaseTable
+from streamgen.manifest import Manifest
 from streamgen.observe.alike import named, rows, spread
+from streamgen.phase_table import PhaseTable
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice

@@ -101,7 +101,7 @@ class _DmaParams:
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor: ITensor = bounds["itensor"]
         layout = MemoryLayout.of(itensor)
-        if layout != self.layout and not _same_wires(layout, self.layout):
+        if layout != self.layout and not layout.same_wires(self.layout):
             raise ValueError(f"{itensor} has other tokens than {self.layout}")
         return itensor
 
@@ -399,7 +399,7 @@ class Load(wiring.Component):
             _pass_on(m, client.o, slots)
         bits, slot = formats.bits(layout.dtype), layout.element_slot
         low = slot - bits if layout.dtype == "f24" else 0
-        elements = (slots.payload.word_select(e, slot)[low : low + bits] for e in range(_elements(layout)))
+        elements = (slots.payload.word_select(e, slot)[low : low + bits] for e in range(layout.elements))
         m.d.comb += [
             self.o.valid.eq(slots.valid),
             slots.ready.eq(self.o.ready),
@@ -432,7 +432,7 @@ class Store(wiring.Component):
         counts = _start_transfers(m, self, client.i_command)
         bits, slot = formats.bits(layout.dtype), layout.element_slot
         parts: list[Any] = []
-        for e in range(_elements(layout)):
+        for e in range(layout.elements):
             element = self.i.payload.word_select(e, bits)
             zeros = Const(0, slot - bits)
             if layout.dtype == "f24":
@@ -497,15 +497,3 @@ def _pass_on(m: Module, source: Any, target: Any) -> None:
         target.payload.eq(source.payload),
         source.ready.eq(target.ready),
     ]
-
-
-def _same_wires(a: MemoryLayout, b: MemoryLayout) -> bool:
-    """Whether tokens of integers without padding take the same bits: four-bit ones, half as many of eight."""
-    whole = (
-        layout.dtype[0] in "iu" and formats.bits(layout.dtype) == layout.element_slot for layout in (a, b)
-    )
-    return all(whole) and _elements(a) * a.element_slot == _elements(b) * b.element_slot
-
-
-def _elements(layout: MemoryLayout) -> int:
-    return prod(layout.element_shape)

@@ -4,8 +4,8 @@ import weakref
 
 import numpy as np
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.errors import DeviceError
-from streamgen.runtime.memory import BEAT_BYTES
 
 __all__ = ["Banks", "Region"]
 

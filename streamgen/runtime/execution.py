@@ -17,15 +17,8 @@ from typing import Self
 import numpy as np
 
 from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import (
-    COMMAND_RUN,
-    DEFAULT_TIMEOUT,
-    Buffer,
-    Manifest,
-    PhaseTable,
-    RunError,
-    StatusBlock,
-)
+from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
+from streamgen.phase_table import PhaseTable
 from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, padded
 from streamgen.runtime.device import Device
 from streamgen.runtime.line import through

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgen.boards import DEFAULT_BOARD
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.manifest import MemoryTiming
 
-__all__ = ["BEAT_BYTES", "MemoryModel"]
+__all__ = ["MemoryModel"]
 
-BEAT_BYTES = 64
 _HBM = DEFAULT_BOARD.hbm
 _RATE = _HBM.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import DEFAULT_TIMEOUT, BoardFacts, Manifest
 from streamgen.manifest import Buffer as BufferInfo
@@ -24,7 +25,7 @@ from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.driver import Model, declared
 from streamgen.runtime.instruments import COUNTING, Instruments
-from streamgen.runtime.memory import BEAT_BYTES, MemoryModel
+from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.verilator import build, load
 
 __all__ = ["OnSimulator", "Profiled", "SimulatedCard", "SimulatedDevice", "Watched", "simulated"]

@@ -18,15 +18,8 @@ from streamgen.control.counters import CountersParams
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.control.registers import AxiLiteSignature
 from streamgen.fifo.queue import QueueParams
-from streamgen.manifest import (
-    Descriptor,
-    PhaseTable,
-    RunError,
-    Section,
-    StatusBlock,
-    Word,
-    argument_map,
-)
+from streamgen.manifest import RunError, StatusBlock, argument_map
+from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams

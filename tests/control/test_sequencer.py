@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from sim.axi import AxiBench
 from streamgen.control.descriptor_bus import BusWord
 from streamgen.control.sequencer import SequencerParams
-from streamgen.manifest import TABLE_MAGIC, Descriptor, PhaseTable, Section, Word
+from streamgen.phase_table import TABLE_MAGIC, Descriptor, PhaseTable, Section, Word
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams

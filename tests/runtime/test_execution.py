@@ -8,19 +8,9 @@ import pytest
 from streamgen.buffers.packing import MemoryLayout
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
-from streamgen.manifest import (
-    STATUS_MAGIC,
-    BoardFacts,
-    Buffer,
-    Counter,
-    Descriptor,
-    Manifest,
-    MemoryTiming,
-    PhaseTable,
-    Port,
-    Section,
-)
+from streamgen.manifest import STATUS_MAGIC, BoardFacts, Buffer, Counter, Manifest, MemoryTiming, Port
 from streamgen.numbers import formats
+from streamgen.phase_table import Descriptor, PhaseTable, Section
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
 from streamgen.written import sealed
