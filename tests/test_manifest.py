@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from streamgen.manifest import (
+    MANIFEST_VERSION,
     STATUS_MAGIC,
     Argument,
     BoardFacts,
@@ -161,7 +162,7 @@ def changed(**changes):
         ("[]", "manifest: expected an object, not []"),
         (
             changed(version=3),
-            "manifest version 3 is not 7: of another streamgen; compile again",
+            f"manifest version 3 is not {MANIFEST_VERSION}: of another streamgen; compile again",
         ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),
