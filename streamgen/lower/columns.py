@@ -10,13 +10,22 @@ from streamgen.numbers.quantisation import QuantisedWeight
 __all__ = ["column_tensors", "in_tokens_of"]
 
 
-def column_tensors(weight: QuantisedWeight, rows: int, width: int) -> dict[str, np.ndarray]:
-    """Codes "w", row scales "r", group scales "s" of all columns together: `rows` rows, zero where padded."""
+def column_tensors(
+    weight: QuantisedWeight, rows: int, width: int, bias: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Codes "w", row scales "r", group scales "s" of all columns together: `rows` rows, zero where padded.
+
+    bias: f24 [rows] beside the row scales, or fewer rows.
+    """
     n, k = weight.codes.shape
     codes = np.zeros((rows, width), weight.codes.dtype)
     codes[:n, :k] = weight.codes
     scale = np.zeros(rows, np.float32)
     scale[:n] = weight.row_scale
+    if bias is not None:
+        beside = np.zeros(rows, np.float32)
+        beside[: len(bias)] = bias
+        scale = np.stack([scale, beside], 1)
     tensors = {"w": codes, "r": scale}
     if weight.scale is not None:
         parts = [weight.scale] if weight.minimum is None else [weight.scale, weight.minimum]

@@ -45,12 +45,12 @@ class Stream:
 class Fixed:
     """A constant in the order in which a kernel reads it: an array in the padded shape for each walk.
 
-    prefetch, burst: of its load, in beats. channel: of its memory.
+    prefetch, burst: of its load, in beats. channel: of its memory; None: where constants lie.
     """
 
     itensor: ITensor
     data: Sequence[np.ndarray]
-    channel: int
+    channel: int | None = None
     prefetch: int = 64
     burst: int = 16
 

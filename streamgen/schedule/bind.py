@@ -131,6 +131,7 @@ class Binder:
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._holds: dict[str, Hold] = {}
         self._requested: dict[str, Bounds] = {}
+        self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it
         self._operands: dict[Value, list[Hold]] = {}
@@ -332,10 +333,13 @@ class Binder:
                 continue
             name = node if port == "i" else f"{node}_{port.removeprefix('i_')}"
             once, data = without_reuse(fixed.itensor), np.asarray(fixed.data)
+            channel = fixed.channel
+            if channel is None:
+                channel = self._spread.setdefault(name, self.plan.constant_channel(len(self._spread)))
             behind = Behind(
                 port="memory",
                 name=f"{name}_{phase.number}",
-                channel=fixed.channel,
+                channel=channel,
                 itensor=once,
                 data=data if len(data) > 1 else data[0],
             )
@@ -356,7 +360,7 @@ class Binder:
         y = self._alone.matmul(site, step, codes)
         if step.op.bias is not None:  # type: ignore[attr-defined]
             own = np.stack([round_f24(op.bias)[None] for op in step.ops])  # type: ignore[attr-defined]
-            y = self._biased(site, f"{step.name}_bias", y, own, site.order(y))
+            y = self._biased(site, f"{step.name}_bias", y, own)
         y = replace(y, shape=result.shape)
         self._set(result, site.phase, site.fit(y, self.extent[result]))
 
@@ -420,22 +424,14 @@ class Binder:
             ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=out.token_count
         )
         y = replace(site.kernel("engine", concat, {"itensor": out}, **outputs)["o"], by_rows=False)
-        bias = matmul.bias(plan.columns)
-        if bias is not None:
-            y = self._biased(site, "bias", y, bias)
         for step, stream in zip(matmul.steps, self._parted(site, matmul, y), strict=True):
-            if bias is None and step.op.bias is not None:  # type: ignore[attr-defined]
-                own = np.stack([round_f24(op.bias)[None] for op in step.ops])  # type: ignore[attr-defined]
-                stream = self._biased(site, f"{step.name}_bias", stream, own)
             value = step.outputs[0]
             stream = replace(stream, shape=value.shape)
             self._set(value, phase, site.fit(stream, self.extent[value]))
 
-    def _biased(
-        self, site: PhaseSite, name: str, y: Stream, bias: np.ndarray, order: ITensor | None = None
-    ) -> Stream:
-        """y + bias. order: of its tiles, where it is not that of y."""
-        order = order or y.itensor
+    def _biased(self, site: PhaseSite, name: str, y: Stream, bias: np.ndarray) -> Stream:
+        """y + bias, in tokens as wide as elementwise operations take them."""
+        order = site.order(y)
         params = BinaryParams(operation="add", **of_itensor(order))
         b = broadcast(order)
         fixed: dict[str, Any] = {"i_b": site.fixed(b, bias)}

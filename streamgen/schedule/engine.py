@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
+from typing import Any
 
 import numpy as np
 
@@ -60,19 +61,6 @@ class Matmul:
         order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)
         return whole[order]
 
-    def bias(self, columns: int) -> np.ndarray | None:
-        """f24 [walks, 1, rows], or None unless all matmuls have one."""
-        if any(step.op.bias is None for step in self.steps):  # type: ignore[attr-defined]
-            return None
-        walks = []
-        for walk in range(len(self.steps[0].ops)):
-            parts = [
-                np.pad(round_f24(step.ops[walk].bias), (0, rows - len(step.ops[walk].bias)))  # type: ignore[attr-defined]
-                for step, rows in zip(self.steps, self.rows, strict=True)
-            ]
-            walks.append(self.joined(parts, columns)[None])
-        return np.stack(walks)
-
 
 class Engine:
     """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
@@ -101,6 +89,7 @@ class Engine:
             max_k=-(-longest // group) * group,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
+            bias=any(op.bias is not None for op in self._operators),
         ).told([integers for matmul in self.matmuls.values() for integers in matmul.all_weights])
 
     def bounds(self, phase: int, rows: int) -> Bounds:
@@ -120,21 +109,36 @@ class Engine:
             self._columns[phase] = self._packed(self.matmuls[phase], layout)
         return self._columns[phase][column]
 
+    @property
+    def _operators(self) -> Iterator[Any]:
+        """The linears of all matmuls, in all walks."""
+        return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.ops)
+
+    def _bias(self, op: Any) -> np.ndarray | None:
+        """What the columns add to the rows of a linear: -0 changes no value."""
+        if not self.params.bias:
+            return None
+        return np.full(len(op.integers.codes), -0.0, np.float32) if op.bias is None else round_f24(op.bias)
+
     def _packed(self, matmul: Matmul, layout: WeightLayout) -> np.ndarray:
         """What all columns read for a matmul: beats [columns, walks, beats, 64]."""
         count = self.plan.columns
-        integers = [[op.integers for op in ops] for ops in zip(*(s.ops for s in matmul.steps), strict=True)]
-        alike = all(a is b for walk in integers for a, b in zip(walk, integers[0], strict=True))
-        packed = np.empty((count, 1 if alike else len(integers), *layout.order.shape), np.uint8)
+        walks: list[Sequence[Any]] = list(zip(*(s.ops for s in matmul.steps), strict=True))
+        alike = all(
+            a.integers is b.integers and a.bias is b.bias
+            for walk in walks
+            for a, b in zip(walk, walks[0], strict=True)
+        )
+        packed = np.empty((count, 1 if alike else len(walks), *layout.order.shape), np.uint8)
         for walk in range(packed.shape[1]):
             parts = [
-                column_tensors(weight, rows, matmul.k)
-                for weight, rows in zip(integers[walk], matmul.rows, strict=True)
+                column_tensors(op.integers, rows, matmul.k, self._bias(op))
+                for op, rows in zip(walks[walk], matmul.rows, strict=True)
             ]
             whole = {name: matmul.joined([part[name] for part in parts], count) for name in parts[0]}
             for c in range(count):
                 packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
-        return np.broadcast_to(packed, (count, len(integers), *layout.order.shape))
+        return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
 
 
 def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:

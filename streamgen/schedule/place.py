@@ -89,7 +89,7 @@ class PhaseSite:
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
         padded = np.zeros((len(walks), *without_reuse(itensor).shape), walks.dtype)
         padded[:, :, : walks.shape[2]] = walks
-        return Fixed(itensor, list(padded), channel=self._binder.plan.io_channel)
+        return Fixed(itensor, list(padded))
 
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
         channel = self._binder.plan.last_channel

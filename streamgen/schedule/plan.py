@@ -63,8 +63,13 @@ class HardwarePlan:
 
     @property
     def io_channel(self) -> int:
-        """On which the host's tensors lie, and small constants."""
+        """On which the host's tensors lie."""
         return 0 if self.own is None or self.columns else self.own.io_channel
+
+    def constant_channel(self, number: int) -> int:
+        """On which the constants of the so manieth of their loads lie: where columns are, one after the other
+        from the last on, as scales of caches lie on the first."""
+        return self.columns - 1 - number % self.columns if self.columns else self.io_channel
 
     @property
     def last_channel(self) -> int:

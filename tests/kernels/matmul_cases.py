@@ -71,6 +71,9 @@ def operands(
         "i_w": rng.integers(-limit, limit, (N, K)).astype(np.int8),
         "i_r": formats.round_f24(rng.normal(size=N)),
     }
+    if params.bias:
+        bias = rng.choice([0.0, -0.0, 1e-30, np.inf, 1.0, -3.5, 1e4], N) * rng.choice([1.0, rng.random()], N)
+        inputs["i_r"] = np.stack([inputs["i_r"], formats.round_f24(bias)], 1)
     if bounds["grouped"]:
         limit = 1 << params.scale_bits - 1
         shape = (N, K // params.group, 1 + params.minimum)

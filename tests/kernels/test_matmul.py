@@ -1,6 +1,7 @@
 """The matmul column: RTL equals golden, golden equals integers and reals, promises equal measurement."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +25,10 @@ BUILDS = {
     "both-rows": column(formats=("w4", "w8"), scale_bits=0, n_lanes=4, t_lanes=2),
 }
 MIXED = BUILDS["both"]
+BIASED = [
+    column(bias=True, formats=("w4", "w8"), n_lanes=4, max_n=16),
+    column(bias=True, minimum=True, t_lanes=2, n_lanes=3),
+]
 
 
 @pytest.fixture(params=BUILDS.values(), ids=BUILDS.keys())
@@ -38,6 +43,26 @@ def test_matches_golden(params, stalls):
         bounds = random_bounds(params, rng)
         cases.append((bounds, operands(params, bounds, rng)))
     check_golden(params, cases, stalls)
+
+
+@pytest.mark.parametrize("params", BIASED, ids=["one-token", "odd-rows"])
+def test_biases(params, stalls):
+    """Golden is that of the column without one and a sum rounded once; -0 changes no bit; RTL equals golden."""
+    rng = np.random.default_rng(stalls.seed if stalls else 0)
+    cases, plain = [], replace(params, bias=False)
+    for _ in range(3):
+        bounds = random_bounds(params, rng)
+        case = operands(params, bounds, rng)
+        case["i_r"][:1] = [[1.0, -0.0]]
+        without = plain.golden(bounds, {**case, "i_r": case["i_r"][:, 0]})["o_y"]
+        found = params.golden(bounds, case)["o_y"]
+        sums = without.astype(np.float64) + case["i_r"][:, 1]
+        assert np.array_equal(found, formats.round_f24(sums), equal_nan=True)
+        assert np.array_equal(np.signbit(found[:, 0]), np.signbit(without[:, 0]))
+        cases.append((bounds, case))
+    check_golden(params, cases, stalls)
+    check_golden(params, cases[:2], stalls, reset_at=31)
+    check_promises(params, *cases[0])
 
 
 def test_extreme_values(params):

@@ -25,6 +25,8 @@ BUILDS = {
         "two-tokens": column(t_lanes=2, max_t=8, max_n=20, formats=("w8",), scale_bits=0),
         "sent-once": column(max_t=1, max_n=12, n_lanes=4),
         "scales-of-two-beats": column(n_lanes=20, max_n=60, scale_bits=16, minimum=True),
+        "biases": column(n_lanes=8, max_n=64, bias=True, formats=("w4", "w8")),
+        "biases-of-rows-that-share-no-beat": column(n_lanes=3, max_n=30, bias=True),
         "block-memory": column(n_lanes=4, max_k=2048, max_n=12, max_t=3),
     }.items()
 }
@@ -91,9 +93,10 @@ def test_promises(params):
         check_clocks(params, bounds)
 
 
-def test_rings_that_are_full():
+@pytest.mark.parametrize("bias", [False, True])
+def test_rings_that_are_full(bias):
     """More words, and more rows, than the rings hold."""
-    small = WeightsParams(column=column(n_lanes=2, max_n=1200, max_t=5))
+    small = WeightsParams(column=column(n_lanes=2, max_n=1200, max_t=5, bias=bias))
     bounds = bounds_of(small.column, k=32, t=5)
     rng = np.random.default_rng(4)
     case = bounds, beats_of(small, bounds, operands(small.column, bounds, rng))

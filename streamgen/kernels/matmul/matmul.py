@@ -3,16 +3,17 @@
     dot[t,n,g]  = sum of code[t,k] * weight[n,k]           k in group g of 32
     sum[t,g]    = sum of code[t,k]
     term[t,n,g] = (scale[n,h] * dot + minimum[n,h] * sum) * f[t,g] * 2^(15 - d[t,g])
-    y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15)
+    y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15) [+ b[n]]
 
 h is the weights' group of g. A shift d of 16 marks a group of zeros, whose term is 0. Without group scales
-`scale` is 1 and there is no minimum. A matmul of C columns gives column c the output rows n with n % C == c;
+`scale` is 1 and there is no minimum. A column with `bias` adds one to each row, rounded once more; -0 changes no
+value. A matmul of C columns gives column c the output rows n with n % C == c;
 a column knows only its own.
 
 Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 32):
 
     i_x (t_lanes, 32)     n-tile*, t-tile, k                i_e (1,)  n-tile*, t-tile, t-lane, n-lane*
-    i_w (n_lanes, 32)     n-tile, t-tile*, k                i_r (1,)  n-tile, t-tile*, t-lane*, n-lane
+    i_w (n_lanes, 32)     n-tile, t-tile*, k                i_r (1,)  n-tile, t-tile*, t-lane*, n-lane      r, or (1, 2): r, b
     i_s (n_lanes, 1, S)   n-tile, t-tile*, group, k-in-group*         (* sends the same again; S = 1 or 2)
     o_y (1, 1)            n-tile, t-tile, t-lane, n-lane
 
@@ -69,7 +70,7 @@ class ColumnParams:
     t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
     formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
     group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
-    scales. minimum: a minimum beside each scale. max_k, max_n, max_t: the largest bounds. row_sum: what
+    scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the largest bounds. row_sum: what
     magnitudes of a row's integer weights, with scales and minimums, add up to at most; None: not known.
 
     Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
@@ -86,6 +87,7 @@ class ColumnParams:
     max_n: int
     max_t: int
     row_sum: int | None = None
+    bias: bool = False
 
     def __post_init__(self) -> None:
         for name in ("t_lanes", "n_lanes"):
@@ -171,6 +173,7 @@ class ColumnParams:
             tile_results=self.tile_results,
             accumulator_bits=self.accumulator_bits,
             ahead=self.lane(2).latency,
+            bias=self.bias,
         )
 
     @property
@@ -198,6 +201,8 @@ class ColumnParams:
             "i_w": ITensor((N, k), weight, (*tiles, steps * halves), (N, 1, k), ((0,), (2,))),
             "i_r": ITensor((1,), "f24", each, (N, 1, 1, 1), ((0, 3),)),
         }
+        if self.bias:
+            ports["i_r"] = ITensor((1, 2), "f24", each, (N, 1, 1, 1), ((0, 3), ()))
         if bounds["grouped"]:
             again = self.group // K_LANES
             trips = (*tiles, steps // again, again)
@@ -226,7 +231,10 @@ class ColumnParams:
         sums = accumulate(inputs["i_x"], inputs["i_w"], inputs["i_s"] if bounds["grouped"] else None)
         if np.abs(sums).max(initial=0) > self.largest_sum:
             raise ValueError(f"a sum is {np.abs(sums).max()}; the column was told of {self.largest_sum}")
-        y = self.results.scaler.golden(sums, inputs["i_r"][None, :], inputs["i_e"][:, None])
+        rows = inputs["i_r"].reshape(len(inputs["i_w"]), -1)
+        y = self.results.scaler.golden(sums, rows[None, :, 0], inputs["i_e"][:, None])
+        if self.bias:
+            y = self.results.adder.golden(y, rows[None, :, 1])
         return {"o_y": y.astype(np.float32)}
 
     def cost(self, bounds: Bounds) -> Cost:

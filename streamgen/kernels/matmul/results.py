@@ -1,10 +1,10 @@
 """The results of a matmul column: the accumulators of a tile, one by one, become floats.
 
-    y = f24(f24(accumulator) * r) * 2^(e - 15)              accumulator by accumulator, the lowest first
+    y = f24(f24(accumulator) * r) * 2^(e - 15) [+ b]        accumulator by accumulator, the lowest first
 
 `load` takes all accumulators at once into registers, which are free again `tile_results` cycles later. One
 after the other goes into a queue that the caller must have left room in (`returned` marks each result that
-leaves). There every result waits for its row scale r and its exponent e.
+leaves). There every result waits for its row scale r, with the bias b beside it where there is one, and its exponent e.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from amaranth import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith import F24, ScaleAccumulatorParams
+from streamgen.arith import F24, AddParams, ScaleAccumulatorParams
+from streamgen.arith.pipeline import Pipeline
 from streamgen.cost import Resources
 from streamgen.fifo.queue import QueueParams
 from streamgen.rtl import Shared
@@ -27,11 +28,13 @@ EXPONENT_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsParams:
-    """tile_results: accumulators loaded at once, of accumulator_bits. ahead: cycles from credit to load."""
+    """tile_results: accumulators loaded at once, of accumulator_bits. ahead: cycles from credit to load. bias:
+    whether one is beside each row scale."""
 
     tile_results: int
     accumulator_bits: int
     ahead: int
+    bias: bool = False
 
     @property
     def depth(self) -> int:
@@ -47,6 +50,20 @@ class ResultsParams:
         return ScaleAccumulatorParams(width=self.accumulator_bits, form=F24, exponent_bits=EXPONENT_BITS)
 
     @property
+    def adder(self) -> AddParams:
+        return AddParams(form=F24)
+
+    @property
+    def row_bits(self) -> int:
+        """Of what comes with a row: r, or r and b."""
+        return F24.bits * (1 + self.bias)
+
+    @property
+    def stages(self) -> int:
+        """Registers that move together: of the scaler, and of the adder."""
+        return self.scaler.latency + self.bias * self.adder.latency
+
+    @property
     def output(self) -> RegisterSliceParams:
         return RegisterSliceParams(bits=F24.bits)
 
@@ -58,14 +75,16 @@ class ResultsParams:
     @property
     def latency(self) -> int:
         """Cycles from a result taken to y offered."""
-        return self.scaler.latency + self.output.latency
+        return self.stages + self.output.latency
 
     @property
     def resources(self) -> Resources:
         held = self.tile_results * self.accumulator_bits
         chosen = -(-self.tile_results // 4) * self.accumulator_bits if self.tile_results > 1 else 0
         scaler = Resources(lut=8 * self.accumulator_bits, ff=7 * self.accumulator_bits + 20, dsp=1)
-        mine = Resources(lut=chosen + 16, ff=held + 8 + self.scaler.latency)
+        mine = Resources(lut=chosen + 16, ff=held + 8 + self.stages)
+        if self.bias:  # which waits in shift registers of LUTs until the scaler is done
+            mine += self.adder.resources + Resources(lut=F24.bits, ff=F24.bits)
         return mine + self.queue.resources + scaler + self.output.resources
 
     def build(self) -> "Results":
@@ -82,7 +101,7 @@ class Results(wiring.Component):
                 "accumulators": In(params.tile_results * params.accumulator_bits),
                 "load": In(1),
                 "returned": Out(1),
-                "i_r": In(stream.Signature(unsigned(F24.bits))),
+                "i_r": In(stream.Signature(unsigned(params.row_bits))),
                 "i_e": In(stream.Signature(unsigned(EXPONENT_BITS))),
                 "o_y": Out(stream.Signature(unsigned(F24.bits))),
             }
@@ -108,17 +127,27 @@ class Results(wiring.Component):
             results = [Mux(bit, b, a) for a, b in zip(results[::2], results[1::2], strict=True)]
         m.d.comb += [queue.i.payload.eq(results[0]), queue.i.valid.eq(busy)]
 
-        valid = Signal(p.scaler.latency)  # of the stages of the scaler, which move together
+        valid = Signal(p.stages)  # of what moves together
         m.d.comb += [
             scaler.enable.eq(output.i.ready | ~valid[-1]),
             self.returned.eq(scaler.enable & queue.o.valid & self.i_r.valid & self.i_e.valid),
             *(port.ready.eq(self.returned) for port in (queue.o, self.i_r, self.i_e)),
             scaler.acc.eq(queue.o.payload.as_signed()),
-            scaler.scale.eq(self.i_r.payload),
+            scaler.scale.eq(self.i_r.payload[: F24.bits]),
             scaler.exponent.eq(self.i_e.payload.as_signed()),
-            output.i.payload.eq(scaler.o),
+            output.i.payload.eq(scaler.o if not p.bias else self._biased(m, scaler)),
             output.i.valid.eq(valid[-1]),
         ]
         with m.If(scaler.enable):
             m.d.sync += valid.eq(Cat(self.returned, valid))
         return m
+
+    def _biased(self, m: Module, scaler: Any) -> Value:
+        """What leaves the scaler, and the bias of its row."""
+        p = self._params
+        m.submodules.adder = adder = Shared(p.adder)
+        pipe, bias = Pipeline(m, scaler.enable), self.i_r.payload[F24.bits :]
+        for _ in range(p.scaler.latency):
+            bias = pipe.stage(bias=bias).bias
+        m.d.comb += [adder.enable.eq(scaler.enable), adder.a.eq(scaler.o), adder.b.eq(bias)]
+        return adder.o

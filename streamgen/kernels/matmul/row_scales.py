@@ -2,8 +2,8 @@
 
     for each tile: for each pass: its row scales
 
-A beat has 16 of them, as float32 with the value in the upper 24 bits, and is kept whole until its last row
-is sent the last time. What is left of the last beat of a descriptor is dropped.
+A beat has 16 of them, or 8 with a bias beside each, as float32 with the value in the upper 24 bits, and is
+kept whole until its last row is sent the last time. What is left of the last beat of a descriptor is dropped.
 """
 
 from dataclasses import dataclass
@@ -24,22 +24,33 @@ from streamgen.stream import descriptor_signature
 
 __all__ = ["RowScales", "RowScalesParams"]
 
-_ROW_BITS = 24
+_VALUE_BITS = 24
 _LEAST = 32  # rows of a LUT memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowScalesParams:
-    """tile_rows: of a tile. max_tiles, max_passes: of a descriptor."""
+    """tile_rows: of a tile. max_tiles, max_passes: of a descriptor. bias: whether one is beside each scale."""
 
     tile_rows: int
     max_tiles: int
     max_passes: int
+    bias: bool = False
+
+    @property
+    def row_bits(self) -> int:
+        """Of what is sent for a row."""
+        return _VALUE_BITS * (1 + self.bias)
+
+    @property
+    def beat_rows(self) -> int:
+        """Rows of a beat."""
+        return WORD_LANES // (1 + self.bias)
 
     @property
     def depth(self) -> int:
         """Beats that are kept: a power of two, with room for more than a tile."""
-        return int(max(_LEAST, 1 << ceil_log2(2 + -(-self.tile_rows // WORD_LANES))))
+        return int(max(_LEAST, 1 << ceil_log2(2 + -(-self.tile_rows // self.beat_rows))))
 
     @property
     def walk(self) -> Walk:
@@ -56,8 +67,9 @@ class RowScalesParams:
 
     @property
     def resources(self) -> Resources:
-        queue = QueueParams(bits=_ROW_BITS * WORD_LANES, depth=self.depth, memory="lutram")
-        return queue.storage + self.walk.resources + Resources(lut=5 * _ROW_BITS + 44, ff=_ROW_BITS + 38)
+        queue = QueueParams(bits=_VALUE_BITS * WORD_LANES, depth=self.depth, memory="lutram")
+        choice = 5 * _VALUE_BITS  # of a row out of a beat: half as many of twice the bits
+        return queue.storage + self.walk.resources + Resources(lut=choice + 44, ff=self.row_bits + 38)
 
     def build(self) -> "RowScales":
         return RowScales(self)
@@ -74,23 +86,23 @@ class RowScales(wiring.Component):
                 "room": Out(1, init=1),
                 "take": In(1),
                 "data": In(BEAT_BITS),
-                "o": Out(stream.Signature(_ROW_BITS)),
+                "o": Out(stream.Signature(params.row_bits)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        lanes, address = ceil_log2(WORD_LANES), ceil_log2(p.depth)
+        lanes, address = ceil_log2(p.beat_rows), ceil_log2(p.depth)
         written, following = Signal(address + 1), Signal(address + 1, init=1)  # beats; and one more
         at, start, end = (Signal(lanes + address + 1, name=name) for name in ("at", "start", "end"))
         fetch = Signal()
         m.submodules.memory = beats = Memory(
-            shape=_ROW_BITS * WORD_LANES, depth=p.depth, init=[], attrs={"ram_style": "distributed"}
+            shape=_VALUE_BITS * WORD_LANES, depth=p.depth, init=[], attrs={"ram_style": "distributed"}
         )
         write = beats.write_port()
-        rows = (self.data.word_select(k, 32)[32 - _ROW_BITS :] for k in range(WORD_LANES))
-        m.d.comb += [write.en.eq(self.take), write.data.eq(Cat(rows)), write.addr.eq(written[:address])]
+        values = (self.data.word_select(k, 32)[32 - _VALUE_BITS :] for k in range(WORD_LANES))
+        m.d.comb += [write.en.eq(self.take), write.data.eq(Cat(values)), write.addr.eq(written[:address])]
         oldest, full = start[lanes:], 1 << address
         m.d.sync += self.room.eq(Mux(self.take, following ^ oldest, written ^ oldest) != full)
         with m.If(self.take):
@@ -101,7 +113,7 @@ class RowScales(wiring.Component):
         m.d.comb += [
             read.addr.eq(at[lanes:][:address]),
             fetch.eq(active & (written != at[lanes:]) & (~self.o.valid | self.o.ready)),
-            end.eq(Mux(pass_last & row_last & tile_last, at | (WORD_LANES - 1), at) + 1),
+            end.eq(Mux(pass_last & row_last & tile_last, at | (p.beat_rows - 1), at) + 1),
         ]
         with m.If(fetch):
             m.d.sync += at.eq(Mux(row_last & ~pass_last, start, end))
@@ -110,6 +122,6 @@ class RowScales(wiring.Component):
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += [
                 self.o.valid.eq(fetch),
-                self.o.payload.eq(read.data.word_select(at[:lanes], _ROW_BITS)),
+                self.o.payload.eq(read.data.word_select(at[:lanes], p.row_bits)),
             ]
         return m

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamgen.buffers.packing import WORD_LANES
 from streamgen.buffers.weight_layout import ROWS
 from streamgen.cost import Curve
 from streamgen.fifo.clocks import Clocks
@@ -60,6 +59,7 @@ class _Run:
         self.tiles, self.words = layout.tiles, layout.words
         self.needs = layout.needs
         self.depth, self.row_depth = params.replay.depth, params.row_scales.depth
+        self.beat_rows = params.row_scales.beat_rows
 
     def walk(self) -> None:
         """Tile by tile; at once, where neither ring can be full."""
@@ -72,7 +72,7 @@ class _Run:
         read = np.zeros((self.tiles, self.passes, words), np.int64)
         row = np.zeros((self.tiles, self.again, rows), np.int64)
         places = np.arange(words)
-        begins = np.arange(self.tiles) * rows // WORD_LANES  # the oldest beat of each tile
+        begins = np.arange(self.tiles) * rows // self.beat_rows  # the oldest beat of each tile
         slot, last_read, last_row = 0, 0, 0
         for tile in range(self.tiles):
             first = tile * words
@@ -92,7 +92,7 @@ class _Run:
             read[tile, 1:] = there[-1] + again
             last_read = int(read[tile, -1, -1])
             own_rows = np.arange(rows)
-            beats = taken_rows[(tile * rows + own_rows) // WORD_LANES]
+            beats = taken_rows[(tile * rows + own_rows) // self.beat_rows]
             sent = np.maximum.accumulate(np.maximum(beats + _ROW_READ - own_rows, last_row + 1)) + own_rows
             row[tile, 0] = sent
             row[tile, 1:] = sent[-1] + np.arange(1, (self.again - 1) * rows + 1).reshape(-1, rows)
@@ -153,7 +153,7 @@ class _Run:
                 streams.append(send.to(part, freed, moved[few], latency=_FREED - latency))
         rows = layout.tile_rows
         beats = np.flatnonzero(layout.kinds == ROWS)
-        firsts = np.arange(len(beats)) * WORD_LANES  # the first row of each beat
+        firsts = np.arange(len(beats)) * self.beat_rows  # the first row of each beat
         row_tile, row_place = np.divmod(firsts, rows)
         streams.append(take.to(scale, beats, row_tile * self.again * rows + row_place, latency=_ROW_READ + 1))
         held = np.arange(self.row_depth, len(beats))

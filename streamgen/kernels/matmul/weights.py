@@ -98,6 +98,7 @@ class WeightsParams:
             tile_rows=self.column.n_lanes,
             max_tiles=self.column.max_n // self.column.n_lanes,
             max_passes=self.column.max_t,
+            bias=self.column.bias,
         )
 
     @property
@@ -251,7 +252,7 @@ class Weights(wiring.Component):
         tile_left = Signal(p.replay.walk.tiles_bits, reset_less=True)
         word_last, tile_last = Signal(reset_less=True), Signal(reset_less=True)
         lacks = Signal(
-            range(-column.n_lanes, 17), reset_less=True
+            range(-column.n_lanes, p.row_scales.beat_rows + 1), reset_less=True
         )  # rows beyond this tile's; below 0: some lack
         need_r, need_s = lacks[-1], Signal(reset_less=True) if p.scale_bits else Const(0)
         need_w: Any = Signal(reset_less=True) if p.codes.tokens_per_beat > 1 else Const(1)
@@ -269,7 +270,7 @@ class Weights(wiring.Component):
             replay.commit.eq(commit),
         ]
         with m.If(rows.take):
-            m.d.sync += lacks.eq(lacks + 16)
+            m.d.sync += lacks.eq(lacks + p.row_scales.beat_rows)
         complete = self._hold(m, replay, step & slot_w, step & slot_s, commit, need_s, need_w, grouped, take)
         m.d.comb += commit.eq(go & ~need_r & ~need_s & (~need_w | (self.i.valid & complete)))
         m.d.sync += replay.write.eq(commit)
