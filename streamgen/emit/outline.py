@@ -3,6 +3,7 @@
 The order is lower, place, size, emit: all of this is known of a program whose FIFOs have no depth yet.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamgen.buffers.packing import BEAT_BYTES
@@ -13,7 +14,7 @@ from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_file, weights_name
 from streamgen.emit.resources import find_fit
 from streamgen.emit.top import TopParams, stores
-from streamgen.graph import Program, Regions
+from streamgen.graph import Graph, Program, Regions
 from streamgen.manifest import STATUS_WORDS, Buffer, Counter
 
 __all__ = ["Outline", "outline", "place_program"]
@@ -48,7 +49,7 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
     encoding = encode(program, set(stores(graph)), constants, ends=ends)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
-    control_channel = boundary[0].channel if boundary else 0
+    control_channel = _control_channel(graph, boundary[0].channel if boundary else 0, kept.values())
     weights = [
         Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=weights_file(c))
         for c, count in constant_bytes(graph).items()
@@ -77,3 +78,13 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
         ),
     )
     return Outline(top, buffers, tuple(counters))
+
+
+def _control_channel(graph: Graph, host: int, buffers: Iterable[Buffer]) -> int:
+    """Where the phase table is read, a part in every walk: on the channel of the host's tensors, or on the
+    first that has less of the caches."""
+    caches = dict.fromkeys((host, *(tensor.channel for tensor in graph.tensors)), 0)
+    for buffer in buffers:
+        if buffer.role == "state":
+            caches[buffer.channel] += buffer.bytes
+    return min(caches, key=lambda channel: (caches[channel], channel != host, channel))
