@@ -76,8 +76,8 @@ def _smallest(
         return None
     if scheme == "ring" and after and not params.reader.level:
         return None  # nothing comes free before the end of a window, as without `after`
-    rules = params.rules(params.trips({"source": pair.source, "target": pair.target}))
-    least = max(len(rules.wants), len(rules.completes))
+    rules = params.rules(params.trips({"source": pair.source, "target": pair.target}), every=False)
+    least = max(len(rules.wants), rules.reads)
 
     def keeps_up(places: int) -> bool:
         delay = replace(params.pool, places=places).delay if scheme == "pool" else rules.delay

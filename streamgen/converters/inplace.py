@@ -47,6 +47,8 @@ from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["InPlace", "InPlaceParams"]
 
+_TIMES = 3  # that a window is read, as far as it matters: first, all between, last
+
 
 @dataclass(frozen=True, kw_only=True)
 class InPlaceParams(LayoutParams):
@@ -136,10 +138,16 @@ class InPlaceParams(LayoutParams):
         self._check(trips)
         return trips
 
-    def rules(self, trips: Mapping[str, int]) -> timing.Rules:
-        """What the accesses of a window wait for."""
+    def rules(self, trips: Mapping[str, int], *, every: bool = True) -> timing.Rules:
+        """What the accesses of a window wait for. every: tell of all reads; else, of a window that is read
+        again and again, of the first time and the last two."""
         fill = trace(self.writer, _starting(trips, "fill"))
-        read = trace(self.reader, _starting(trips, "read"))
+        counts, at = _starting(trips, "read"), None
+        if not every and counts and counts[0] > _TIMES and self.reader.inner[0].axis is None:
+            again, counts[0] = counts[0], _TIMES
+            reads = prod(counts[1:]) * prod(loop.trip for loop in self.reader.inner if loop.fixed)
+            at = np.add.outer(np.array([0, again - 2, again - 1]) * reads, np.arange(reads)).reshape(-1)
+        read = trace(self.reader, counts)
         completes = np.minimum(np.searchsorted(fill.base, read.address, "right"), len(fill.base)) - 1
         completes[-1] = len(fill.base) - 1
         if self.scheme == "ring":
@@ -154,7 +162,7 @@ class InPlaceParams(LayoutParams):
             wants[first] = np.arange(places)
             frees = np.sort(len(read.address) - 1 - _first_of_each(read.address[::-1]))
             delay = self.pool.delay
-        return timing.Rules(wants, frees, places, self.places, completes, delay)
+        return timing.Rules(wants, frees, places, self.places, completes, delay, at)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         _, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
@@ -225,7 +233,7 @@ class InPlaceParams(LayoutParams):
                         f"a pool keeps what is written until it is read; with the trips {dict(trips)} "
                         f"the source fills other words along dimension {axis} than the target reads"
                     )
-        if timing.stuck(self.rules(trips)):
+        if timing.stuck(self.rules(trips, every=False)):
             raise ValueError(f"{self.places} places are too few for the trips {dict(trips)}")
 
 

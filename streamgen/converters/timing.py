@@ -38,7 +38,8 @@ class Rules:
 
     wants: by write, the how-manieth place of the window it takes, -1 for none. frees: by place of the
     window, the read whose going frees it. places: of the window. slots: places of the memory. completes: by
-    read, the write whose going completes its word. delay: see above.
+    read, the write whose going completes its word. delay: see above. at: of which reads of the window this
+    tells, None for all; those between free nothing, and wait for nothing but what one before waits for.
     """
 
     wants: np.ndarray
@@ -47,11 +48,17 @@ class Rules:
     slots: int
     completes: np.ndarray
     delay: int
+    at: np.ndarray | None = None
+
+    @property
+    def reads(self) -> int:
+        """Of a window."""
+        return len(self.completes) if self.at is None else int(self.at[-1]) + 1
 
     @property
     def memory(self) -> int:
         """Windows before this one that it may have to wait for."""
-        return 2 + -(-(self.delay - 1) // len(self.completes))
+        return 2 + -(-(self.delay - 1) // self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +76,8 @@ def run(
     offered: np.ndarray | int = _NEVER,
     room: np.ndarray | int = _NEVER,
 ) -> Window:
-    """The next window; before: the windows before, the last one last. The rules must not be `stuck`.
+    """The next window, of its reads those that the rules tell of; before: the windows before, the last one
+    last. The rules must not be `stuck`.
 
     offered: when the source token of each write is there; room: when each read may step.
     """
@@ -91,7 +99,7 @@ def run(
         blocked = wait.copy()
         blocked[own] = np.maximum(blocked[own], reads[freed] + rules.delay)
         writes = _goes(first_write, offered, blocked)
-        later = _goes(first_read, room, writes[rules.completes] + 1)
+        later = _goes(first_read, room, writes[rules.completes] + 1, rules.at)
         if np.array_equal(later, reads):
             steps = np.maximum(np.concatenate(([first_write], writes[:-1])), offered)
             return Window(steps, writes, reads)
@@ -210,9 +218,9 @@ def _waits_inside(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
     return own, rules.frees[rules.wants[own] - rules.slots]
 
 
-def _goes(first: int, ready: np.ndarray | int, wait: np.ndarray) -> np.ndarray:
-    """When accesses go, each ready for its step in a cycle and waiting for another."""
-    index = np.arange(len(wait), dtype=np.int64)
+def _goes(first: int, ready: np.ndarray | int, wait: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
+    """When accesses go, each ready for its step in a cycle and waiting for another. at: as in `Rules`."""
+    index = np.arange(len(wait), dtype=np.int64) if at is None else at
     least = np.maximum(np.maximum(wait, first + 1), np.asarray(ready) + 1)
     return index + np.maximum.accumulate(least - index)
 

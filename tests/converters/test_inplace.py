@@ -1,5 +1,6 @@
 """In-place converters: RTL equals golden for any pair, scheme, places, bounds; promises equal measurement."""
 
+from dataclasses import replace
 from math import prod
 from random import Random
 
@@ -164,6 +165,37 @@ def test_chosen(name, stalls):
     check_golden(params, cases, stalls)
     if stalls is None:
         check_promises(params, *cases[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_windows_read_again_and_again(seed):
+    """Three readings of a window tell what all of them would: writes, the last read, whether it is stuck."""
+    random = Random(seed)
+    rows, again, step = random.randint(2, 6), random.randint(4, 9), random.choice((1, 2, 3))
+    source = itensor((1, 4), "i8", [(rows, 1, 0), (6, 4, 1)])
+    inner = random.sample([(rows, 1, 0), (6 // step, 4 * step, 1)], 2)
+    target = itensor((1, 4 * step), "i8", [(again, 1, None), *inner])
+    words = PingPongParams(source=source, target=target).banking.words
+    for scheme, after in (("ring", 0), ("ring", 1), ("ring", 2), ("pool", 0)):
+        try:
+            params = InPlaceParams(
+                source=source, target=target, scheme=scheme, places=2 * words - 1, after=after
+            )
+        except ValueError:
+            continue
+        trips = params.trips(bounds_of(source, target))
+        full, few = (params.rules(trips, every=every) for every in (True, False))
+        assert few.at is not None and few.reads == full.reads and len(few.completes) < full.reads
+        for places in range(1, 2 * words):
+            one, other = (replace(rules, slots=places) for rules in (full, few))
+            assert timing.stuck(one) == timing.stuck(other)
+            assert timing.period(one) == timing.period(other)
+            if not timing.stuck(one):
+                (found, shift), (fewer, same) = timing.windows(one, 9), timing.windows(other, 9)
+                assert (len(found), shift) == (len(fewer), same)
+                for a, b in zip(found, fewer, strict=True):
+                    assert np.array_equal(a.writes, b.writes)
+                    assert np.array_equal(a.reads[few.at], b.reads)
 
 
 @pytest.mark.parametrize("name", CHOSEN)
