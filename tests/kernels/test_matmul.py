@@ -47,7 +47,7 @@ def test_matches_golden(params, stalls):
 
 @pytest.mark.parametrize("params", BIASED, ids=["one-token", "odd-rows"])
 def test_biases(params, stalls):
-    """Golden is that of the column without one and a sum rounded once; -0 changes no bit; RTL equals golden."""
+    """Golden is that of the column without one and a sum rounded once; -0 changes no bit."""
     rng = np.random.default_rng(stalls.seed if stalls else 0)
     cases, plain = [], replace(params, bias=False)
     for _ in range(3):

@@ -6,16 +6,16 @@
     y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15) [+ b[n]]
 
 h is the weights' group of g. A shift d of 16 marks a group of zeros, whose term is 0. Without group scales
-`scale` is 1 and there is no minimum. A column with `bias` adds one to each row, rounded once more; -0 changes no
-value. A matmul of C columns gives column c the output rows n with n % C == c;
-a column knows only its own.
+`scale` is 1 and there is no minimum. A column with `bias` adds one to each row, rounded once more; -0
+changes no value. A matmul of C columns gives column c the output rows n with n % C == c; a column knows only
+its own.
 
 Order, outermost first (n_lanes rows by t_lanes tokens make a tile, a k step is 32):
 
     i_x (t_lanes, 32)     n-tile*, t-tile, k                i_e (1,)  n-tile*, t-tile, t-lane, n-lane*
-    i_w (n_lanes, 32)     n-tile, t-tile*, k                i_r (1,)  n-tile, t-tile*, t-lane*, n-lane      r, or (1, 2): r, b
+    i_w (n_lanes, 32)     n-tile, t-tile*, k                i_r (1,)  n-tile, t-tile*, t-lane*, n-lane
     i_s (n_lanes, 1, S)   n-tile, t-tile*, group, k-in-group*         (* sends the same again; S = 1 or 2)
-    o_y (1, 1)            n-tile, t-tile, t-lane, n-lane
+    o_y (1, 1)            n-tile, t-tile, t-lane, n-lane    i_r (1, 2), r and b, of a column with bias
 
 A column built for both weight formats has i_w as wide as 4-bit weights need, and takes 8-bit ones as tokens
 (n_lanes, 16), two a k step, the first of them with x. 8-bit weights are never grouped; weights that are not
@@ -70,8 +70,9 @@ class ColumnParams:
     t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
     formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
     group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
-    scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the largest bounds. row_sum: what
-    magnitudes of a row's integer weights, with scales and minimums, add up to at most; None: not known.
+    scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the
+    largest bounds. row_sum: what magnitudes of a row's integer weights, with scales and minimums, add up
+    to at most; None: not known.
 
     Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
     "grouped": whether the weights have group scales}.

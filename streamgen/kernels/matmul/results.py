@@ -4,7 +4,8 @@
 
 `load` takes all accumulators at once into registers, which are free again `tile_results` cycles later. One
 after the other goes into a queue that the caller must have left room in (`returned` marks each result that
-leaves). There every result waits for its row scale r, with the bias b beside it where there is one, and its exponent e.
+leaves). There every result waits for its row scale r, beside it the bias b where there is one, and
+its exponent e.
 """
 
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ EXPONENT_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsParams:
-    """tile_results: accumulators loaded at once, of accumulator_bits. ahead: cycles from credit to load. bias:
-    whether one is beside each row scale."""
+    """tile_results: accumulators loaded at once, of accumulator_bits. ahead: cycles from credit to load.
+    bias: whether one is beside each row scale."""
 
     tile_results: int
     accumulator_bits: int

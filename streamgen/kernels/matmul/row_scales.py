@@ -30,7 +30,7 @@ _LEAST = 32  # rows of a LUT memory
 
 @dataclass(frozen=True, kw_only=True)
 class RowScalesParams:
-    """tile_rows: of a tile. max_tiles, max_passes: of a descriptor. bias: whether one is beside each scale."""
+    """tile_rows: of a tile. max_tiles, max_passes: of a descriptor. bias: one beside each scale."""
 
     tile_rows: int
     max_tiles: int
