@@ -61,6 +61,7 @@ def test_decoder(tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str]) ->
     assert told["ids"] == " ".join(map(str, ids))
     (last,) = map(int, model.golden.generate([*prompt, *ids[:-1], 5], 1))
     assert told["goes on"] == str(last)
+    assert "2 tokens equal golden's" in lines, "of the command"
 
 
 @pytest.mark.slow

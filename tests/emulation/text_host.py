@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import streamgen
+from streamgen import cli
 from streamgen.language_model import LanguageModel
 from streamgen.runtime import on_board
 
@@ -15,6 +16,9 @@ def main(folder: Path, xclbin: Path, count: int, prompt: list[int]) -> None:
     session = model.session(card)
     print("ids:", *session.generate(prompt, count))
     print("goes on:", *session.generate([5], 1))
+    model.close()
+    told = ["generate", str(folder), "--prompt", "FOWB94", "--max-new-tokens", "2", "--golden"]
+    assert cli.main([*told, "--xclbin", str(xclbin), "--device", "0"]) == 0, "on the command line"
 
 
 if __name__ == "__main__":
