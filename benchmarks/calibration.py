@@ -24,6 +24,7 @@ from streamgen.frontend import default_checkpoint, load_decoder
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import Embedding, Linear, Norm
+from streamgen.operations.balance import balanced
 from streamgen.progress import terminal_progress
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.text.windows import windows_of
@@ -142,7 +143,7 @@ def main() -> None:
     windows = windows_of(ids, options.tokens, options.window)
     behind = windows_of(ids[options.tokens :], options.calibration, options.window)
     loaded = load_decoder(path, options.window)
-    model = turned(loaded) if _is_llama(loaded) else stretched(loaded)
+    model = balanced(turned(loaded) if _is_llama(loaded) else stretched(loaded))
     small = calibrated(
         model, [{"ids": window} for window in behind], numbers, options.work, terminal_progress()
     )
