@@ -152,14 +152,13 @@ def language_model(
     """
     if context < 1:
         raise GraphError(f"the context is {context} positions; at least 1 is needed")
+    table = Embedding(embedding)
     vocabulary, hidden = embedding.shape
     if head.extents[0] != vocabulary:
         raise GraphError(f"logits has {head.extents[0]} rows; {vocabulary} are needed, as many as ids")
     made = [_placed(f"layers[{index}]", hidden, parts) for index, parts in enumerate(layers)]
     ops = Assembly()
-    return ops.language_model(
-        name, ops.add("embedding", Embedding(embedding), "ids"), made, norm, head, context
-    )
+    return ops.language_model(name, ops.add("embedding", table, "ids"), made, norm, head, context)
 
 
 def _placed(path: str, hidden: int, parts: LayerParts) -> LogicalGraph:
