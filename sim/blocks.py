@@ -5,6 +5,7 @@
 What is checked over it: resources against synthesis, and the depth of paths (`streamgen.testing.synthesis`).
 """
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -600,7 +601,7 @@ def _columns() -> list[ColumnParams]:
         (2, 1, ("w4", "w8"), 64, 10, False, 576),
         (1, 4, ("w4", "w8"), 32, 0, False, 576),
     ]
-    return [
+    found = [
         ColumnParams(
             t_lanes=t,
             n_lanes=n,
@@ -614,6 +615,7 @@ def _columns() -> list[ColumnParams]:
         )
         for t, n, formats, group, scale_bits, minimum, k in columns
     ]
+    return [*found, *(replace(found[k], bias=True) for k in (0, 10))]
 
 
 def _converters() -> list[LayoutParams]:

@@ -1,7 +1,8 @@
 """What an accelerator tells its host: registers, buffers, ports, program, counters, as frozen values.
 
-The compiler writes one `Manifest` beside the Verilog; the runtime reads it and needs nothing else. It
-also fixes the two binary formats that host and hardware share.
+The compiler writes one `Manifest` beside the Verilog; the runtime reads it and needs nothing else. Of the
+two binary formats that host and hardware share, the phase table is fixed by `streamgen.phase_table`, the
+status block here.
 
 Status block (role `status`): 16 words of 32 bits (`StatusBlock`), then one word for each counter: of
 each node busy and stalled cycles, then of each FIFO greatest level (low half) and last level (high

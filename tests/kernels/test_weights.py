@@ -1,6 +1,7 @@
 """Weights of a column out of one stream of beats: the order in memory, and what unpacks it."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,9 +109,10 @@ def test_rings_that_are_full(bias):
 
 @pytest.mark.slow
 def test_resources():
-    """An engine's column, and one whose tokens lie several in a beat."""
+    """An engine's column, with biases too, and those whose tokens lie several in a beat."""
     engine = column(n_lanes=8, max_n=3200, max_k=2816, max_t=32, minimum=True, formats=("w4", "w8"))
-    several = [WeightsParams(column=engine), BUILDS["four-tokens-a-beat"], BUILDS["two-tokens-a-beat"]]
+    several = [WeightsParams(column=replace(engine, bias=bias)) for bias in (False, True)]
+    several += [BUILDS["four-tokens-a-beat"], BUILDS["two-tokens-a-beat"]]
     check_all([(params, bounds_of(params.column)) for params in several])
 
 
