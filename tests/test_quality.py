@@ -62,8 +62,8 @@ def test_smollm2_keeps_its_quality() -> None:
 def test_gemma_keeps_its_quality() -> None:
     """512 tokens: their perplexity was found to rise by 1.2 % and 94.3 % of next tokens to agree."""
     change, agreement = _found(quality.gemma(), 512)
-    assert abs(change) < 1.6
-    assert agreement > 92.0
+    assert abs(change) < 1.5
+    assert agreement >= 93.0
 
 
 def _found(checkpoint: Path, tokens: int) -> tuple[float, float]:
