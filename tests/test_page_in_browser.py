@@ -5,6 +5,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,40 +20,29 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.decoders import tiny_accelerator
+from benchmarks.page import ELEMENTS, chromium, opened
+from streamgen.search import space
+from streamgen.search.study import Study
+from tests.decoders import TINY, tiny_accelerator, tiny_decoder
 from tests.test_page import NASTY, _report
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[WebDriver]:
-    assert CHROMIUM.exists() and DRIVER.exists(), "Chromium is missing: make chromium"
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1500,1000",
-        "--host-resolver-rules=MAP * ~NOTFOUND",  # there is no network
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
-    yield found
-    found.quit()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a small language model that was profiled."""
+    """The page of a small language model that was profiled, and whose design space was searched."""
     model = tiny_accelerator()
     model.profile(np.arange(4))
-    path = model.report().html(tmp_path_factory.mktemp("page") / "tiny.html")
+    study = Study(space(tiny_decoder(), None, TINY))
+    study.run(8)
+    path = model.report().with_study(study.report()).html(tmp_path_factory.mktemp("page") / "tiny.html")
     model.close()
     return path
 
@@ -104,6 +94,21 @@ def test_everything_is_drawn_and_nothing_is_fetched(browser: WebDriver, file: Pa
     assert len(held) == 2  # depths, and the most that was held
     regions = browser.find_elements(By.CSS_SELECTOR, "#g0-card-0 .treemaplayer .trace")
     assert len(regions) == 3
+    points = browser.find_elements(By.CSS_SELECTOR, "#study-0 .scatterlayer .trace .point")
+    said = browser.find_element(By.CSS_SELECTOR, "#study figcaption").text
+    pruned = int(re.search(r", (\d+) pruned", said)[1])  # type: ignore[index]
+    assert said.startswith("Points: study ") and len(points) == 8 - pruned > 1
+    front = browser.find_elements(By.CSS_SELECTOR, "#study tbody tr")
+    assert said.endswith(f", {len(front)} on the front.") and front
+
+
+def test_little_is_done_before_it_is_seen(browser: WebDriver, file: Path) -> None:
+    """Charts are drawn, and their library is read, when one comes into sight."""
+    assert opened(browser, file) > 0
+    charts = browser.find_elements(By.CSS_SELECTOR, ".chart")
+    drawn = browser.find_elements(By.CSS_SELECTOR, ".chart[data-drawn]")
+    assert len(charts) > 12 and len(drawn) < 4
+    assert browser.execute_script(ELEMENTS) < 4000 and file.stat().st_size < 6 << 20
 
 
 def test_the_policy_forbids_other_scripts(browser: WebDriver, file: Path) -> None:

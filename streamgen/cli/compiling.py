@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
-from streamgen.cli.options import calibration_options, config_options
+from streamgen.cli.options import calibration_options, config_options, require_used
 from streamgen.folders import require_place
 from streamgen.progress import PASSES
 
@@ -104,6 +104,11 @@ def compile(
     help="Write a page to look at in its place: graph, cycles, roofline, FIFOs, card, memory. One file, no "
     "network.",
 )  # fmt: skip
+@click.option(
+    "--storage", metavar="URL",
+    help="Tell the trials of a search beside it: the storage of `streamgen explore`.",
+)  # fmt: skip
+@click.option("--study", metavar="NAME", help="Its name in the storage.  [default: the only one there is]")
 @source_options
 def report(
     source: str | None,
@@ -112,6 +117,8 @@ def report(
     full: bool,
     as_json: bool,
     html: Path | None,
+    storage: str | None,
+    study: str | None,
     **options: Any,
 ) -> None:
     """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
@@ -121,13 +128,22 @@ def report(
       streamgen report mlp
       streamgen report mlp --html mlp.html
       streamgen report examples/mlp.py:mlp --channels 4    without writing anything
+      streamgen report mlp --html mlp.html --storage searches.log
     """
+    require_used({"study": "it is one of --storage URL"} if storage is None else {})
     if html is not None:
         require_place(html)
+    searched = None
+    if storage is not None:
+        from streamgen.search.stored import read_study  # takes a second to load
+
+        searched = read_study(storage, study)
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress)
         progress("report")
         found = accelerator.report()
+        if searched is not None:
+            found = found.with_study(searched)
         if html is not None:
             found.html(html)
     if as_json:

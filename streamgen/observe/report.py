@@ -19,6 +19,7 @@ from streamgen.folders import new_file, require_place
 from streamgen.graph.plan import Tried
 from streamgen.observe.alike import named, rows, spread
 from streamgen.observe.channels import channel_table
+from streamgen.observe.study import StudyReport
 from streamgen.tables import rendered, table
 
 __all__ = [
@@ -266,13 +267,15 @@ class GroupReport:
 class Report:
     """Everything that `report()` of an accelerator knows; `str()` prints it as tables.
 
-    The last run of a decoder is all passes since its device was opened. page: makes HTML of it.
+    The last run of a decoder is all passes since its device was opened. study: a search of the design space
+    that is told beside it (`with_study`). page: makes HTML of it.
     """
 
     name: str
     clock_mhz: float
     groups: tuple[GroupReport, ...]
     memory: IntermediateMemory
+    study: StudyReport | None = None
     page: "Callable[[Report], str] | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -300,6 +303,10 @@ class Report:
         """FIFOs of all groups."""
         return tuple(fifo for group in self.groups for fifo in group.fifos)
 
+    def with_study(self, study: StudyReport) -> "Report":
+        """The same with the trials of a search (`Study.report`, `search.stored.read_study`)."""
+        return dataclasses.replace(self, study=study)
+
     def to_json(self) -> str:
         """All values, with sums beside them."""
         value = dataclasses.asdict(dataclasses.replace(self, page=None))
@@ -312,7 +319,7 @@ class Report:
 
     def html(self, path: str | Path) -> Path:
         """Write a page of all of it into one file that needs no network, and return its path: graph, cycles
-        by phase and kernel, roofline, FIFOs, resources on the card, memory, exploration.
+        by phase and kernel, roofline, FIFOs, resources on the card, memory, exploration, trials of a study.
 
         Passes that were not profiled are predicted. ValueError for a report made by hand,
         MissingToolError without `streamgen[report]`, FileNotFoundError when there is no such folder,
@@ -346,6 +353,9 @@ class Report:
             yield self._group_table()
         for group in self.groups:
             yield from group.lines(self.clock_mhz, full)
+        if self.study is not None:
+            yield str(self.study)
+            yield self.study.table()
 
     def _group_table(self) -> Table:
         made = table("group", "computes", "why it ended", "converter bits", "cycles", texts=3)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from streamgen.config import CompileConfig
 
-__all__ = ["OBJECTIVES", "Evaluation"]
+__all__ = ["OBJECTIVES", "UNITS", "Evaluation"]
 
 OBJECTIVES: Mapping[str, tuple[str, bool]] = {
     "tokens/s": ("tokens_per_second", True),
@@ -14,6 +14,14 @@ OBJECTIVES: Mapping[str, tuple[str, bool]] = {
     "energy": ("joules", False),
 }
 """By name: the field of an Evaluation, and whether more is better."""
+
+UNITS: Mapping[str, str] = {
+    "tokens/s": "tokens/s",
+    "first-token": "ms to first token",
+    "luts": "LUTs",
+    "energy": "J a token",
+}
+"""Of the values, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

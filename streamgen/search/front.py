@@ -5,12 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from streamgen.config import CompileConfig
-from streamgen.search.evaluation import OBJECTIVES, Evaluation
+from streamgen.search.evaluation import UNITS, Evaluation
 from streamgen.tables import rendered, table
 
 __all__ = ["chosen", "front_table", "plot"]
-
-_UNITS = {"tokens/s": "tokens/s", "first-token": "ms to first token", "luts": "LUTs", "energy": "mJ a token"}
 
 
 def chosen(config: CompileConfig, base: CompileConfig) -> dict[str, object]:
@@ -23,13 +21,13 @@ def front_table(found: Sequence[Evaluation], base: CompileConfig) -> str:
     """A line for each: its figures, and in what it differs from the configuration that was asked for."""
     if not found:
         return "no point keeps all budgets"
-    made = table("chosen", *(_UNITS[name] for name in OBJECTIVES), "DSPs")
+    made = table("chosen", *UNITS.values(), "DSPs")
     for one in found:
         figures = (
             f"{one.tokens_per_second:,.1f}",
             f"{one.first_token_ms:,.3f}",
             f"{one.luts:,.0f}",
-            f"{1e3 * one.joules:,.3f}",
+            f"{one.joules:,.3g}",
             f"{one.dsps:,.0f}",
         )
         what = ", ".join(f"{name}={value!r}" for name, value in chosen(one.config, base).items())
@@ -64,6 +62,6 @@ def plot(
         mode="markers", name="front", marker={"symbol": "diamond", "size": 12},
         text=[", ".join(f"{k}={v!r}" for k, v in chosen(one.config, base).items()) for one in front],
     )  # fmt: skip
-    figure.update_xaxes(title="point" if second is None else _UNITS[second])
-    figure.update_yaxes(title=_UNITS[first])
+    figure.update_xaxes(title="point" if second is None else UNITS[second])
+    figure.update_yaxes(title=UNITS[first])
     figure.write_html(str(file), include_plotlyjs=True)

@@ -10,32 +10,26 @@ memory takes says that it beats no known point in anything. The trial of a worke
 again.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from streamgen.errors import StorageError
 from streamgen.extras import needed
+from streamgen.observe.study import StudyReport
 from streamgen.search.evaluation import OBJECTIVES, Evaluation
 from streamgen.search.factors import Value
 from streamgen.search.space import Point, Space
+from streamgen.search.stored import DONE, opened, stored, study_report, within
 
 with needed("a search"):
     import optuna
     from optuna.trial import TrialState
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-    from sqlalchemy.pool import NullPool
 
 __all__ = ["SAMPLERS", "Sampler", "Study"]
 
 Sampler = Literal["tpe", "nsga2"]
 SAMPLERS: tuple[Sampler, ...] = ("tpe", "nsga2")
-HEARTBEAT, GRACE = 5, 20  # seconds: between signs of life, and until a worker counts as dead
-RETRIES = 3  # of a trial whose workers died
 FRONT = 8  # points of a front that are evaluated exactly
-DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class Study:
@@ -66,9 +60,9 @@ class Study:
         if sampler not in SAMPLERS:
             raise ValueError(f"sampler is {sampler!r}; {', '.join(SAMPLERS)} are allowed")
         self.space, self.objectives = space, tuple(objectives)
-        self._stored = partial(_stored, storage)
+        self._stored = partial(stored, storage)
         with self._stored():
-            place = None if storage is None else _storage(storage)
+            place = None if storage is None else opened(storage)
             self._study = optuna.create_study(
                 storage=place,
                 sampler=_sampler(sampler, seed),
@@ -89,11 +83,12 @@ class Study:
         """The objectives of all points that keep their budgets, in the order in which they were tried."""
         with self._stored():
             trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [
-            dict(zip(self.objectives, trial.values, strict=True))
-            for trial in trials
-            if all(share <= 0 for share in trial.constraints.values())
-        ]
+        return [dict(zip(self.objectives, trial.values, strict=True)) for trial in trials if within(trial)]
+
+    def report(self) -> StudyReport:
+        """All points that are done, this process's and others', for `Report.with_study`."""
+        with self._stored():
+            return study_report(self._study)
 
     def run(self, trials: int, tell: Callable[[str], None] | None = None) -> None:
         """Until the study has so many points in all, of all who work on it. StorageError as above."""
@@ -199,56 +194,3 @@ def _sampler(name: Sampler, seed: int | None) -> optuna.samplers.BaseSampler:
     if name == "nsga2":
         return optuna.samplers.NSGAIISampler(population_size=24, seed=seed)
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
-
-
-def _storage(place: str) -> optuna.storages.BaseStorage:
-    if "://" not in place:
-        from optuna.storages.journal import JournalFileBackend
-
-        return optuna.storages.JournalStorage(JournalFileBackend(place))
-    return optuna.storages.RDBStorage(
-        place,
-        engine_kwargs={"poolclass": NullPool},  # a connection is closed when it is done with
-        heartbeat_interval=HEARTBEAT,
-        grace_period=GRACE,
-        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
-    )
-
-
-@contextmanager
-def _stored(storage: str | None) -> Iterator[None]:
-    """What goes wrong with a storage as one clear error; Optuna's notices are not the user's."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    shown = "" if storage is None else _shown(storage)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    except ArgumentError as error:
-        raise ValueError(
-            f"storage is {shown!r}; an URL as SQLAlchemy writes them is needed: {error}"
-        ) from error
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        raise StorageError(f"the storage {shown} cannot be used: {_first_line(error)}") from error
-    except ImportError as error:
-        raise StorageError(
-            f"the storage {shown} needs {error.name or error}, which is not installed"
-        ) from error
-    except RuntimeError as error:
-        if "version" not in str(error):
-            raise
-        raise StorageError(f"the storage {shown} is of another release: {_first_line(error)}") from error
-
-
-def _shown(storage: str) -> str:
-    """Without the password."""
-    scheme, mark, rest = storage.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
-
-
-def _first_line(error: BaseException) -> Any:
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]

@@ -32,6 +32,7 @@ from tests.decoders import (
     tiny_accelerator,
     tiny_decoder,
 )
+from tests.perfetto import read_trace
 from tests.schedule.features import FEATURES
 
 # schedule/test_derive.py has the same bits without hardware, in a few seconds
@@ -204,7 +205,7 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
     memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
     found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
     model.close()
-    _require_same(found, json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    _require_same(found, read_trace(tmp_path / "trace.json"))
     device = model.device(memory)
     device.session().last_logits(IDS[:5])
     for one, plain in zip(found.passes, device.passes, strict=True):
@@ -239,10 +240,9 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
     model.close()
 
 
-def _require_same(found: Profile, events: list[Any]) -> None:
+def _require_same(found: Profile, slices: list[Any]) -> None:
     """The timeline adds up to the profile: phases, kernels, channels; nothing overlaps on a track."""
-    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["process"] for event in slices} == {one.design for one in found.passes}
     ends: dict[int, int] = {}
     for event in sorted(slices, key=lambda event: event["ts"]):
         assert event["ts"] >= ends.get(event["tid"], 0) and event["dur"] > 0
@@ -251,9 +251,9 @@ def _require_same(found: Profile, events: list[Any]) -> None:
     sums: Counts[tuple[Any, ...]] = Counts()
     for event in slices:
         what = event["args"]
-        sums[what["pass"], names[event["tid"]], what["phase"], event["name"]] += event["dur"]
+        sums[what["pass"], event["track"], what["phase"], event["name"]] += event["dur"]
         for way in ("read", "written"):
-            sums[what["pass"], names[event["tid"]], way] += what.get(way, 0)
+            sums[what["pass"], event["track"], way] += what.get(way, 0)
     for number, one in enumerate(found.passes):
         for k, phase in enumerate(one.phases):
             assert sums[number, "phases", phase.name, phase.name] == phase.cycles

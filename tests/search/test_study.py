@@ -12,12 +12,14 @@ from typing import Any
 import optuna
 import pytest
 import torch
+from lxml import html
 from sqlalchemy.pool import NullPool
 
 from streamgen import cli
 from streamgen.config import CompileConfig
 from streamgen.errors import StorageError
 from streamgen.search import space
+from streamgen.search.stored import read_study
 from streamgen.search.study import Study
 from tests.campaigns import sampled
 from tests.decoders import TINY, random_decoder
@@ -27,9 +29,9 @@ from tests.search.models import small_space
 
 WORKER = """
 import sys, time
-from streamgen.search import study
+from streamgen.search import stored, study
 from tests.search.models import small_space
-study.HEARTBEAT, study.GRACE = 1, 2
+stored.HEARTBEAT, stored.GRACE = 1, 2
 one, stop = small_space(), int(sys.argv[2])
 known, count = one.evaluate, 0
 def evaluate(point, **how):
@@ -149,6 +151,45 @@ def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
         Study(one, storage=place)
 
 
+def test_what_a_storage_tells(tmp_path: Path) -> None:
+    """The trials with their objectives, the same from the study as from its storage, which stays as it is."""
+    one, place = small_space(), f"sqlite:///{tmp_path}/base"
+    search = Study(one, ("luts", "energy"), storage=place, name="mine")
+    search.run(8)
+    told = search.report()
+    before = (tmp_path / "base").read_bytes()
+    assert read_study(place) == read_study(place, "mine") == told
+    assert (tmp_path / "base").read_bytes() == before
+    assert [trial.number for trial in told.trials] == list(range(8))
+    default = one.evaluate(one.default)
+    assert told.trials[0].values == (default.luts, default.joules)
+    for trial in told.trials:
+        choice = {name: int(text) if text.isdigit() else text for name, text in trial.choice.items()}
+        found = one.evaluate({**dict.fromkeys(one.default), **choice})
+        if trial.state == "pruned":
+            assert trial.why and not trial.values
+        else:
+            assert trial.values == (found.luts, found.joules)
+            assert found.feasible == (trial.state == "kept")
+    front = {(found.luts, found.joules) for found in search.front(exact=False)}
+    assert {trial.values for trial in told.front} == front
+    assert str(told).startswith("study mine: 8 points, ")
+    Study(one, storage=place, name="other")
+    for name, message in (
+        (None, "has mine, other; say which one is wanted"),
+        ("none", "has mine, other; it has no study 'none'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_study(place, name)
+    for nowhere in (f"{tmp_path}/journal", f"sqlite:///{tmp_path}/other"):
+        with pytest.raises(StorageError, match="there is no file"):
+            read_study(nowhere)
+    optuna.create_study(storage=f"sqlite:///{tmp_path}/foreign", study_name="foreign")
+    with pytest.raises(ValueError, match="'foreign' is not one of `streamgen explore`"):
+        read_study(f"sqlite:///{tmp_path}/foreign")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["base", "foreign"]
+
+
 def test_bad_studies() -> None:
     one = small_space()
     for arguments, message in (
@@ -173,7 +214,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explore", MLP, "--factors", *options]) == 0
     assert "multipliers: 128, 64; the budget of 128" in capsys.readouterr().out
     page = tmp_path / "front.html"
-    asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", *options]
+    storage = f"--storage={tmp_path}/journal"
+    asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", storage, *options]
     assert cli.main(asked) == 0
     text = capsys.readouterr().out
     assert "tokens/s" in text and "as `streamgen estimate` has them" in text
@@ -183,6 +225,12 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     found = json.loads(capsys.readouterr().out)
     assert found and all(one["luts"] > 0 and not one["exact"] for one in found)
+    assert cli.main(["report", MLP, storage, "--json", f"--html={tmp_path}/page.html", *options]) == 0
+    told = json.loads(capsys.readouterr().out)["study"]
+    assert told["objectives"] == ["tokens/s", "luts"] and len(told["trials"]) >= 6
+    drawn = html.fromstring((tmp_path / "page.html").read_text())
+    front = [one for one in told["trials"] if one["front"]]
+    assert len(drawn.xpath("//*[@id='study']//tbody/tr")) == len(front) > 0
 
 
 @pytest.mark.parametrize(

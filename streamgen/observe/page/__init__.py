@@ -24,6 +24,7 @@ from streamgen.observe.drawing import COLOURS, Picture, picture, svg
 from streamgen.observe.page import charts
 from streamgen.observe.page.charts import Chart, Pass
 from streamgen.observe.report import GroupReport, KernelReport, Report
+from streamgen.observe.study import figure
 from streamgen.observe.view import GroupView
 
 __all__ = ["page"]
@@ -36,8 +37,9 @@ def page(report: Report, views: Sequence[GroupView]) -> str:
     with needed("a report as HTML"):
         from plotly.offline import get_plotlyjs
     groups = [_Section(number, *both) for number, both in enumerate(zip(report.groups, views, strict=True))]
+    study = {} if report.study is None else {"study-0": charts.study(report.study)}
     data = {
-        "charts": {key: chart for group in groups for key, chart in group.charts.items()},
+        "charts": study | {key: chart for group in groups for key, chart in group.charts.items()},
         "graphs": {group.id: group.details for group in groups},
     }
     scripts = [_file("page.js"), get_plotlyjs()]
@@ -47,6 +49,8 @@ def page(report: Report, views: Sequence[GroupView]) -> str:
     return template.render(
         report=report,
         groups=groups,
+        study=study,
+        digits=figure,
         roles=COLOURS,
         style=Markup(_file("page.css")),
         scripts=[Markup(script) for script in scripts],

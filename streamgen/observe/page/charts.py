@@ -1,6 +1,6 @@
 """Charts of a page, as Plotly takes them: traces and layouts of plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamgen.boards import Board
@@ -12,9 +12,12 @@ from streamgen.observe.drawing import role_of
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
 from streamgen.observe.profile import KernelProfile, PassProfile, PhaseProfile
 from streamgen.observe.report import FifoReport
+from streamgen.observe.study import StudyReport, TrialReport, figure
 from streamgen.observe.view import GroupView
 
-__all__ = ["Chart", "card", "exploration", "fifos", "kernels", "memory", "phases", "roofline"]
+__all__ = [
+    *("Chart", "card", "exploration", "fifos", "kernels", "memory", "phases", "roofline", "study", "title_of")
+]
 
 Chart = dict[str, Any]
 """title, alt: what it shows, in words. height: pixels. data, layout: Plotly's."""
@@ -429,6 +432,55 @@ def exploration(tried: Sequence[Tried]) -> Chart:
         xaxis=_axis("multipliers", type="log"),
         yaxis=_axis("cycles of one and of the most tokens", type="log"),
     )
+
+
+def study(found: StudyReport) -> Chart:
+    """The trials of a search in its first two objectives; with a single one, in their order."""
+    kinds: list[tuple[str, str, str, list[TrialReport]]] = [
+        ("over a budget", "x", GREY, [one for one in found.trials if one.state == "over"]),
+        (
+            "within the budgets",
+            "circle-open",
+            BLUE,
+            [one for one in found.trials if one.state == "kept" and not one.front],
+        ),
+        ("front", "diamond", ORANGE, list(found.front)),
+    ]
+    alone = len(found.objectives) == 1
+    units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in _directions(found)]
+    return _chart(
+        "Study",
+        f"Points: {found}.",
+        430,
+        [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": [one.number if alone else one.values[1] for one in ones],
+                "y": [one.values[0] for one in ones],
+                "text": [_trial(one, found) for one in ones],
+                "marker": {"symbol": symbol, "color": colour, "size": 12 if name == "front" else 8},
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+            for name, symbol, colour, ones in kinds
+            if ones
+        ],
+        showlegend=True,
+        xaxis=_axis("trial" if alone else units[1]),
+        yaxis=_axis(units[0]),
+    )
+
+
+def _directions(found: StudyReport) -> Iterator[tuple[str, bool]]:
+    return zip(found.units, found.maximised, strict=True)
+
+
+def _trial(one: TrialReport, found: StudyReport) -> str:
+    """What stands beside a point."""
+    values = [f"{figure(value)} {unit}" for value, unit in zip(one.values, found.units, strict=True)]
+    choice = [f"{name}={value}" for name, value in one.choice.items()] or ["the compiler's choice"]
+    return "<br>".join([f"trial {one.number}: {', '.join(values)}", *choice])
 
 
 def _short(text: str, most: int) -> str:
