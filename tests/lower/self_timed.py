@@ -39,9 +39,10 @@ def finish(graph: Graph, limit: int) -> int | None:
         clocks[name] = (ports, merged, np.concatenate(shown), np.argsort(merged, kind="stable"))
 
     def earliest(k: int, side: str) -> np.ndarray:
+        """What the other end allows. When an input moved is no part of it: an output may have held it up."""
         if side == "in":
-            return np.maximum(times[k, "in"], times[k, "out"] + latency[k])
-        result = times[k, "out"].copy()
+            return times[k, "out"] + latency[k]
+        result = np.zeros_like(times[k, "out"])
         result[depth[k] :] = np.maximum(result[depth[k] :], times[k, "in"][: -depth[k]] + (depth[k] > 1))
         return result
 
@@ -54,7 +55,7 @@ def finish(graph: Graph, limit: int) -> int | None:
             ports, own, shown, order = clocks[name]
             can = np.concatenate([earliest(*port) for port in ports])
             inward = np.concatenate([np.full(len(times[port]), port[1] == "in") for port in ports])
-            late = np.maximum.accumulate((can - shown)[order])
+            late = np.maximum.accumulate(np.maximum(can - shown, 0)[order])
             behind = np.append(0, late)  # of the cycles before each
             real = shown + late[np.searchsorted(own[order], own, side="right") - 1]
             base = shown + behind[np.searchsorted(own[order], own, side="left")]
