@@ -21,7 +21,6 @@ from streamgen.fifo.symmetry import classes
 __all__ = ["Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
-_NONE = np.zeros(0, np.int64)
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
 
 
@@ -168,23 +167,32 @@ class Acting:
         """By part and phase the number of its track; where groups of tracks begin, their clocks, where their
         events begin, the events. A group is all that is due in a cycle, inputs first; one that has no events
         stands for a part that does nothing."""
-        track = np.full((len(self.parts), phases), -1)
-        groups, clocks, counts, events = [0], [_NONE], [np.zeros(1, np.int64)], [_NONE]
+        track = np.full((len(self.parts), phases), -1, np.int32)
+        groups, clocks, counts, events = [0], [], [np.zeros(1, np.int32)], []
         for number, part in enumerate(self.parts):
             for phase in range(phases):
                 if (moves := self._moves(part, phase)) is None:
                     continue
                 track[number, phase] = len(groups) - 1
-                cycle, clock = (np.concatenate([_NONE, *(move[k] for move in moves)]) for k in (0, 1))
-                event = np.concatenate([_NONE, *(np.full(len(one), event) for one, _, event in moves)])
-                order = np.argsort(2 * cycle + (event & 1), kind="stable")
-                begins = np.flatnonzero(np.diff(cycle[order], prepend=-1))
-                clocks.append(clock[order][begins] if len(order) else np.zeros(1, np.int64))
-                counts.append(np.diff(begins, append=len(order)) if len(order) else np.zeros(1, np.int64))
-                events.append(event[order])
+                for several, more in zip((clocks, counts, events), _grouped(moves), strict=True):
+                    several.append(more)
                 groups.append(groups[-1] + len(clocks[-1]))
-        joined = [np.concatenate(several) for several in (clocks, counts, events)]
-        return [track, np.array(groups), joined[0], np.cumsum(joined[1]), joined[2]]
+        clock, event = (np.concatenate([np.zeros(0, np.int32), *several]) for several in (clocks, events))
+        return [track, np.array(groups), clock, np.cumsum(np.concatenate(counts), dtype=np.int32), event]
+
+
+def _grouped(moves: Sequence[Moves]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The clock of each group of a track, how many events it has, and the events."""
+    if not moves:
+        return np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(0, np.int32)
+    cycle, clock = (np.concatenate([move[k] for move in moves]) for k in (0, 1))
+    event = np.repeat(np.array([move[2] for move in moves], np.int32), [len(move[0]) for move in moves])
+    if len(moves) > 1:
+        order = np.argsort(2 * cycle + (event & 1), kind="stable")
+        cycle, clock, event = cycle[order], clock[order], event[order]
+    begins = np.flatnonzero(np.diff(cycle, prepend=-1))
+    counts = np.diff(begins, append=len(cycle))
+    return clock[begins].astype(np.int32), counts.astype(np.int32), event
 
 
 def _shares(clients: Sequence[Client]) -> dict[int, int]:

@@ -1,11 +1,12 @@
 """The cycles of one pass of a finished graph, predicted token by token (`tokens`).
 
-Layers do the same one after the other, so only the first walks of a section are looked at, until two take
+Layers do the same one after the other, so only some walks of a section are looked at, until two in a row take
 about the same cycles.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from streamgen.phase_table import TABLE_CHUNK, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
-WALKS = 4  # of a section, looked at before it is asked whether the others take as many cycles
+WALKS = 3, 5, 8  # of a section, looked at before it is asked whether the others take as many cycles; then twice
 STEADY = 0.002  # of a walk, by which the next one may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
@@ -45,30 +46,37 @@ def phase_cycles(
     """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
     has passed the last stream, as in a profile. The end of the run belongs to the last.
 
-    Walks of a section are looked at until two in a row differ by no more than STEADY; the others take as many
-    cycles. The last walk has nobody behind it whose weights are read meanwhile, so it is none of the two.
+    Of a section the first walks and the last are looked at, WALKS in all, until two in a row differ by no
+    more than STEADY: those that are left out take as many cycles as the second of them. The last walk has nobody
+    behind it whose weights are read meanwhile, so it is none of the two.
 
     known: what passes that are predicted one after the other have in common.
     """
     known = known or Known()
     walks = [walks for _, walks in graph.walked()]
-    seen = WALKS
-    while True:
-        few = [min(seen, count) for count in walks]
+    for seen in chain(WALKS, (WALKS[-1] << k for k in count(1))):
+        few = [min(seen, most) for most in walks]
         steps = _steps(*_cut(graph, table, few), memory, control_channel, known)
         of_phase = [0] * graph.phases
         steady, step = True, 0
-        for (phases, _), looked_at, count in zip(graph.walked(), few, walks, strict=True):
+        for (phases, _), looked_at, most in zip(graph.walked(), few, walks, strict=True):
             by_walk = steps[step : step + looked_at * len(phases)].reshape(looked_at, len(phases))
             step += by_walk.size
             total = by_walk.sum(0)
-            if looked_at < count:
-                steady &= int(np.abs(by_walk[-2] - by_walk[-3]).sum()) <= STEADY * by_walk[-2].sum()
-                total = total + (count - looked_at) * by_walk[-2]
+            if looked_at < most:
+                one = _steady(by_walk[:-1])
+                steady &= one is not None
+                total = total + (most - looked_at) * by_walk[one or 0]
             of_phase[phases.start : phases.stop] = map(int, total)
         if steady:
-            return tuple(of_phase)
-        seen *= 2
+            break
+    return tuple(of_phase)
+
+
+def _steady(by_walk: np.ndarray) -> int | None:
+    """The first walk that takes about the cycles of the one before it, phase by phase."""
+    differ = np.abs(np.diff(by_walk, axis=0)).sum(1) <= STEADY * by_walk[1:].sum(1)
+    return 1 + int(differ.argmax()) if differ.any() else None
 
 
 def _cut(graph: Graph, table: PhaseTable, few: Sequence[int]) -> tuple[Graph, PhaseTable]:
