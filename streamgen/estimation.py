@@ -8,8 +8,10 @@ These are the passes of `compile` up to the emission, so resources are those of 
 """
 
 import gc
+import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -80,6 +82,8 @@ def estimate(
         built = [_Built(part, tell, seconds) for part in parts]
         tell(step(5, _STEPS, "predicting passes"))
         with _timed("predict", seconds):
+            if text:
+                built[0].predict(_wanted(steps, firsts, config.max_tokens))
             passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
             first = {tokens: _first(built[0], tokens, config.max_tokens) for tokens in firsts}
     return Estimate(
@@ -198,10 +202,19 @@ class _Built:
             channel_bytes=board.hbm.channel_bytes,
         )
 
+    def predict(self, passes: Sequence[tuple[int, int]]) -> None:
+        """So many tokens at a position each, of the program that `cycles` and `timed` are asked for in a text:
+        side by side, as the run of a pass is C code."""
+        variant = BEST if BEST in self.program.variants else None
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda one: self._by_phase(*one, variant), passes))
+
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant
         if key not in self._predicted:
-            self._predicted[key] = phase_cycles(*self._run(*key), self._known)
+            with self._known.turn:
+                run = self._run(*key)
+            self._predicted[key] = phase_cycles(*run, self._known)
         return self._predicted[key]
 
     def _run(self, tokens: int, position: int, variant: str | None) -> tuple[Graph, Any, MemoryTiming, int]:
@@ -223,6 +236,16 @@ def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tu
     if config.max_tokens > 1:
         found.append(built.timed(config.max_tokens, 0, variant))
     return tuple(found)
+
+
+def _wanted(positions: Sequence[int], prompts: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """The passes that `_steps` and `_first` begin with, the longest first."""
+    found = {(1, position) for position in positions} | {(most, 0)}
+    for tokens in prompts:
+        whole, rest = divmod(tokens, most)
+        found |= {(most, number * most) for number in {0, (whole - 1) // 2, whole - 1} if whole}
+        found |= {(rest, whole * most)} if rest else set()
+    return sorted(found, reverse=True)
 
 
 def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:

@@ -10,6 +10,7 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.fifo.clocks import Clocks, Transfers, clocks_of
 from streamgen.fifo.curves import ENOUGH, Part
 from streamgen.fifo.symmetry import Contents
+from streamgen.turns import Turn
 
 __all__ = ["OUTSIDE", "Client", "Descriptors", "Fifo", "InnerStream", "Known", "Layout", "Moves"]
 
@@ -83,9 +84,13 @@ Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of 
 
 
 class Known:
-    """What runs have in common, computed once: clocks of executions, moves of their parts, contents."""
+    """What runs have in common, computed once: clocks of executions, moves of their parts, contents.
+
+    turn: of the threads that predict side by side; the C code of a run needs none.
+    """
 
     def __init__(self) -> None:
+        self.turn = Turn()
         self.contents = Contents()
         self._clocks: dict[Hashable, Clocks] = {}
         self._parts: dict[int, tuple[Part, np.ndarray]] = {}  # by id: a part in here stays alive

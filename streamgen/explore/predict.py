@@ -102,14 +102,15 @@ def _steps(
 def _run(
     graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known
 ) -> TokenRun:
-    executions = {
-        node.name: {
-            phase: known.clocks(node.params, bounds)
-            for phase, bounds in enumerate(node.bounds)
-            if bounds is not None
+    with known.turn:
+        executions = {
+            node.name: {
+                phase: known.clocks(node.params, bounds)
+                for phase, bounds in enumerate(node.bounds)
+                if bounds is not None
+            }
+            for node in graph.nodes
         }
-        for node in graph.nodes
-    }
     channels = {(tensor.node, tensor.port): tensor.channel for tensor in graph.tensors}
     try:
         return TokenRun(

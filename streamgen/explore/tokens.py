@@ -61,9 +61,10 @@ class TokenRun:
         times: bool = False,
         known: Known | None = None,
     ) -> None:
-        layout = Layout(executions, fifos, channels, descriptors, known or Known())
-        acting = Acting(layout, descriptors)
-        arrays = [np.ascontiguousarray(a, np.int32) for a in (steps, *acting.arrays(1 + max(steps)))]
+        known = known or Known()
+        with known.turn:
+            acting = Acting(Layout(executions, fifos, channels, descriptors, known), descriptors)
+            arrays = [np.ascontiguousarray(a, np.int32) for a in (steps, *acting.arrays(1 + max(steps)))]
         counts = (len(acting.parts), len(acting.streams), len(acting.nodes), 1 + max(steps), len(steps))
         counts_behind = (
             len(acting.clients),
