@@ -207,7 +207,7 @@ class _Built:
         side by side, as the run of a pass is C code."""
         variant = BEST if BEST in self.program.variants else None
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda one: self._by_phase(*one, variant), passes))
+            list(pool.map(lambda one: self._by_phase(one[0], one[1], variant), passes))
 
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant

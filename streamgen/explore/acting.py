@@ -18,9 +18,11 @@ import numpy as np
 from streamgen.explore.layout import OUTSIDE, Client, Descriptors, Layout, Moves
 from streamgen.fifo.symmetry import classes
 
-__all__ = ["Acting"]
+__all__ = ["TRACK", "Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
+TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups")])
+"""`struct track` of tokens.h: addresses of arrays, and how many groups."""
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
 
 
@@ -31,6 +33,7 @@ class Acting:
 
     def __init__(self, layout: Layout, descriptors: Descriptors | None) -> None:
         self._layout, self._descriptors = layout, descriptors
+        self._kept: list[np.ndarray] = []  # for those that act, beside the arrays that `Known` has
         clients = [*layout.clients.values()]
         part_nodes = [layout.nodes[node] for node, _ in layout.parts]
         count = len(layout.used)
@@ -91,7 +94,7 @@ class Acting:
 
         self._ends = [(end(a), end(b)) for a, b in (ends[number] for number in self.streams)]
 
-    def arrays(self, phases: int) -> list[Any]:
+    def arrays(self, phases: int) -> list[np.ndarray]:
         """Those of `struct model`, behind the steps, in their order."""
         layout = self._layout
         streams = [layout.streams[number] for number in self.streams]
@@ -99,7 +102,7 @@ class Acting:
         clients = [everyone[number] for number in self.clients]
         walks = [] if self._descriptors is None else self._descriptors.walks
         items = [item for walk in walks for item in walk]
-        return [
+        arrays: list[Any] = [
             np.searchsorted(self._part_nodes, np.arange(len(self.nodes) + 1)),
             self._part_nodes,
             [layout.intakes[part] for part in self.parts],
@@ -118,6 +121,7 @@ class Acting:
             np.cumsum([0, *map(len, walks)]),
             [0] if self._descriptors is None else self._descriptors.beats,
         ]
+        return [np.asarray(array) for array in arrays]
 
     def tokens(self, steps: Sequence[int]) -> np.ndarray:
         """Number of the first token of each FIFO in a run; behind it, of all."""
@@ -163,36 +167,20 @@ class Acting:
             found.setdefault(kept, (cycles, clock, kept))
         return [*found.values()]
 
-    def _tracks(self, phases: int) -> list[np.ndarray]:
-        """By part and phase the number of its track; where groups of tracks begin, their clocks, where their
-        events begin, the events. A group is all that is due in a cycle, inputs first; one that has no events
-        stands for a part that does nothing."""
-        track = np.full((len(self.parts), phases), -1, np.int32)
-        groups, clocks, counts, events = [0], [], [np.zeros(1, np.int32)], []
-        for number, part in enumerate(self.parts):
+    def _tracks(self, phases: int) -> tuple[np.ndarray, np.ndarray]:
+        """By part and phase the number of its track, and the tracks."""
+        number = np.full((len(self.parts), phases), -1)
+        tracks: list[tuple[int, ...]] = []
+        known = self._layout.known
+        for row, part in enumerate(self.parts):
             for phase in range(phases):
                 if (moves := self._moves(part, phase)) is None:
                     continue
-                track[number, phase] = len(groups) - 1
-                for several, more in zip((clocks, counts, events), _grouped(moves), strict=True):
-                    several.append(more)
-                groups.append(groups[-1] + len(clocks[-1]))
-        clock, event = (np.concatenate([np.zeros(0, np.int32), *several]) for several in (clocks, events))
-        return [track, np.array(groups), clock, np.cumsum(np.concatenate(counts), dtype=np.int32), event]
-
-
-def _grouped(moves: Sequence[Moves]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The clock of each group of a track, how many events it has, and the events."""
-    if not moves:
-        return np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(0, np.int32)
-    cycle, clock = (np.concatenate([move[k] for move in moves]) for k in (0, 1))
-    event = np.repeat(np.array([move[2] for move in moves], np.int32), [len(move[0]) for move in moves])
-    if len(moves) > 1:
-        order = np.argsort(2 * cycle + (event & 1), kind="stable")
-        cycle, clock, event = cycle[order], clock[order], event[order]
-    begins = np.flatnonzero(np.diff(cycle, prepend=-1))
-    counts = np.diff(begins, append=len(cycle))
-    return clock[begins].astype(np.int32), counts.astype(np.int32), event
+                number[row, phase] = len(tracks)
+                arrays = *known.grouped(moves), np.array([event >> 1 for *_, event in moves], np.int32)
+                self._kept.append(arrays[-1])
+                tracks.append((*(array.ctypes.data for array in arrays), len(arrays[0])))
+        return number, np.array(tracks, TRACK)
 
 
 def _shares(clients: Sequence[Client]) -> dict[int, int]:

@@ -81,6 +81,10 @@ class Client:
 
 
 Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of a part, and their event
+Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""All that is due in a cycle is a group, inputs first: the clock and the first event of each, and the events:
+twice the place among the moves, plus whether it is an output. A group without events stands for a part that
+does nothing."""
 
 
 class Known:
@@ -95,6 +99,7 @@ class Known:
         self._clocks: dict[Hashable, Clocks] = {}
         self._parts: dict[int, tuple[Part, np.ndarray]] = {}  # by id: a part in here stays alive
         self._moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._groups: dict[Hashable, tuple[Sequence[Moves], Groups]] = {}
 
     def clocks(self, params: KernelParams, bounds: Bounds) -> Clocks:
         """Those of a node; the same object for nodes that are alike."""
@@ -112,6 +117,13 @@ class Known:
         if key not in self._moves:
             self._moves[key] = at, part.cycles[at], clock[at]
         return self._moves[key][1:]
+
+    def grouped(self, moves: Sequence[Moves]) -> Groups:
+        """What a part does in a phase; the same arrays for the same moves of other streams."""
+        key = tuple((id(cycles), id(clock), event & 1) for cycles, clock, event in moves)
+        if key not in self._groups:
+            self._groups[key] = moves, _grouped(moves)
+        return self._groups[key][1]
 
 
 class Layout:
@@ -233,6 +245,19 @@ class Layout:
             asks=self._stream(OUTSIDE, here, 0, 0),
             beats=self._stream(here, OUTSIDE, descriptors.depth, descriptors.latency),
         )
+
+
+def _grouped(moves: Sequence[Moves]) -> Groups:
+    if not moves:
+        return np.zeros(1, np.int32), np.zeros(2, np.int32), np.zeros(0, np.uint16)
+    cycle, clock = (np.concatenate([move[k] for move in moves]) for k in (0, 1))
+    sides = [2 * place + (move[2] & 1) for place, move in enumerate(moves)]
+    event = np.repeat(np.array(sides, np.uint16), [len(move[0]) for move in moves])
+    if len(moves) > 1:
+        order = np.argsort(2 * cycle + (event & 1), kind="stable")
+        cycle, clock, event = cycle[order], clock[order], event[order]
+    begins = np.flatnonzero(np.diff(cycle, prepend=-1))
+    return clock[begins].astype(np.int32), np.append(begins, len(cycle)).astype(np.int32), event
 
 
 def _parts(several: Iterable[Clocks]) -> dict[str, bool]:

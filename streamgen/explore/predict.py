@@ -21,7 +21,11 @@ from streamgen.phase_table import TABLE_CHUNK, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
-WALKS = 3, 5, 8  # of a section, looked at before it is asked whether the others take as many cycles; then twice
+WALKS = (
+    3,
+    5,
+    8,
+)  # of a section, looked at before it is asked whether the others take as many cycles; then twice
 STEADY = 0.002  # of a walk, by which the next one may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
@@ -47,8 +51,8 @@ def phase_cycles(
     has passed the last stream, as in a profile. The end of the run belongs to the last.
 
     Of a section the first walks and the last are looked at, WALKS in all, until two in a row differ by no
-    more than STEADY: those that are left out take as many cycles as the second of them. The last walk has nobody
-    behind it whose weights are read meanwhile, so it is none of the two.
+    more than STEADY: those that are left out take as many cycles as the second of them. The last walk has
+    nobody behind it whose weights are read meanwhile, so it is none of the two.
 
     known: what passes that are predicted one after the other have in common.
     """

@@ -98,9 +98,9 @@ static int begin(struct run *r, number p)
         }
         if (node->start[part->step] < 0)
             return 0;
-        part->group = m->track_group[track];
-        part->end = m->track_group[track + 1];
-        part->late = part->sent + 1 - m->group_clock[part->group]; /* behind its last move */
+        part->track = &m->track[track];
+        part->group = 0;
+        part->late = part->sent + 1 - part->track->clock[0]; /* behind its last move */
         if (node->start[part->step] > part->late)
             part->late = node->start[part->step];
         part->started = 1;
@@ -115,10 +115,11 @@ static int begin(struct run *r, number p)
 static int send(struct run *r, struct part *part, number g, int inside)
 {
     const struct model *m = r->m;
-    number first = m->group_event[g], stop = m->group_event[g + 1], left = 0;
+    const struct track *t = part->track;
+    number first = t->first[g], stop = t->first[g + 1], left = 0;
     cycles begin = inside ? part->sent : part->base;
-    for (number i = stop - 1; i >= first && (m->event[i] & 1); i--) {
-        number stream = m->event[i] >> 1;
+    for (number i = stop - 1; i >= first && (t->event[i] & 1); i--) {
+        number stream = t->stream[t->event[i] >> 1];
         uint64_t bit = (uint64_t)1 << (stop - 1 - i);
         cycles time;
         if ((part->gone & bit) || inside != (stream >= m->fifos && m->target[stream] >= 0))
@@ -143,11 +144,12 @@ static void advance(struct run *r, number p)
     const struct model *m = r->m;
     struct part *part = &r->parts[p];
     while (part->started || begin(r, p)) {
-        number g = part->group, first = m->group_event[g], stop = m->group_event[g + 1];
+        const struct track *t = part->track;
+        number g = part->group, first = t->first[g], stop = t->first[g + 1];
         if (part->base < 0) {
-            cycles base = m->group_clock[g] + part->late;
-            for (number i = first; i < stop && !(m->event[i] & 1); i++) {
-                const struct line *l = &r->lines[m->event[i] >> 1];
+            cycles base = t->clock[g] + part->late;
+            for (number i = first; i < stop && !(t->event[i] & 1); i++) {
+                const struct line *l = &r->lines[t->stream[t->event[i] >> 1]];
                 if (l->pushed == l->popped)
                     return;
                 if (l->ready[l->popped & (l->room - 1)] > base)
@@ -158,13 +160,13 @@ static void advance(struct run *r, number p)
         }
         if (send(r, part, g, 0) || send(r, part, g, 1))
             return;
-        for (number i = first; i < stop && !(m->event[i] & 1); i++) {
-            moved(r, m->event[i] >> 1, part->step, part->sent);
-            tokens_pop(r, m->event[i] >> 1, part->sent);
+        for (number i = first; i < stop && !(t->event[i] & 1); i++) {
+            moved(r, t->stream[t->event[i] >> 1], part->step, part->sent);
+            tokens_pop(r, t->stream[t->event[i] >> 1], part->sent);
         }
-        part->late = part->sent - m->group_clock[g];
+        part->late = part->sent - t->clock[g];
         part->base = -1;
-        if (++part->group == part->end) {
+        if (++part->group == t->groups) {
             struct node *node = &r->nodes[m->part_node[p]];
             cycles behind = part->sent + 1;
             part->started = 0;

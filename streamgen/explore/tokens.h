@@ -23,6 +23,13 @@ enum {
     AHEAD = 2,        /* walks of the table that are asked for ahead */
 };
 
+struct track { /* what a part does in a phase; parts that are alike have the same arrays but for `stream` */
+    const number *clock, *first; /* groups, groups + 1: the first event of each */
+    const uint16_t *event;       /* 2 * (place in stream) + (is output); inputs of a group first */
+    const number *stream;
+    int64_t groups;
+};
+
 struct model { /* as tokens.py gives it */
     number parts, streams, nodes, phases, steps, clients, channels, items, walks;
     number fifos; /* streams that are edges; those behind them are inside of kernels, or of clients */
@@ -30,9 +37,7 @@ struct model { /* as tokens.py gives it */
     const number *node_part;                      /* nodes + 1: first part of each */
     const number *part_node, *part_intake;        /* parts */
     const number *part_track;                     /* parts x phases: -1 where it rests */
-    const number *track_group;                    /* tracks + 1 */
-    const number *group_clock, *group_event;      /* groups, groups + 1 */
-    const number *event;                          /* 2 * stream + (is output); inputs of a group first */
+    const struct track *track;                    /* tracks */
     const number *source, *target;                /* streams: part, -1 - client, or OUTSIDE */
     const number *depth, *latency, *back;         /* streams; depth 0: no limit; back: way of a place that is free */
     const number *client_channel, *client_writes, *client_burst, *client_depth;
@@ -58,7 +63,8 @@ struct line { /* a stream */
 };
 
 struct part {
-    number step, group, end; /* group and end: of the track, once it is started */
+    const struct track *track; /* once it is started */
+    number step, group;
     number started, queued;
     uint64_t gone; /* which outputs of the group, at most 64, have been sent */
     cycles late, base, sent;

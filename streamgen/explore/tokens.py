@@ -29,7 +29,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from streamgen.explore.acting import Acting
+from streamgen.explore.acting import TRACK, Acting
 from streamgen.explore.layout import Descriptors, Fifo, Known, Layout
 from streamgen.fifo.clocks import Clocks
 from streamgen.manifest import MemoryTiming
@@ -64,7 +64,10 @@ class TokenRun:
         known = known or Known()
         with known.turn:
             acting = Acting(Layout(executions, fifos, channels, descriptors, known), descriptors)
-            arrays = [np.ascontiguousarray(a, np.int32) for a in (steps, *acting.arrays(1 + max(steps)))]
+            own = acting.arrays(1 + max(steps))
+        arrays = [
+            a if a.dtype == TRACK else np.ascontiguousarray(a, np.int32) for a in (np.array(steps), *own)
+        ]
         counts = (len(acting.parts), len(acting.streams), len(acting.nodes), 1 + max(steps), len(steps))
         counts_behind = (
             len(acting.clients),
@@ -115,7 +118,7 @@ class _Model(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("parts", "streams", "nodes", "phases", "steps", "clients")),
         *((name, ctypes.c_int32) for name in ("channels", "items", "walks", "fifos")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(30)),
+        *((f"array{i}", ctypes.c_void_p) for i in range(27)),
         *((name, ctypes.c_int32) for name in ("table", "deepest", "way", "dropped")),
         *((name, ctypes.c_int32) for name in ("rate_beats", "rate_cycles", "rate_latency")),
         *((name, ctypes.c_void_p) for name in ("step_end", "first_token", "sent", "taken")),
