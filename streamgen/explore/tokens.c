@@ -35,6 +35,8 @@ void tokens_push(struct run *r, number stream, cycles time)
     if (r->m->first_token && stream < r->m->fifos)
         r->m->sent[r->m->first_token[stream] + l->pushed] = time;
     l->ready[l->pushed++ & (l->room - 1)] = time + r->m->latency[stream];
+    if (++l->next_pushed >= r->m->depth[stream])
+        l->next_pushed = 0;
     wake(r, r->m->target[stream]);
 }
 
@@ -42,8 +44,11 @@ void tokens_pop(struct run *r, number stream, cycles time)
 {
     struct line *l = &r->lines[stream];
     number depth = r->m->depth[stream];
-    if (depth)
-        l->freed[l->popped % depth] = time;
+    if (depth) {
+        l->freed[l->next_popped] = time;
+        if (++l->next_popped == depth)
+            l->next_popped = 0;
+    }
     if (r->m->first_token && stream < r->m->fifos)
         r->m->taken[r->m->first_token[stream] + l->popped] = time;
     l->popped++;
@@ -59,7 +64,7 @@ static cycles room(const struct run *r, number stream)
         return 0;
     if (l->popped <= l->pushed - depth)
         return NEVER;
-    return l->freed[l->pushed % depth] + r->m->back[stream] + (depth > 1 || r->m->back[stream]);
+    return l->freed[l->next_pushed] + r->m->back[stream] + (depth > 1 || r->m->back[stream]);
 }
 
 /* A token at an end of a stream, in a step. */

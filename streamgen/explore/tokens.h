@@ -60,6 +60,7 @@ struct line { /* a stream */
     cycles *ready, *freed;
     cycles pushed, popped;
     number room; /* of `ready`, a power of two */
+    number next_pushed, next_popped; /* places in `freed`: counts modulo the depth */
 };
 
 struct part {
@@ -111,15 +112,17 @@ struct run {
     cycles end;
 };
 
+#define INSIDE __attribute__((visibility("hidden"))) /* not of the library's interface: may be put inline */
+
 /* A token into a stream at a time, and out of it. */
-void tokens_push(struct run *r, number stream, cycles time);
-void tokens_pop(struct run *r, number stream, cycles time);
+INSIDE void tokens_push(struct run *r, number stream, cycles time);
+INSIDE void tokens_pop(struct run *r, number stream, cycles time);
 
 /* What a client asks for next, as far as it is known; to be called when its streams have changed. */
-void channel_ask(struct run *r, number client);
+INSIDE void channel_ask(struct run *r, number client);
 
 /* When something happens at a channel next, or NEVER; and that it happens. */
-cycles channel_next(const struct run *r, struct channel *c);
-void channel_act(struct run *r, struct channel *c);
+INSIDE cycles channel_next(const struct run *r, struct channel *c);
+INSIDE void channel_act(struct run *r, struct channel *c);
 
 #endif
