@@ -16,7 +16,7 @@ from streamgen.graph.logical import Operator
 from streamgen.kernels.attention.dequantise import DequantiseParams
 from streamgen.memory import RowsLoadParams
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise_w8
+from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["TableRows"]
@@ -44,7 +44,7 @@ class TableRows(Operator, ABC):
     def quantised(self, numbers: Numbers, path: str) -> Self:
         if isinstance(self.table, QuantisedWeight) or numbers.table_format(path, self.table.size) == "f24":
             return self
-        return replace(self, table=quantise_w8(self.table))
+        return replace(self, table=quantise(self.table, form="w8"))
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
         """Rows as numbers; of a quantised table those that its integers stand for, float64."""
