@@ -1,0 +1,95 @@
+"""The search over designs: points a second, and how its best compares with a configuration chosen by hand.
+
+    python benchmarks/search.py [--points 20] [--trials 40] [--seed 0]
+
+Points of the feed-forward block (576 -> 1536 -> 576, real weights) and of GPT-2 Medium's shape are drawn at
+random and evaluated as a search does, by bounds; seconds are of the processor. The compiler's own choice has
+been evaluated before, with the space. Then a search of GPT-2 Medium over the whole U55C, under the budgets of
+`benchmarks/u55c.py`, ends in exact estimates, beside that of the configuration by hand there.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from u55c import SHAPES, WHOLE, config_json
+
+import streamgen
+from streamgen.frontend import default_checkpoint, load_feed_forward
+from streamgen.search import Point, Space, Value, space
+from streamgen.search.front import front_table
+from streamgen.search.study import Study
+
+ASKED = {"feed-forward block": 10.0, "GPT-2 Medium": 1.0}  # points a second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--points", type=int, default=20, help="drawn at random from each space")
+    parser.add_argument("--trials", type=int, default=40, help="of the search; 0: none")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    console, random = Console(), Random(options.seed)
+    with tempfile.TemporaryDirectory() as place:
+        source = Path(place, "config.json")
+        source.write_text(json.dumps(config_json(SHAPES["gpt2-medium"])))
+        block = streamgen.CompileConfig(max_tokens=16, multipliers=768, channels=4)
+        budgets = {name: WHOLE[name] for name in ("channels", "multipliers", "max_tokens", "context")}
+        card = streamgen.CompileConfig(name="gpt2_medium", **budgets)
+        module = load_feed_forward(default_checkpoint(), 0)
+        spaces = {
+            "feed-forward block": space(module, torch.zeros(16, 576), block),
+            "GPT-2 Medium": space(source, None, card),
+        }
+        console.print(rates(spaces, options.points, random))
+        if options.trials:
+            found = Study(spaces["GPT-2 Medium"], ("tokens/s", "first-token"), seed=options.seed)
+            found.run(options.trials, tell=console.log)
+            front = found.front()
+            console.print(front_table(front, card), markup=False, highlight=False)
+            by_hand = spaces["GPT-2 Medium"].evaluate(hand(spaces["GPT-2 Medium"]), exact=True)
+            console.print(front_table([by_hand], card), markup=False, highlight=False)
+            ratio = max(one.tokens_per_second for one in front) / by_hand.tokens_per_second
+            first = min(one.first_token_ms for one in front) / by_hand.first_token_ms
+            console.print(f"best found / by hand: {ratio:.3f} of tokens/s, {first:.3f} of ms to first token")
+
+
+def hand(space: Space) -> Point:
+    """The configuration of `benchmarks/u55c.py` as a point."""
+    chosen = {name: value for name, value in WHOLE.items() if any(name == f.name for f in space.factors)}
+    return {**space.default, **chosen}
+
+
+def drawn(space: Space, random: Random) -> Iterator[Point]:
+    """Legal points without end."""
+    while True:
+        point: dict[str, Value] = {}
+        for factor in space.factors:
+            if space.applies(factor, point):
+                point[factor.name] = random.choice(factor.values)
+        yield point
+
+
+def rates(spaces: dict[str, Space], points: int, random: Random) -> Table:
+    """Points a second of each space."""
+    made = Table(title="evaluations by bounds, seconds of the processor")
+    for heading in ("model", "points", "can be built", "points/s", "asked"):
+        made.add_column(heading, justify="right")
+    for name, one in spaces.items():
+        several = drawn(one, random)
+        start = time.process_time()
+        feasible = sum(one.evaluate(next(several)).feasible for _ in range(points))
+        rate = points / (time.process_time() - start)
+        made.add_row(name, f"{points}", f"{feasible}", f"{rate:.1f}", f"{ASKED[name]:.0f}")
+    return made
+
+
+if __name__ == "__main__":
+    main()
