@@ -203,8 +203,8 @@ class _Built:
         )
 
     def predict(self, passes: Sequence[tuple[int, int]]) -> None:
-        """So many tokens at a position each, of the program that `cycles` and `timed` are asked for in a text:
-        side by side, as the run of a pass is C code."""
+        """So many tokens at a position each, as a text has them: side by side, since the run of a pass is
+        C code."""
         variant = BEST if BEST in self.program.variants else None
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda one: self._by_phase(one[0], one[1], variant), passes))

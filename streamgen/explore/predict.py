@@ -21,11 +21,7 @@ from streamgen.phase_table import TABLE_CHUNK, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
-WALKS = (
-    3,
-    5,
-    8,
-)  # of a section, looked at before it is asked whether the others take as many cycles; then twice
+WALKS = 3, 5, 8  # of a section, looked at, until the others take as many cycles; then twice as many
 STEADY = 0.002  # of a walk, by which the next one may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table

@@ -25,7 +25,7 @@ def test_as_when_all_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predicting, "_cut", cut)
     found = streamgen.estimate(model, None, TINY, **asked)
     assert max(played) < 11
-    monkeypatch.setattr(predicting, "WALKS", 100)
+    monkeypatch.setattr(predicting, "WALKS", (100,))
     whole = streamgen.estimate(model, None, TINY, **asked)
     assert played[-1] == 11
     for one, other in zip(found.passes, whole.passes, strict=True):
