@@ -16,6 +16,7 @@ from streamgen.numbers.quantisation import Numbers
 
 __all__ = ["CompileConfig", "checked_config"]
 
+MULTIPLIERS = 1024  # of a model that is not small
 MOST_TOKENS = 1 << 24  # of a pass and of a context: what a register holds, with room for addresses
 
 
@@ -30,7 +31,9 @@ class CompileConfig:
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
     context: positions of a text of a language model, at most those of the model.
-    multipliers: budget of weight x activation multipliers over all matmuls.
+    multipliers: budget of weight x activation multipliers over all matmuls. None: 1,024, or fewer
+        for a small model none of whose factors are fixed: the power of two with which the products of a token
+        take 512 cycles at most, and 32 for each matmul (`streamgen.policy.sized`).
     channels: budget of memory channels, up to those of the board (32), one AXI master each.
     converter_bits: budget of layout converters. A module whose converters hold more becomes several
         accelerators that run one after the other and meet in memory; the budgets above are those of each.
@@ -75,7 +78,7 @@ class CompileConfig:
     board: str | Board = DEFAULT_BOARD.name
     max_tokens: int = 16
     context: int = 2048
-    multipliers: int = 1024
+    multipliers: int | None = None
     channels: int = 8
     converter_bits: int | None = None
     fill: float | None = None
@@ -106,7 +109,7 @@ class CompileConfig:
             ("name", "a Verilog identifier, no keyword and no pin of a kernel", _is_free(self.name)),
             ("max_tokens", "1 to 2^24", 1 <= self.max_tokens <= MOST_TOKENS),
             ("context", "1 to 2^24", 1 <= self.context <= MOST_TOKENS),
-            ("multipliers", "at least 32", self.multipliers >= 32),
+            ("multipliers", "None or at least 32", self.multipliers is None or self.multipliers >= 32),
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("fill", "None or above 0, up to 1", self.fill is None or 0 < self.fill <= 1),
@@ -163,6 +166,11 @@ class CompileConfig:
             minimum=self.minimum,
             p_bits=self.p_bits,
         )
+
+    @property
+    def budget(self) -> int:
+        """Multipliers, where no model says that fewer will do."""
+        return MULTIPLIERS if self.multipliers is None else self.multipliers
 
     @property
     def card(self) -> Board:

@@ -15,7 +15,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, Plan, Shape, agree
 from streamgen.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
 from streamgen.operations import Constant
-from streamgen.policy import hardware, is_network, policy_of, rate_of, spatial_plan
+from streamgen.policy import hardware, is_network, policy_of, rate_of, sized, spatial_plan
 from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 
 __all__ = ["Part", "group_graph", "parts_of"]
@@ -47,6 +47,7 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
     A spatial network becomes several when its converters are too large for one. BudgetError when an operation
     fits no accelerator, ValueError for factors that cannot be.
     """
+    config = sized(model, config)
     if policy_of(model, config) != "spatial" or not is_network(model):
         return [Part(model=model, plan=hardware(model, config), config=config)]
     return _groups(model, config)

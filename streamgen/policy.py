@@ -27,11 +27,22 @@ from streamgen.progress import After
 from streamgen.runtime.generation import BEST
 from streamgen.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
 
-__all__ = ["choices", "finished", "hardware", "is_network", "policy_of", "rate_of", "spatial_plan", "whole"]
+__all__ = [
+    "choices",
+    "finished",
+    "hardware",
+    "is_network",
+    "policy_of",
+    "rate_of",
+    "sized",
+    "spatial_plan",
+    "whole",
+]
 
 PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
 HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
+CYCLES = 512  # that the products of a token may take in a small model
 MOST_LANES = 16  # elements a cycle between matmuls
 
 
@@ -45,6 +56,23 @@ def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
     return config.policy or ("spatial" if is_network(model) else "shared")
 
 
+def sized(model: LogicalGraph, config: CompileConfig) -> CompileConfig:
+    """The configuration with a budget of multipliers: that of the user, else one that follows from the size
+    of a quantised or plain model.
+
+    It is the least power of two with which the products of a token take at most `CYCLES`, where each
+    multiplier has one every cycle; at least what every matmul, or an engine of two columns, needs; at most
+    1,024. Factors that the user fixes may ask for more, so with them it is 1,024.
+    """
+    if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
+        return config
+    extents = [operation.op.extents for _, operation in model.walk() if isinstance(operation.op, Linear)]
+    products = sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
+    least = MX_GROUP * max(2, len(extents))
+    asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least
+    return replace(config, multipliers=min(config.budget, asked))
+
+
 def rate_of(config: CompileConfig) -> float:
     """Beats a cycle that a memory channel gives."""
     return float(config.card.hbm.beats_per_cycle(config.clock_mhz))
@@ -55,6 +83,7 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
 
     BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
     """
+    config = sized(model, config)
     found = _hardware(model, config)
     return replace(found, attention_lanes=attention_width(model, config, found.kv_channels, rate_of(config)))
 
@@ -133,15 +162,15 @@ def _engine(config: CompileConfig, context: int, rows: int | None = None) -> Har
     engine.
     """
     rows = config.n_lanes if rows is None else rows
-    columns = min(config.channels, config.multipliers // MX_GROUP if rows is None else config.channels)
+    columns = min(config.channels, config.budget // MX_GROUP if rows is None else config.channels)
     columns -= columns % 2
     if not columns:
         raise BudgetError(
             f"a shared engine needs 2 channels and {2 * MX_GROUP} multipliers; CompileConfig.channels is "
-            f"{config.channels}, CompileConfig.multipliers {config.multipliers}"
+            f"{config.channels}, CompileConfig.multipliers {config.budget}"
         )
     if rows is None:
-        rows = 1 << ((config.multipliers // (columns * MX_GROUP)).bit_length() - 1)
+        rows = 1 << ((config.budget // (columns * MX_GROUP)).bit_length() - 1)
     lanes = min(MOST_LANES, 1 << (rows.bit_length() - 1)) if config.lanes is None else config.lanes
     return HardwarePlan(
         max_tokens=config.max_tokens,
@@ -176,7 +205,7 @@ class _Mixed:
             raise BudgetError(
                 f"{len(self._shapes)} matmuls have neither an engine nor columns of their own: "
                 f"CompileConfig.channels is {self._config.channels}, CompileConfig.multipliers "
-                f"{self._config.multipliers}"
+                f"{self._config.budget}"
             )
         best = min(found, key=self._cycles)
         known = {*best.alone, *(best.own.widths if best.own else ())}
@@ -201,7 +230,7 @@ class _Mixed:
             if config.n_lanes is not None or engine.n_lanes == 1:
                 break
             engine = _engine(config, context, engine.n_lanes // 2)
-        own = None if config.n_lanes else self._explored(self._shapes, config.multipliers)
+        own = None if config.n_lanes else self._explored(self._shapes, config.budget)
         if own is not None:
             yield spatial_plan(self._model, own, config)
 
@@ -221,7 +250,7 @@ class _Mixed:
             return engine
         if len(alone) == len(self._shapes):
             return None
-        own = self._explored(alone, self._config.multipliers - engine.unit * MX_GROUP)
+        own = self._explored(alone, self._config.budget - engine.unit * MX_GROUP)
         return None if own is None else replace(engine, own=own)
 
     def _explored(self, alone: Collection[str], multipliers: int) -> Plan | None:

@@ -1,17 +1,22 @@
 """Matmuls with columns of their own in models of all kinds: the bits do not depend on who shares what."""
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import streamgen
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
+from streamgen.frontend import import_module
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import LogicalGraph
+from streamgen.grouping import parts_of
 from streamgen.numbers.formats import round_f24
-from streamgen.policy import finished, hardware, whole
+from streamgen.policy import finished, hardware, sized, whole
 from tests.accelerators import values
 from tests.decoders import random_decoder
 from tests.test_shared import encoder
@@ -118,3 +123,26 @@ def test_a_language_model() -> None:
 def test_hardware_of_a_network() -> None:
     """By default a network has columns for every matmul."""
     assert hardware(encoder(1).quantised(CONFIG.numbers(False)), CONFIG).columns == 2
+
+
+def test_small_models_get_small_budgets() -> None:
+    """Products of a token over 512 cycles, a power of two; 32 for each matmul, 1,024 at most."""
+
+    def budget(*sizes: int, **changes: Any) -> int:
+        layers = [torch.nn.Linear(*both) for both in pairwise(sizes)]
+        model = import_module(torch.nn.Sequential(*layers).eval(), torch.zeros(1, sizes[0]))
+        return sized(model, CompileConfig(**changes)).budget
+
+    assert [budget(8, 8), budget(32, 16, 8), budget(64, 64), budget(256, 128)] == [64, 64, 64, 64]
+    assert [budget(256, 129), budget(256, 256, 256), budget(33, 512)] == [128, 256, 64]
+    assert [budget(512, 1024), budget(512, 1025), budget(8, 8, 8, 8)] == [1024, 1024, 96]
+    assert [budget(8, 8, multipliers=320), budget(8, 8, n_lanes=4), budget(8, 8, token_lanes=2)] == [
+        320, 1024, 1024,
+    ]  # fmt: skip
+    assert budget(576, 1536) == 1024, "one matmul of SmolLM2's: published shapes have all"
+    fixed = {"layers.0": {"columns": 4}}
+    assert budget(8, 8, fixed=fixed) == 1024
+    network = import_module(torch.nn.Linear(64, 64).eval(), torch.zeros(1, 64))
+    (part,) = parts_of(network.quantised(CompileConfig().numbers(False)), CompileConfig())
+    own = part.plan.own
+    assert own is not None and sum(one.tile * 32 for one in own.linears.values()) == 64

@@ -74,7 +74,7 @@ def _fits(op: Attention, context: int, lanes: int, config: CompileConfig) -> boo
     needed += AttentionValuesParams(**sizes, p_bits=op.p_bits).cost(bounds).resources
     card = config.card
     return (
-        2 * lanes * op.head_dim <= config.multipliers
+        2 * lanes * op.head_dim <= config.budget
         and SHARE * needed.lut <= card.fill * card.resources.lut
-        and needed.dsp + config.multipliers / 2 <= card.fill * card.resources.dsp
+        and needed.dsp + config.budget / 2 <= card.fill * card.resources.dsp
     )

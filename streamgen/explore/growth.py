@@ -40,7 +40,7 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
     """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
     shapes = estimate.linears
     linears = {shape.name: _first(fixed, shape) for shape in shapes}
-    if (least := estimate.multipliers(linears)) > config.multipliers:
+    if (least := estimate.multipliers(linears)) > config.budget:
         raise BudgetError(_too_few(shapes, config, fixed, estimate.lanes, least))
     groups = list(_twins(shapes, fixed).values())
 
@@ -79,12 +79,12 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
                 tried.append(_tried(estimate, linears, _step(groups[index], linears)))
                 heapq.heappush(heap, (-latency(groups[index], linears), index))
                 grown = True
-    left = config.multipliers - estimate.multipliers(linears)
+    left = config.budget - estimate.multipliers(linears)
     if not short:
         ended = "no matmul gains enough from another doubling"
         return Growth(linears=linears, ended=ended, tried=tuple(tried))
     reasons = {
-        "multipliers": f"{left} of {config.multipliers} multipliers left",
+        "multipliers": f"{left} of {config.budget} multipliers left",
         "converters": f"converters hold {estimate.converter_bits(linears)} "
         f"of {converter_budget(config)} bits",
     }
@@ -134,7 +134,7 @@ def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPla
 
 def _over(estimate: Estimate, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
     """The budget that a choice breaks, or nothing."""
-    if estimate.multipliers(linears) > config.multipliers:
+    if estimate.multipliers(linears) > config.budget:
         return "multipliers"
     return "converters" if estimate.converter_bits(linears) > converter_budget(config) else ""
 
@@ -155,7 +155,7 @@ def _too_few(
     return (
         f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of {lanes} token lanes"
         + (f" and each row of a tile; fixed: {words}" if words else "")
-        + f"), the budget is {config.multipliers}: {least - config.multipliers} too few. "
+        + f"), the budget is {config.budget}: {least - config.budget} too few. "
         "Raise CompileConfig.multipliers"
         + (" or lower token_lanes" if lanes > 1 else "")
         + (", lower the fixed factors" if words else "")

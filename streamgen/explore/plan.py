@@ -39,9 +39,7 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
     else:
         choices = [lanes for lanes in _TOKEN_LANES if lanes < 2 * config.max_tokens]
         least = choices[0]
-        choices = [
-            n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.multipliers
-        ]
+        choices = [n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.budget]
     found = []
     for lanes in choices:
         estimate = Estimate(shapes, config, rate, lanes)

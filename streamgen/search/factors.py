@@ -8,7 +8,7 @@ from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, VECTOR_LANES, fixed_f
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import LinearShape, Shape
 from streamgen.numbers.formats import MX_GROUP
-from streamgen.policy import is_network, policy_of
+from streamgen.policy import is_network, policy_of, sized
 from streamgen.schedule import layer_shapes, schedule
 
 __all__ = ["Factor", "Value", "factors_of", "restricted"]
@@ -62,13 +62,13 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     def halves(most: int, least: int) -> tuple[Value, ...]:
         return tuple(most >> k for k in range(most.bit_length()) if most >> k >= least) or (most,)
 
-    law = f"the budget of {config.multipliers}, or a half, a quarter of it, down to {2 * MX_GROUP}"
-    budget = halves(config.multipliers, 2 * MX_GROUP)
+    law = f"the budget of {config.budget}, or a half, a quarter of it, down to {2 * MX_GROUP}"
+    budget = tuple(dict.fromkeys((sized(model, config).budget, *halves(config.budget, 2 * MX_GROUP))))
     yield Factor(name="multipliers", values=budget, policies=policies, law=law)
     law = f"the budget of {config.channels}, or a half, a quarter of it; an engine has an even number"
     channels = halves(config.channels, 2 if engine else 1)
     yield Factor(name="channels", values=channels, policies=policies, law=law)
-    rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.multipliers)]
+    rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.budget)]
     law = f"each row of a column has {MX_GROUP} multipliers; all of them within the budget"
     yield from one("n_lanes", rows, engine, law)
     yield from one("lanes", (None, *LANES), policies, "a power of two up to a beat of 16 words")
