@@ -35,11 +35,11 @@ from streamgen.package import package
 from streamgen.phase_table import PhaseTable
 from streamgen.progress import Progress
 from streamgen.runtime.arrays import random_inputs, require_count
-from streamgen.runtime.chain import CHAIN_FILE, Chain, ChainExecution
+from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, OpenDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.turns import Turn, in_turn
-from streamgen.written import MANIFEST, sealed
+from streamgen.written import CHAIN_FILE, MANIFEST, WRITTEN, sealed
 
 __all__ = ["Accelerator", "Group"]
 
@@ -194,13 +194,14 @@ class Accelerator:
     @in_turn
     def write(self, folder: str | Path) -> Path:
         """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
-        groups have a folder each, and `chain.json` says in which order they run.
+        groups have a folder each, and `chain.json` says in which order they run. A folder into which the same
+        accelerator was written stays as it is.
 
-        FileExistsError when the folder exists and is not empty; OSError when it cannot be written. Either
-        everything is written or nothing is left.
+        FileExistsError when the folder exists and has anything else in it; OSError when it cannot be
+        written. Either everything is written or nothing is left.
         """
         target = Path(folder).resolve()
-        with new_folder(target) as place:
+        with new_folder(target, WRITTEN) as place:
             if any(group.design is None for group in self.groups):
                 self._copy(place)
             else:

@@ -33,12 +33,12 @@ from streamgen.operations import Linear
 from streamgen.operations.balance import balanced
 from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, step, told
-from streamgen.runtime.chain import CHAIN_FILE, Chain
+from streamgen.runtime.chain import Chain
 from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.turns import one_at_a_time
-from streamgen.written import WrittenFolder
+from streamgen.written import CHAIN_FILE, WrittenFolder
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +115,7 @@ def compile(
             _built(part, _of_group(tell, number, len(parts)), show) for number, part in enumerate(parts, 1)
         ]
     if text is not None:
-        return LanguageModel(groups[0], config, text, model=graph)
+        return LanguageModel(groups[0], parts[0].config, text, model=graph)
     tensors = parts[0].derivation.tensors
     inputs, outputs = (value.name for value in graph.inputs), graph.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))

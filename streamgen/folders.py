@@ -1,33 +1,43 @@
 """Folders and files that are written whole or not at all."""
 
+import filecmp
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["new_file", "new_folder", "require_place"]
+__all__ = ["new_file", "new_folder", "require_free", "require_place"]
+
+_TAKEN = "{} exists and {}; give a new name or remove it"
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
     """A folder to fill, which becomes `target`, an absolute path, when the block ends without an error.
+
+    marks: files of which folders like this one have one. Where there is such a folder already, it stays as it
+    is if all that is written is in it, byte for byte.
 
     FileExistsError when the target exists and is not empty, OSError when it cannot be written. After an error
     nothing is left, nor folders above the target that were made for it.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not an empty folder; give a new name or remove it")
+    there = require_free(target, marks)
     made = [place for place in target.parents if not place.exists()]
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         yield partial
-        partial.chmod(0o755)
-        partial.replace(target)
+        if there:
+            if (other := _other(partial, target)) is not None:
+                raise FileExistsError(_TAKEN.format(target, f"has another {other}, or none"))
+            shutil.rmtree(partial)
+        else:
+            partial.chmod(0o755)
+            partial.replace(target)
     except BaseException:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
@@ -35,6 +45,26 @@ def new_folder(target: Path) -> Iterator[Path]:
             with suppress(OSError):
                 place.rmdir()
         raise
+
+
+def require_free(target: Path, marks: Collection[str] = ()) -> bool:
+    """Whether there is a folder already that may be the same as one to be written, as `new_folder` has it.
+    FileExistsError for a file, and for a folder with anything else in it."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return False
+    if not any((target / mark).is_file() for mark in marks):
+        raise FileExistsError(_TAKEN.format(target, "is not an empty folder"))
+    return True
+
+
+def _other(new: Path, old: Path) -> Path | None:
+    """The first file of a folder that another folder does not have, or not with the same content."""
+    for place, _, names in sorted(os.walk(new)):
+        for file in (Path(place, name) for name in sorted(names)):
+            same = old / file.relative_to(new)
+            if not (same.is_file() and filecmp.cmp(file, same, shallow=False)):
+                return file.relative_to(new)
+    return None
 
 
 def require_place(path: str | Path) -> Path:

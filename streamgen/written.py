@@ -10,9 +10,11 @@ from streamgen.errors import CheckpointError
 from streamgen.files import Digest, read_file, read_pieces
 from streamgen.manifest import Manifest, WrittenFile
 
-__all__ = ["MANIFEST", "WrittenFolder", "sealed"]
+__all__ = ["CHAIN_FILE", "MANIFEST", "WRITTEN", "WrittenFolder", "sealed"]
 
 MANIFEST = "manifest.json"
+CHAIN_FILE = "chain.json"
+WRITTEN = (MANIFEST, CHAIN_FILE)  # one of which every written accelerator has
 
 
 @dataclass(frozen=True)

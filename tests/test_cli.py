@@ -69,6 +69,16 @@ def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: 
     assert shown == [*PASSES]
     for file in folder.iterdir():
         assert (target / file.name).read_bytes() == file.read_bytes(), file.name
+    code, out, _ = call("compile", "models:tiny", "-o", target, *OPTIONS)
+    assert (code, out) == (0, f"written to {target}\n"), "what is there stays"
+    (target / "design.v").write_text("module other; endmodule\n")
+    code, out, err = call("compile", "models:tiny", "-o", target, *OPTIONS)
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        f"streamgen: {target} exists and has another design.v, or none; give a new name or remove it\n"
+    )
+    assert (target / "design.v").read_text() == "module other; endmodule\n"
+    (target / "manifest.json").unlink()
     code, out, err = call("compile", "models:tiny", "-o", target)
     assert (code, out) == (2, "")
     assert err == f"streamgen: {target} exists and is not an empty folder; give a new name or remove it\n"

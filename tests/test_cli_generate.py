@@ -197,9 +197,9 @@ def test_compiles_writes_and_opens_again(
         ("model.gguf", TINY),
         (default_checkpoint(), CompileConfig(minimum=False, clock_mhz=250.0)),
     ]
-    code, out, err = call("model.gguf", "--prompt", PROMPT, "-o", place)
+    code, out, err = call("model.gguf", "--prompt", PROMPT, "-o", tmp_path)
     assert (code, out) == (2, "")
-    assert err == f"streamgen: {place} exists and is not an empty folder; give a new name or remove it\n"
+    assert err == f"streamgen: {tmp_path} exists and is not an empty folder; give a new name or remove it\n"
 
 
 def checkpoint(folder: Path, tokens: int = 64) -> Path:

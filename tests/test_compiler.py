@@ -130,6 +130,23 @@ def test_existing_target(folder: Path, tmp_path: Path, kind: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["there", "written"]
 
 
+def test_the_same_again(folder: Path, tmp_path: Path) -> None:
+    """A folder into which the same was written stays as it is, what else is in it too; of others nothing is
+    written over."""
+    target = streamgen.load(folder).write(tmp_path / "again")
+    (target / "mine.npy").write_bytes(b"mine")
+    times = {file: file.stat().st_mtime_ns for file in target.iterdir()}
+    for one in (tiny(), streamgen.load(folder), streamgen.load(target)):
+        assert one.write(target) == target
+    assert {file: file.stat().st_mtime_ns for file in target.iterdir()} == times
+    image = next(target.glob("weights_*.bin"))
+    for change in (lambda: image.write_bytes(image.read_bytes()[:-1] + b"\xff"), image.unlink):
+        change()
+        with pytest.raises(FileExistsError, match=f"again exists and has another {image.name}, or none"):
+            tiny().write(target)
+        assert sorted(place.name for place in tmp_path.iterdir()) == ["again", "written"]
+
+
 def test_empty_and_deep_targets(written: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for target in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):

@@ -7,8 +7,9 @@ import click
 
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import calibration_options, config_options, require_used
-from streamgen.folders import require_place
+from streamgen.folders import require_free, require_place
 from streamgen.progress import PASSES
+from streamgen.written import WRITTEN
 
 __all__: list[str] = []
 
@@ -87,8 +88,7 @@ def compile(
         if name in shown or "all" in shown:
             click.echo(f"== {name}\n{made}")
 
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")
+    require_free(output, WRITTEN)
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress, show if shown else None)
         progress("writing")

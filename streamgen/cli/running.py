@@ -17,7 +17,8 @@ from streamgen.cli.group import (
 )
 from streamgen.cli.options import card_of, card_options, config_options, require_used
 from streamgen.errors import StreamgenError
-from streamgen.folders import require_place
+from streamgen.folders import require_free, require_place
+from streamgen.written import WRITTEN
 
 __all__: list[str] = []
 
@@ -230,8 +231,8 @@ def generate(
     from streamgen.cli.sources import language_model_of  # the compiler takes a second to load
     from streamgen.text.sampling import Sampler
 
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise FileExistsError(f"{output} exists and is not an empty folder; give a new name or remove it")
+    if output is not None:
+        require_free(output, WRITTEN)
     if golden and temperature and seed is None:
         raise click.UsageError("--golden draws the same tokens only with a --seed")
     choice: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}

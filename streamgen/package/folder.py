@@ -28,10 +28,10 @@ from streamgen.package.texts import makefile, readme
 from streamgen.package.tools import Tools, run_step
 from streamgen.progress import Progress, told
 from streamgen.runtime.card import CARD_FILE, Card
-from streamgen.runtime.chain import CHAIN_FILE, ChainExecution
+from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.text.stored import text_files
-from streamgen.written import MANIFEST, WrittenFolder
+from streamgen.written import CHAIN_FILE, MANIFEST, WrittenFolder
 
 __all__ = ["board_of_folder", "build", "package", "packaged", "steps_of"]
 

@@ -36,10 +36,9 @@ from streamgen.runtime.execution import Compute, Execution, OpenDevice
 from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator
+from streamgen.written import CHAIN_FILE
 
-__all__ = ["CHAIN_FILE", "Chain", "ChainExecution"]
-
-CHAIN_FILE = "chain.json"
+__all__ = ["Chain", "ChainExecution"]
 
 
 @dataclass(frozen=True, kw_only=True)
