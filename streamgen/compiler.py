@@ -227,15 +227,19 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
     show("schedule", binding.schedule)
     show("bind", binding.binding)
     show("steer", binding.largest)
-    next_of = {"forks": (5, "converters"), "converters": (6, "placement"), "place": (7, "FIFO depths")}
+    steps = {"converters": 5, "placement": 6, "timing of phases": 7, "FIFO depths": 7}
+    next_of = {"forks": "converters", "converters": "placement"}
 
     def passed(name: str, made: Any) -> None:
-        if name in next_of:
-            number, what = next_of[name]
-            tell(step(number, _STEPS, f"{config.name}: {what}"))
+        if (what := next_of.get(name)) is not None:
+            tell(step(steps[what], _STEPS, f"{config.name}: {what}"))
         show(name, made)
 
-    program, cycles = finished(binding, part.model, config, partial(place_program, config=config), passed)
+    def counted(what: str, done: int, goal: int) -> None:
+        tell(step(steps[what], _STEPS, f"{config.name}: {what}, {done} of {goal}"))
+
+    place = partial(place_program, config=config)
+    program, cycles = finished(binding, part.model, config, place, passed, counted)
     tell(step(8, _STEPS, f"{config.name}: Verilog"))
     show("emit", design := emit(program, config, max_tokens=config.max_tokens))
     if part.fused is not None:

@@ -153,10 +153,13 @@ class _Built:
             self.choices = choices(binding, part.model)
             _ = binding.largest
             self.names = tuple(binding.phases)
-        tell(step(4, _STEPS, f"{self.config.name}: converters, FIFO depths"))
+
+        def counted(what: str, done: int, goal: int) -> None:
+            tell(step(4, _STEPS, f"{self.config.name}: {what}, {done} of {goal}"))
+
         with _timed("converters, place, size", seconds):
             place = partial(place_program, config=self.config)
-            self.program, _ = finished(binding, part.model, self.config, place)
+            self.program, _ = finished(binding, part.model, self.config, place, counted=counted)
         with _timed("resources", seconds):
             self.outline: Outline = outline(self.program, self.config, ends=True)
             self.placement = require_fit(self.config.name, self.outline.top, self.config.card)

@@ -23,7 +23,7 @@ from streamgen.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.lower import finish
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
-from streamgen.progress import After
+from streamgen.progress import After, Counted
 from streamgen.runtime.generation import BEST
 from streamgen.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
 
@@ -309,6 +309,7 @@ def finished(
     config: CompileConfig,
     place: Callable[[Program], Regions] | None = None,
     after: After | None = None,
+    counted: Counted | None = None,
 ) -> tuple[Program, dict[int, int]]:
     """Its program, and the scheduled cycles by number of tokens, unless these depend on the position or on
     how phases follow one another."""
@@ -319,7 +320,7 @@ def finished(
     def build(tiles: int, position: int) -> Graph:
         return binding.graph(tiles * lanes, position)
 
-    program, schedules = finish(build, lanes, tiles, config.sizing, context, variants, place, after)
+    program, schedules = finish(build, lanes, tiles, config.sizing, context, variants, place, after, counted)
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}

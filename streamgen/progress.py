@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["PASSES", "After", "Progress", "step", "terminal_progress", "told"]
+__all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words; an empty text means that nothing is, for now."""
@@ -27,6 +27,9 @@ PASSES = (
 
 After = Callable[[str, Any], None]
 """Told what each pass has made, when it has: its name in `PASSES`, and a value whose str is for people."""
+
+Counted = Callable[[str, int, int], None]
+"""Told by a pass that takes long what it does, how many of them are done, and of how many."""
 
 FIRST = 2.0  # seconds after which a log has a line about a step
 _TICK = 0.5
@@ -61,18 +64,22 @@ class _Line:
         self._lock = threading.Lock()
         self._message, self._since, self._next = "", 0.0, 0.0
         self._first = (0.0, 0)  # when a step was first seen to count, and how far
+        self._done = 0  # how far it was when it was last told
         self._watched = False
 
     def __call__(self, message: str) -> None:
         with self._lock:
             now = time.monotonic()
+            counted = _COUNT.search(_STEP.sub("", message))
+            done = _number(counted[1]) if counted else 0
             if not _same(message, self._message):
                 self._end(now)
                 self._since = now
                 self._next = now + FIRST
-                self._first = (now, 0)
-                if counted := _COUNT.search(_STEP.sub("", message)):
-                    self._first = (now, _number(counted[1]))
+                self._first = (now, done)
+            elif done < self._done:  # it counts anew
+                self._first = (now, done)
+            self._done = done
             self._message = message
             if message and sys.stderr.isatty():
                 self._draw(now)

@@ -16,7 +16,7 @@ from streamgen.config import CompileConfig
         ("max_tokens", "5", "an integer"),
         ("max_tokens", 1.5, "an integer"),
         ("max_tokens", True, "an integer"),
-        ("multipliers", 64.0, "an integer"),
+        ("multipliers", 64.0, "an integer or None"),
         ("channels", {}, "an integer"),
         ("group", [32], "an integer"),
         ("lanes", 2.0, "an integer or None"),

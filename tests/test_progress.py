@@ -2,15 +2,19 @@
 
 import gc
 import io
+import re
 import threading
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
+import streamgen
 from streamgen import progress
 from streamgen.progress import step, terminal_progress, told
+from tests.decoders import TINY, tiny_decoder
 
 FIRST = 2.0
 
@@ -88,6 +92,36 @@ def test_counts_say_what_is_left(clock: _Clock, monkeypatch: pytest.MonkeyPatch)
     line("compiled 4 of 12 files")  # two in four seconds
     line.tick()
     assert lines() == ["compiled 4 of 12 files, 4 s, about 16 s left"]
+
+
+def test_a_step_that_counts_anew(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FIFOs are sized again when queues turn out slower: what is left is that of the second time."""
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("FIFO depths, 0 of 60")
+    line("FIFO depths, 59 of 60")
+    clock.now += 10.0
+    line("FIFO depths, 0 of 60")
+    clock.now += 4.0
+    line("FIFO depths, 20 of 60")
+    line.tick()
+    assert lines() == ["FIFO depths, 20 of 60, 14 s, about 8 s left"]
+
+
+def test_passes_that_take_long_count() -> None:
+    """Each of what they go through once or several times, in steps that say of how many."""
+    said: list[str] = []
+    streamgen.estimate(tiny_decoder(), None, TINY, said.append)
+    counts: dict[str, list[tuple[int, int]]] = {}
+    for text in said:
+        if found := re.fullmatch(r"step 4 of 5: tiny: ([a-zA-Z ]+), (\d+) of (\d+)", text):
+            counts.setdefault(found[1], []).append((int(found[2]), int(found[3])))
+    assert [*counts] == ["converters", "timing of phases", "FIFO depths"]
+    for what, seen in counts.items():
+        goal = seen[0][1]
+        assert goal > 5 and {of for _, of in seen} == {goal} and seen[0][0] == 0, what
+        assert goal / 2 < max(done for done, _ in seen) < goal
+        assert all(done <= later or later == 0 for (done, _), (later, _) in pairwise(seen))
 
 
 def test_a_terminal_has_one_line(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:

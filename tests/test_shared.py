@@ -115,9 +115,10 @@ def test_a_network_either_way() -> None:
 @pytest.mark.parametrize(
     ("budgets", "plan"),
     [
-        ({}, (8, 4, 4)),
+        ({}, (8, 1, 1)),
+        ({"multipliers": 1024}, (8, 4, 4)),
         ({"channels": 32, "multipliers": 8192}, (32, 8, 8)),
-        ({"channels": 5}, (4, 8, 8)),
+        ({"channels": 5, "multipliers": 1024}, (4, 8, 8)),
         ({"channels": 32, "multipliers": 96}, (2, 1, 1)),
         ({"channels": 32, "n_lanes": 8, "lanes": 16}, (32, 8, 16)),
         ({"channels": 4, "multipliers": 100_000}, (4, 512, 16)),

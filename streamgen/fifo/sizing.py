@@ -43,6 +43,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
+from streamgen.progress import Counted
 
 __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 
@@ -79,11 +80,13 @@ def size(
     strategy: Strategy = "conservative",
     least: int = 1,
     begin: Begin = "free",
+    counted: Counted | None = None,
 ) -> Sizing:
     """The depths for all runs. The streams of a run stand in the order of the FIFOs; None where one rests.
 
     least: what every FIFO holds anyhow, if that many tokens pass through it. begin: with which depths the
     search of `conservative` begins: without limit, or with what FIFOs hold when nodes keep their own rates.
+    counted: told of FIFOs.
 
     Streams with a depth of their own keep it, and may close cycles. ValueError: unknown strategy, runs
     that differ in more than curves; GraphError: a cycle of streams without a depth, or streams of given
@@ -99,7 +102,9 @@ def size(
     order = _ordered(alike.nodes, fifos)
     latencies = [_latency(fifo, 1) for fifo in fifos]
     different = dict(zip(alike.keys, map(alike.of, runs), strict=True))
-    sizer = _Sizer(order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin)
+    sizer = _Sizer(
+        order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin, counted
+    )
     while True:
         depths, schedules = sizer.search()
         slower = [
@@ -263,8 +268,10 @@ class _Sizer:
         strategy: Strategy,
         at_least: int,
         begin: Begin,
+        counted: Counted | None,
     ) -> None:
         self._nodes, self._fifos, self._streams = nodes, fifos, runs
+        self._counted = counted or (lambda what, done, goal: None)
         self._strategy, self._from_rates = strategy, begin == "rates"
         self._runs = [SelfTimedRun(nodes, streams, latencies) for streams in runs]
         self._bits = [0 if f is None else f.bits * count for f, count in zip(fifos, counts, strict=True)]
@@ -361,6 +368,7 @@ class _Sizer:
         chosen: list[int] = []
         many = 1
         while queue:
+            self._counted("FIFO depths", len(self._free) - len(queue) - len(chosen), len(self._free))
             _, k = heapq.heappop(queue)
             now = saved(k)  # less than before, as other FIFOs have been limited since
             if queue and now > queue[0][0]:

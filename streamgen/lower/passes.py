@@ -19,6 +19,7 @@ from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import ITensor, counted_as, same_stream
 from streamgen.kernels.moves.fork import ForkParams
+from streamgen.progress import Counted
 
 __all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
 
@@ -58,17 +59,25 @@ def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
     return verify(replace(graph, nodes=tuple(nodes), edges=tuple(edges)), converters_pending=True)
 
 
-def insert_converters(graph: Graph, largest: Graph | None = None, smallest: Graph | None = None) -> Graph:
+def insert_converters(
+    graph: Graph,
+    largest: Graph | None = None,
+    smallest: Graph | None = None,
+    counted: Counted | None = None,
+) -> Graph:
     """Give every edge whose two ends disagree about the order of tiles a layout converter, of the kind
     that needs the least memory.
 
     GraphError when the consumer reads what the producer does not send. Whether an edge needs one is
     decided on `largest`, the finished graph of the largest run, where it is given: the structure is that
     of the hardware. smallest: the graph of the smallest run, forks inserted, which the kind must serve too.
+    counted: told of edges.
     """
     before: dict[str, list[Node]] = {}
     edges: list[Edge] = []
-    for edge in graph.edges:
+    for number, edge in enumerate(graph.edges):
+        if counted is not None:
+            counted("converters", number, len(graph.edges))
         name = f"convert_{edge.target.node}_{edge.target.name}"
         pairs = _pairs(graph, edge)
         known = [pair for pair in pairs if pair is not None]
@@ -175,16 +184,23 @@ def _phases(tensor: Tensor, phases: range) -> Sequence[int]:
     return [phase for phase in phases if tensor.phase in (None, phase)]
 
 
-def size_fifos(corners: Sequence[Graph], strategy: Strategy) -> tuple[Graph, list[Timetable]]:
+def size_fifos(
+    corners: Sequence[Graph], strategy: Strategy, counted: Counted | None = None
+) -> tuple[Graph, list[Timetable]]:
     """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
     schedules. Also these, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them, and those of wide tokens that can wait where they come from, have the depth that their
-    ends ask for. Back edges keep the depth that they have.
+    ends ask for. Back edges keep the depth that they have. counted: told of phases, then of FIFOs.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
-    sizing = size(run_nodes(corners[0]), [run_streams(*run) for run in runs.values()], strategy, LINK_DEPTH)
+    streams: list[list[Stream | None]] = []
+    for run in runs.values():
+        if counted is not None:
+            counted("timing of phases", len(streams), len(runs))
+        streams.append(run_streams(*run))
+    sizing = size(run_nodes(corners[0]), streams, strategy, LINK_DEPTH, counted=counted)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): _link_depth(corners[0], edge)

@@ -12,7 +12,7 @@ from streamgen.fifo.sizing import Strategy, Timetable
 from streamgen.graph import Graph, Program, Regions, Variant
 from streamgen.lower.forks import branch_forks
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
-from streamgen.progress import After
+from streamgen.progress import After, Counted
 
 __all__ = ["finish"]
 
@@ -29,6 +29,7 @@ def finish(
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
     place: Callable[[Program], Regions] | None = None,
     after: After | None = None,
+    counted: Counted | None = None,
 ) -> tuple[Program, list[Timetable]]:
     """The program of a family of graphs, and the schedules of its corner runs, the largest first.
 
@@ -43,7 +44,7 @@ def finish(
     all of them, at the first and at the last position: they end as scheduled. FIFOs that hold these hold the
     runs between, which may wait for a place in one for some cycles. variants: of runs that leave something
     out, by name, the bounds that are others (`streamgen.graph.Variant`). after: shown the graph of the
-    largest run behind each pass.
+    largest run behind each pass. counted: told how far they are.
     """
     show = after or (lambda name, made: None)
     family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
@@ -55,7 +56,7 @@ def finish(
         _require_same_hardware(unfinished, one := build(1, 0), 1)
         smallest = insert_forks(one)
     show("forks", forked := insert_forks(unfinished))
-    show("converters", converted := insert_converters(forked, smallest=smallest))
+    show("converters", converted := insert_converters(forked, smallest=smallest, counted=counted))
     largest = place_constants(converted)
 
     @lru_cache(maxsize=_KEPT)
@@ -76,7 +77,7 @@ def finish(
     for _ in range(_PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
-        sized, schedules = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy)
+        sized, schedules = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy, counted)
         program = _sized(branched, sized)
         if place is None:
             break

@@ -33,9 +33,9 @@ def test_nodes_are_placed_before_fifos_have_a_depth(monkeypatch: pytest.MonkeyPa
     order = []
     size = program.size_fifos
 
-    def sized(corners, strategy):
+    def sized(corners, *choices):
         order.append({edge.depth for edge in corners[0].edges})
-        return size(corners, strategy)
+        return size(corners, *choices)
 
     monkeypatch.setattr(program, "size_fifos", sized)
     (group,) = streamgen.assemble(graph(), CompileConfig(name="double", board=U280)).groups

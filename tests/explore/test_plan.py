@@ -454,7 +454,11 @@ def test_fixed_factors_that_are_none(fixed: object, error: type[Exception], mess
 
 @pytest.mark.parametrize(
     ("budget", "law"),
-    [("multipliers", "at least 32"), ("channels", "1 to 32"), ("converter_bits", "None or at least 1")],
+    [
+        ("multipliers", "None or at least 32"),
+        ("channels", "1 to 32"),
+        ("converter_bits", "None or at least 1"),
+    ],
 )
 def test_zero_budgets_are_refused(budget: str, law: str) -> None:
     with pytest.raises(ValueError) as caught:
