@@ -97,9 +97,9 @@ def test_loaded_accelerator(written: dict[str, bytes], folder: Path, tmp_path: P
     assert loaded.manifest == tiny().manifest and str(loaded.graph) == str(tiny().graph)
     assert same(loaded.golden(X), tiny().golden(X))
     assert loaded.report() == streamgen.load(folder).report()
+    assert loaded.write(folder) == folder, "the same is there"
     assert loaded.write(tmp_path / "copy") == tmp_path / "copy"
     assert contents(tmp_path / "copy") == written
-    assert loaded.write(folder) == folder, "the same is there"
     (tmp_path / "copy" / "weights_0.bin").write_bytes(bytes(len(written["weights_0.bin"])))
     inside = loaded.write(tmp_path / "copy" / "inside")  # what the files hold now, and no folder in it
     assert contents(inside) == written | {"weights_0.bin": bytes(len(written["weights_0.bin"]))}
