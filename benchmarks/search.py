@@ -53,9 +53,9 @@ def main() -> None:
             found = Study(spaces["GPT-2 Medium"], ("tokens/s", "first-token"), seed=options.seed)
             found.run(options.trials, tell=console.log)
             front = found.front()
-            console.print(front_table(front, card), markup=False, highlight=False)
+            print(front_table(front, card))
             by_hand = spaces["GPT-2 Medium"].evaluate(hand(spaces["GPT-2 Medium"]), exact=True)
-            console.print(front_table([by_hand], card), markup=False, highlight=False)
+            print(front_table([by_hand], card))
             ratio = max(one.tokens_per_second for one in front) / by_hand.tokens_per_second
             first = min(one.first_token_ms for one in front) / by_hand.first_token_ms
             console.print(f"best found / by hand: {ratio:.3f} of tokens/s, {first:.3f} of ms to first token")

@@ -66,7 +66,8 @@ class CompileConfig:
         the channels of the cache; None: as many as its channels give, while attention has no more multipliers
         than `multipliers`, and no more of the board than its share (`attention_width`).
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
-        512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024.
+        512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024, or less where those of all
+        columns would take more than a fifth of the board's block RAM.
     hold_bits: budget of values that a phase leaves for a later one, on the chip; the largest lie in
         memory until the others keep within it. None: an eighth of the board's block and ultra RAM.
     clock_mhz: kernel clock that memory rates and reports are computed for.

@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
+LEAST_PREFETCH = 64  # a burst
+PREFETCHED = 5  # the part of block RAM that the FIFOs of all columns may take: the fifth
 HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
 CYCLES = 512  # that the products of a token may take in a small model
@@ -179,11 +181,20 @@ def _engine(config: CompileConfig, context: int, rows: int | None = None) -> Har
         n_lanes=rows,
         lanes=lanes,
         kv_channels=1 << (columns.bit_length() - 1),
-        prefetch=config.prefetch_beats or PREFETCH,
+        prefetch=config.prefetch_beats or _prefetch(config, columns),
         fabric=config.card.fabric,
         hold_bits=_held(config),
         own_prefetch=config.prefetch_beats or OWN_PREFETCH,
     )
+
+
+def _prefetch(config: CompileConfig, columns: int) -> int:
+    """Beats of each column's codes: PREFETCH, or a half, a quarter, as long as those of all take too much."""
+    card, beats = config.card, PREFETCH
+    most = card.resources.bram * card.fabric.bram_bits / PREFETCHED
+    while columns * beats * BEAT_BITS > most and beats > LEAST_PREFETCH:
+        beats //= 2
+    return beats
 
 
 class _Mixed:

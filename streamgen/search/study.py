@@ -10,8 +10,9 @@ memory takes says that it beats no known point in anything. The trial of a worke
 again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import le
 from typing import Literal
 
 from streamgen.extras import needed
@@ -29,7 +30,8 @@ __all__ = ["SAMPLERS", "Sampler", "Study"]
 
 Sampler = Literal["tpe", "nsga2"]
 SAMPLERS: tuple[Sampler, ...] = ("tpe", "nsga2")
-FRONT = 8  # points of a front that are evaluated exactly
+Costs = tuple[float, ...]  # by objective: the less, the better
+FRONT, TRIED = 8, 24  # points of a front that are evaluated exactly, and at most those that cannot be built
 
 
 class Study:
@@ -106,15 +108,36 @@ class Study:
     def front(self, *, exact: bool = True) -> list[Evaluation]:
         """Feasible points that no other one beats in all objectives, the best in the first objective first.
 
-        exact: up to FRONT of them and the compiler's own choice are evaluated exactly, and compared again.
+        exact: the compiler's own choice and others of the front are evaluated exactly, and compared again.
+        Bounds do not see whether SLRs can hold a design: where one of them cannot, what it beat comes in its
+        place, until FRONT can be built, or TRIED have been looked at.
         """
         with self._stored():
-            points = [self._point(trial.params) for trial in self._study.best_trials]
-        points.sort(key=lambda point: self._rank(self.space.evaluate(point)))
-        if exact:
-            points = [self.space.default, *points[:: max(1, -(-len(points) // FRONT))]]
-        found = [self.space.evaluate(point, exact=exact) for point in points]
-        return sorted(_unbeaten(found, self._costs), key=self._rank)
+            trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        points = {
+            number: self._point(trial.params)
+            for number, trial in enumerate(trials)
+            if all(share <= 0 for share in trial.constraints.values())
+        }
+        costs = {number: self._signed(trials[number].values) for number in points}
+        if not exact:
+            found = [self.space.evaluate(points[number]) for number in _unbeaten(costs)]
+            return sorted(found, key=self._rank)
+        default = self.space.evaluate(self.space.default, exact=True)
+        built: dict[int, Evaluation] = {}
+        for turn in range(TRIED):
+            layer = [number for number in _unbeaten(costs) if number not in built]
+            if not layer or len(built) == FRONT:
+                break
+            number = min(layer, key=lambda one: costs[one][turn % len(self.objectives)])
+            one = self.space.evaluate(points[number], exact=True)
+            if one.feasible:
+                built[number] = one
+            else:
+                del costs[number]
+        able = [one for one in (default, *built.values()) if one.feasible]
+        best = _unbeaten({number: self._costs(one) for number, one in enumerate(able)})
+        return sorted((able[number] for number in best), key=self._rank)
 
     def _trial(self, trial: optuna.Trial) -> tuple[float, ...]:
         choice: dict[str, Value] = {}
@@ -152,11 +175,17 @@ class Study:
     def _point(self, choice: Point) -> dict[str, Value]:
         return {factor.name: choice.get(factor.name, factor.values[0]) for factor in self.space.factors}
 
-    def _costs(self, found: Evaluation) -> tuple[float, ...]:
-        """The less, the better."""
-        return tuple(-found.value(one) if OBJECTIVES[one][1] else found.value(one) for one in self.objectives)
+    def _costs(self, found: Evaluation) -> Costs:
+        return self._signed([found.value(one) for one in self.objectives])
 
-    def _rank(self, found: Evaluation) -> tuple[bool, tuple[float, ...]]:
+    def _signed(self, values: Sequence[float]) -> Costs:
+        """Of values of the objectives."""
+        return tuple(
+            -value if OBJECTIVES[one][1] else value
+            for one, value in zip(self.objectives, values, strict=True)
+        )
+
+    def _rank(self, found: Evaluation) -> tuple[bool, Costs]:
         return not found.feasible, self._costs(found)
 
     def _claim(self) -> None:
@@ -173,21 +202,14 @@ class Study:
                 )
 
 
-def _unbeaten(
-    found: Sequence[Evaluation], costs: Callable[[Evaluation], tuple[float, ...]]
-) -> Iterator[Evaluation]:
-    """Feasible ones that no other beats; of equal ones the first."""
-    able = [one for one in found if one.feasible]
-    seen = set[tuple[float, ...]]()
-    for one in able:
-        own = costs(one)
-        beaten = any(
-            all(a <= b for a, b in zip(costs(other), own, strict=True)) and costs(other) != own
-            for other in able
-        )
-        if not beaten and own not in seen:
-            seen.add(own)
-            yield one
+def _unbeaten(costs: Mapping[int, Costs]) -> list[int]:
+    """Those that no other beats; of equal ones the first."""
+    firsts = {own: number for number, own in reversed([*costs.items()])}
+    return [
+        number
+        for own, number in firsts.items()
+        if not any(all(map(le, other, own)) for other in firsts if other != own)
+    ]
 
 
 def _sampler(name: Sampler, seed: int | None) -> optuna.samplers.BaseSampler:
