@@ -53,11 +53,11 @@ def paced(first: int, tokens: int, pace: Fraction) -> Curve:
 
 
 def unused(queue: QueueParams, bits: int, padding: int) -> Resources:
-    """What a FIFO of LUT memory saves when of its payload, of so many bits, some are never read or always 0.
+    """What a FIFO saves when of its payload, of so many bits, some are never read or always 0.
 
-    Synthesis leaves these columns out. Of block memory nothing is left out.
+    Synthesis leaves these columns out of registers and LUT memory. Of block memory nothing is left out.
     """
-    if queue.kind != "lutram":
+    if queue.kind not in ("register", "lutram"):
         return Resources(lut=0, ff=0)
     whole, rest = (replace(queue, bits=n, memory=queue.kind).resources for n in (bits, bits - padding))
     return whole + -1 * rest
