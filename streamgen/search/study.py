@@ -10,7 +10,7 @@ memory takes says that it beats no known point in anything. The trial of a worke
 again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import le
 from typing import Literal
@@ -98,7 +98,8 @@ class Study:
             raise ValueError(f"trials is {trials}; at least 1 is allowed")
         with self._stored():
             if not self._study.get_trials(deepcopy=False):
-                self._study.enqueue_trial(self._choice(self.space.default), skip_if_exists=True)
+                for point in self._firsts():
+                    self._study.enqueue_trial(self._choice(point), skip_if_exists=True)
         while (done := self.points) < trials:
             if tell is not None:
                 tell(f"{done} of {trials} points")
@@ -138,6 +139,15 @@ class Study:
         able = [one for one in (default, *built.values()) if one.feasible]
         best = _unbeaten({number: self._costs(one) for number, one in enumerate(able)})
         return sorted((able[number] for number in best), key=self._rank)
+
+    def _firsts(self) -> Iterator[Point]:
+        """The compiler's own choice, and what most of one factor makes of it, factor by factor of the model
+        as a whole."""
+        yield (default := self.space.default)
+        for factor in self.space.factors:
+            numbers = [value for value in factor.values if isinstance(value, int)]
+            if numbers and "." not in factor.name and self.space.applies(factor, default):
+                yield {**default, factor.name: max(numbers)}
 
     def _trial(self, trial: optuna.Trial) -> tuple[float, ...]:
         choice: dict[str, Value] = {}
