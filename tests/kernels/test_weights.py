@@ -94,10 +94,10 @@ def test_promises(params):
         check_clocks(params, bounds)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_rings_that_are_full(bias):
-    """More words, and more rows, than the rings hold."""
-    small = WeightsParams(column=column(n_lanes=2, max_n=1200, max_t=5, bias=bias))
+@pytest.mark.parametrize(("rows", "tiles", "bias"), [(2, 600, False), (2, 600, True), (20, 60, True)])
+def test_rings_that_are_full(rows, tiles, bias):
+    """More words, and more rows, than the rings hold; tiles whose rows lie in several beats, too."""
+    small = WeightsParams(column=column(n_lanes=rows, max_n=rows * tiles, max_t=5, bias=bias))
     bounds = bounds_of(small.column, k=32, t=5)
     rng = np.random.default_rng(4)
     case = bounds, beats_of(small, bounds, operands(small.column, bounds, rng))

@@ -159,7 +159,9 @@ class _Run:
         held = np.arange(self.row_depth, len(beats))
         if len(held):
             until = np.searchsorted(self.begins, held - self.row_depth + 1)
-            streams.append(scale.to(take, until * self.again * rows - 1, beats[held], latency=_FREED - 1))
+            until, of_tile = np.unique(until, return_index=True)  # beats of a tile: the first waits for all
+            last = until * self.again * rows - 1
+            streams.append(scale.to(take, last, beats[held[of_tile]], latency=_FREED - 1))
         moves = {"i": (take, np.arange(len(self.taken))), "o_w": (send, np.arange(len(send.cycles)))}
         moves["o_r"] = scale, np.arange(len(scale.cycles))
         if "o_s" in ports:
