@@ -115,7 +115,7 @@ class Space:
         """Why a point is not worth an evaluation, from numbers alone; empty where it may be. best: the best
         known value of each objective."""
         config = self.config_of(point)
-        if config.policy == "shared" and config.n_lanes is not None:
+        if config.policy != "spatial" and config.n_lanes is not None:
             built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
             if built > config.budget:
                 return f"an engine of {built} multipliers, the budget is {config.budget}"
