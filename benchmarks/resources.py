@@ -4,7 +4,7 @@
 
 Per kind: how far the promises are off, least and most, in per cent of what synthesis finds (differences
 within the slack of small blocks count as none), and the deepest path, in LUT levels, by its nets. `--each`
-also prints every block. Synthesis is Yosys `synth_xilinx -family xcup`; see `sim/synthesis.py`.
+also prints every block. Synthesis is Yosys `synth_xilinx -family xcup`; see `streamgen.testing.synthesis`.
 """
 
 import argparse

@@ -35,8 +35,9 @@ from tests.accelerators import tiny
 from tests.campaigns import sampled
 from tests.damage import damaged
 from tests.decoders import random_decoder, tiny_accelerator
+from tests.frontend.checkpoints import llama
 from tests.frontend.families import family
-from tests.frontend.test_load_decoder import gguf_file, llama
+from tests.frontend.test_load_gguf import gguf_file
 from tests.frontend.test_packed_weights import written_packed
 from tests.text.vocabularies import family as vocabulary
 

@@ -1,0 +1,57 @@
+"""A small transformers model for tests of checkpoints, and what it must give."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+from streamgen.graph.logical import LogicalGraph
+from tests.decoders import stepper
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+HIDDEN, FEATURES, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 64, 96, 4, 2, 16, 48
+BOUND = 5e-6  # of the largest logit: float32 norms and angles inside a float64 transformers model leave 2e-7
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+
+
+def llama(**changes: Any) -> Any:
+    """A model of two layers with random norms; changes: of its config."""
+    torch.manual_seed(1)
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FEATURES,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "max_position_embeddings": 96,
+        "rms_norm_eps": 1e-5,
+    }
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config | changes)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(torch.randn_like(parameter) / 4)
+    return model
+
+
+def require_same(decoder: LogicalGraph, model: Any) -> None:
+    """The decoder gives the model's logits, in several passes."""
+    ids = np.random.default_rng(1).integers(0, VOCABULARY, 12)
+    with torch.no_grad():
+        expected = model.double()(torch.from_numpy(ids)[None]).logits[0].numpy()
+    step = stepper(decoder)
+    parts = [step(ids[:9]), *(step([token]) for token in ids[9:])]
+    assert np.abs(np.concatenate(parts) - expected).max() <= BOUND * np.abs(expected).max()

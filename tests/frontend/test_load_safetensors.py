@@ -1,0 +1,240 @@
+"""streamgen.frontend.checkpoint: decoders of safetensors folders; damage is named."""
+
+import json
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from streamgen.errors import CheckpointError
+from streamgen.frontend import load_decoder
+from tests.decoders import is_tied
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+from tests.frontend.checkpoints import FEATURES, HIDDEN, LINEAR, LLAMA3, VOCABULARY, llama, require_same
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "shard"),
+    [
+        ({"tie_word_embeddings": True, "rope_parameters": LLAMA3}, torch.float32, "1GB"),
+        ({"attention_bias": True, "mlp_bias": True, "rope_parameters": LINEAR}, torch.bfloat16, "30KB"),
+        ({"head_dim": 24, "hidden_act": "gelu_pytorch_tanh"}, torch.float16, "1GB"),
+    ],
+)
+def test_safetensors(tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype, shard: str) -> None:
+    model = llama(**changes).to(dtype)
+    model.save_pretrained(tmp_path, max_shard_size=shard)
+    assert (tmp_path / "model.safetensors.index.json").exists() == (shard != "1GB")
+    decoder = load_decoder(tmp_path)
+    assert decoder.name == tmp_path.name
+    assert is_tied(decoder) == bool(changes.get("tie_word_embeddings"))
+    require_same(decoder, _copy(model, changes))
+
+
+def _copy(model: Any, changes: dict[str, Any]) -> Any:
+    """The model in float32, its rotary frequencies not rounded to the type it is stored in."""
+    fresh = llama(**changes)
+    fresh.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
+    return fresh
+
+
+def test_older_config(tmp_path: Path) -> None:
+    """rope_theta and rope_scaling beside one another, as before transformers 5."""
+    model = llama(rope_parameters=LLAMA3)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = parameters
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    require_same(load_decoder(tmp_path), model)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved")
+    llama(num_hidden_layers=1).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"hidden_act": "relu2"},
+            "hidden_act is 'relu2', which is not supported; silu, swish, gelu, gelu_new, gelu_pytorch_tanh, "
+            "relu, sigmoid, tanh are",
+        ),
+        ({"sliding_window": 0.5}, "sliding_window is 0.5; an integer of at least 1 is needed"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            "rope_parameters.rope_type is 'yarn', which is not supported; 'default', 'linear' and "
+            "'llama3' are",
+        ),
+        ({"rope_parameters": {"rope_type": "linear"}}, "factor is missing"),
+        (
+            {"rope_parameters": LLAMA3 | {"low_freq_factor": 4.0}},
+            "low_freq_factor is 4.0; it must be below high_freq_factor, 4.0",
+        ),
+        (
+            {"quantization_config": {"bits": 4}},
+            "quantization_config.quant_method is None; only 'gptq' and 'awq' are supported",
+        ),
+        (
+            {"partial_rotary_factor": 0.5},
+            "partial_rotary_factor is 0.5, which is not supported; 1.0 is",
+        ),
+        ({"hidden_size": "64"}, "hidden_size is '64'; an integer of at least 1 is needed"),
+        ({"attention_bias": 1}, "attention_bias is 1; true or false is needed"),
+        ({"head_dim": 15}, "head_dim is 15; an even number is needed"),
+        ({"num_attention_heads": None}, "num_attention_heads is missing"),
+    ],
+)
+def test_bad_config(folder: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    assert str(caught.value) in (f"{place}: {message}" for place in (tmp_path, tmp_path / "config.json"))
+
+
+def test_all_that_is_wrong_is_in_one_error(folder: Path, tmp_path: Path) -> None:
+    """Features of the config, tensors, and a tokenizer of another model."""
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_act": "relu2", "partial_rotary_factor": 0.5, "mlp_bias": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    words = Tokenizer(BPE(vocab={chr(ord("!") + i): i for i in range(VOCABULARY + 1)}, merges=[]))
+    words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    words.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    layer = "tensor model.layers.0.mlp"
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}:",
+        "  partial_rotary_factor is 0.5, which is not supported; 1.0 is",
+        "  hidden_act is 'relu2', which is not supported; silu, swish, gelu, gelu_new, gelu_pytorch_tanh, "
+        "relu, sigmoid, tanh are",
+        f"  {layer}.gate_proj.bias is missing; its shape is [{FEATURES}]",
+        f"  {layer}.up_proj.bias is missing; its shape is [{FEATURES}]",
+        f"  {layer}.down_proj.bias is missing; its shape is [{HIDDEN}]",
+        f"  the tokenizer has {VOCABULARY + 1} tokens, the vocabulary of the model {VOCABULARY}",
+    ]
+
+
+def test_wrong_tensors(folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"intermediate_size": 80, "attention_bias": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    layer = "tensor model.layers.0."
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}:",
+        f"  {layer}self_attn.q_proj.bias is missing; its shape is [64]",
+        f"  {layer}self_attn.k_proj.bias is missing; its shape is [32]",
+        f"  {layer}self_attn.v_proj.bias is missing; its shape is [32]",
+        f"  {layer}self_attn.o_proj.bias is missing; its shape is [64]",
+        f"  {layer}mlp.gate_proj.weight has shape [96, 64]; [80, 64] is needed",
+        f"  {layer}mlp.up_proj.weight has shape [96, 64]; [80, 64] is needed",
+        f"  {layer}mlp.down_proj.weight has shape [64, 96]; [64, 80] is needed",
+    ]
+
+
+def _truncate(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    return r"model\.safetensors: truncated or corrupt safetensors: "
+
+
+def _corrupt(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+    return r"model\.safetensors: truncated or corrupt safetensors: "
+
+
+def _remove(folder: Path) -> str:
+    (folder / "model.safetensors").unlink()
+    return r": there is no safetensors file$"
+
+
+def _no_config(folder: Path) -> str:
+    (folder / "config.json").unlink()
+    return r"config\.json: there is no such file$"
+
+
+def _not_json(folder: Path) -> str:
+    (folder / "config.json").write_text("{")
+    return r"config\.json: not JSON: "
+
+
+def _a_list(folder: Path) -> str:
+    (folder / "config.json").write_text("[]")
+    return r"config\.json: a JSON object is needed, not list$"
+
+
+def _lost_shard(folder: Path) -> str:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    return r"gone\.safetensors: there is no such file$"
+
+
+def _bad_index(folder: Path) -> str:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": 3}')
+    return r"model\.safetensors\.index\.json: weight_map must name a file for each tensor$"
+
+
+def _twice(folder: Path) -> str:
+    (folder / "a.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors").rename(folder / "b.safetensors")
+    return r"b\.safetensors: tensor lm_head\.weight is in another file too$"
+
+
+def _integers(folder: Path) -> str:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(2, dtype=torch.int8)}, folder / "model.safetensors")
+    return r"model\.safetensors: tensor a is I8; F32, F16, BF16 can be read$"
+
+
+def _infinite(folder: Path) -> str:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][3] = torch.inf
+    save_file(tensors, folder / "model.safetensors")
+    return r": tensor model\.norm\.weight\[3\] is inf$"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _truncate,
+        _corrupt,
+        _remove,
+        _no_config,
+        _not_json,
+        _a_list,
+        _lost_shard,
+        _bad_index,
+        _twice,
+        _integers,
+        _infinite,
+    ],
+)
+def test_damaged_folder(folder: Path, tmp_path: Path, damage: Callable[[Path], str]) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    message = damage(tmp_path)
+    with pytest.raises(CheckpointError, match=f"^{re.escape(str(tmp_path))}.*{message}"):
+        load_decoder(tmp_path)
