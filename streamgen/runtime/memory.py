@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgen.boards import DEFAULT_BOARD
-from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.manifest import MemoryTiming
 
 __all__ = ["MemoryModel"]
@@ -58,10 +57,3 @@ class MemoryModel:
     def of(cls, timing: MemoryTiming, **choices: int) -> "MemoryModel":
         """The channel that a manifest describes."""
         return cls(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency, **choices)
-
-    @classmethod
-    def for_clock(
-        cls, hertz: int, bytes_per_second: int = _HBM.channel_rate, **choices: int
-    ) -> "MemoryModel":
-        """The channel as a kernel of this clock sees it."""
-        return cls(rate=min(Fraction(1), Fraction(bytes_per_second, BEAT_BYTES * hertz)), **choices)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sim.add_one import CYCLES, ERRORS, Breach, manifest
+from streamgen.boards import DEFAULT_BOARD
 from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
@@ -229,6 +230,5 @@ def test_bad_model(choice, message):
     assert str(error.value) == message
 
 
-def test_clock_sets_the_rate():
-    assert MemoryModel.for_clock(300_000_000).rate == Fraction(133, 192) == MemoryModel().rate
-    assert MemoryModel.for_clock(250_000_000, latency=80) == MemoryModel(rate=Fraction(133, 160), latency=80)
+def test_the_board_sets_the_rate():
+    assert MemoryModel().rate == DEFAULT_BOARD.hbm.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
