@@ -18,7 +18,7 @@ from typing import Any
 
 from streamgen.errors import CheckpointError
 
-__all__ = ["read_metadata"]
+__all__ = ["read_metadata", "require_gguf"]
 
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
@@ -26,19 +26,24 @@ STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Values by name: numbers, strings and lists. CheckpointError says what is wrong with a file."""
+def require_gguf(path: Path) -> None:
+    """CheckpointError for what is no file, or begins otherwise."""
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such file")
     with path.open("rb") as file:
         magic = file.read(4)
-        if magic != b"GGUF":
-            raise CheckpointError(f"{path}: not a GGUF file; it starts with {magic!r}, not b'GGUF'")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
-                return _Fields(data).all()
-            except (struct.error, ValueError) as error:
-                raise CheckpointError(f"{path}: truncated or corrupt GGUF: {error}") from error
+    if magic != b"GGUF":
+        raise CheckpointError(f"{path}: not a GGUF file; it starts with {magic!r}, not b'GGUF'")
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Values by name: numbers, strings and lists. CheckpointError says what is wrong with a file."""
+    require_gguf(path)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            return _Fields(data).all()
+        except (struct.error, ValueError) as error:
+            raise CheckpointError(f"{path}: truncated or corrupt GGUF: {error}") from error
 
 
 class _Fields:

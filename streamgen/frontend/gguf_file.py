@@ -22,6 +22,7 @@ from gguf import GGUFReader, GGUFValueType, ReaderTensor
 from gguf.quants import dequantize
 
 from streamgen.errors import CheckpointError
+from streamgen.gguf_metadata import require_gguf
 from streamgen.numbers.quantisation import GroupGrid
 
 __all__ = [
@@ -110,12 +111,7 @@ def lent(reader: GGUFReader) -> Iterator[None]:
 
 def open_gguf(path: Path) -> GGUFReader:
     """The reader of a file; CheckpointError where it is none, or damaged."""
-    if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such file")
-    with path.open("rb") as file:
-        magic = file.read(4)
-    if magic != b"GGUF":
-        raise CheckpointError(f"{path}: not a GGUF file; it starts with {magic!r}, not b'GGUF'")
+    require_gguf(path)
     try:
         with np.errstate(over="raise"):
             reader = _Reader(path)
