@@ -29,7 +29,13 @@ __all__ = ["decode_value", "encode_value", "load_program", "save_program"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
 _SAFE = (__name__.partition(".")[0], "__main__")  # the latter runs already
-_OF_TENSORS = ("name", "role", "node", "channel", "port", "buffer", "phase")  # as they are
+_OF_TENSORS: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "role", "node", "port"), str),
+    "channel": int,
+    "buffer": str | None,
+    "phase": int | None,
+}
+"""What is written as it is, and its type."""
 _UNREADABLE = (
     *(
         ValueError,
@@ -146,7 +152,7 @@ def _program(
             raise ValueError(f"the itensor of tensor {t['name']!r} is {found!r}")
     tensors: tuple[Tensor, ...] = tuple(
         Tensor(
-            **{name: t[name] for name in _OF_TENSORS},
+            **{name: decode(kind, t[name], f"{name} of a tensor") for name, kind in _OF_TENSORS.items()},
             shape=tuple(t["shape"]),
             itensor=decode_value(t["itensor"]),
             data=None if t["data"] is None else constants[t["data"]],

@@ -184,12 +184,8 @@ def _kernel(path: str | Path, sections: Mapping[int, bytes], name: str) -> Eleme
 
 
 def _rows(row: struct.Struct, table: bytes, head: int) -> list[tuple]:
-    count = int.from_bytes(table[:4], "little")
-    return [
-        row.unpack_from(table, head + k * row.size)
-        for k in range(count)
-        if head + (k + 1) * row.size <= len(table)
-    ]
+    count = min(int.from_bytes(table[:4], "little"), (len(table) - head) // row.size)
+    return [row.unpack_from(table, head + k * row.size) for k in range(count)]
 
 
 def _hash(note: bytes, top: str) -> str | None:

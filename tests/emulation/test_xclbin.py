@@ -57,8 +57,9 @@ def test_other_kernel(binary):
         require_design(binary, manifest(3))
 
 
-def test_bank_not_connected(binary):
-    changed(binary, CONNECTIVITY=bytes(4))
+@pytest.mark.parametrize("count", [0, (1 << 32) - 1])  # of rows, of which the file has none
+def test_bank_not_connected(binary, count):
+    changed(binary, CONNECTIVITY=count.to_bytes(4, "little"))
     with pytest.raises(DeviceError, match=r"must be connected to HBM\[0\]; it is connected to no bank"):
         require_design(binary, DESIGN)
 

@@ -1,5 +1,6 @@
 """Graphs: printing, every law of the verifier by its whole message, the golden runner, storage."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -182,6 +183,19 @@ def test_corrupt_storage_is_named(tmp_path) -> None:
     save_program(Program(_closed()), tmp_path)
     (tmp_path / "constants.npz").write_bytes(b"PK\x03\x04 truncated")
     with pytest.raises(GraphError, match="holds no readable program"):
+        load_program(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("name", -1), ("buffer", 0), ("phase", "0"), ("channel", None), ("node", ["x"])]
+)
+def test_tensors_of_other_types_are_named(tmp_path, field: str, value: object) -> None:
+    tensor = Tensor("x", "input", "source", (4, 3), 0)
+    save_program(Program(replace(_closed(), tensors=(tensor,))), tmp_path)
+    document = json.loads((tmp_path / "graph.json").read_text())
+    document["tensors"][0][field] = value
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    with pytest.raises(GraphError, match=rf"graph\.json: {field} of a tensor: expected \w+, not "):
         load_program(tmp_path)
 
 
