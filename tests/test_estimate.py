@@ -1,6 +1,7 @@
 """Estimates: the resources that compile promises, the cycles that it predicts, from shapes alone."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from streamgen.numbers.quantisation import is_uniform, quantise, quantise_w4, qu
 from streamgen.operations import Linear
 from streamgen.runtime.generation import BEST
 from tests.decoders import TINY, random_decoder, tiny_accelerator, tiny_decoder
+from tests.frontend.test_load_decoder import gguf_file, llama
 
 SMALL = {"vocab_size": 64, "n_positions": 64, "n_embd": 32, "n_head": 2, "n_layer": 5}
+MLP = "examples/mlp.py:mlp"
 TWO = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
 
 
@@ -156,6 +159,54 @@ def test_bad_requests() -> None:
         assert str(caught.value) == message
     with pytest.raises(BudgetError, match="A design may fill 1% of each SLR"):
         streamgen.estimate(random_decoder(), None, replace(TINY, fill=0.01))
+
+
+@pytest.mark.slow
+def test_several_models_from_several_kinds_of_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GGUF file, a folder of safetensors, its config.json alone and a module: a line of the table for each;
+    the figures are those of each by itself, and of one model the same from all of its files."""
+    model, folder, file = llama(), tmp_path / "folder", tmp_path / "file.gguf"
+    model.save_pretrained(folder)
+    gguf_file(file, model, {})
+    alone = tmp_path / "config.json"
+    alone.write_bytes((folder / "config.json").read_bytes())
+    options = ["--max-tokens=2", "--context=16", "--channels=4", "--multipliers=128"]
+    config = CompileConfig(max_tokens=2, context=16, channels=4, multipliers=128)
+    sources = [str(file), str(folder), str(alone), MLP]
+    assert cli.main(["estimate", *sources, *options, "--json"]) == 0
+    several = json.loads(capsys.readouterr().out)
+    assert cli.main(["estimate", *sources, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if " u55c " in line]) == len(sources) == len(several)
+    for source, found in zip(sources[:3], several, strict=False):
+        own = json.loads(streamgen.estimate(Path(source), None, config).to_json())
+        assert _without_times(own) == _without_times(found)
+        for what in ("passes", "first_tokens", "groups", "memory"):
+            assert found[what] == several[0][what], (source, what)
+
+
+def _without_times(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "seconds": sorted(found["seconds"])}
+
+
+def test_what_is_printed_of_memory_and_time() -> None:
+    """Bytes of every channel by what they are, as the buffers of the design have them; time by stage."""
+    found = streamgen.estimate(tiny_decoder(), None, TINY)
+    (group,) = found.groups
+    text = found.text(width=110)
+    (*_, head) = (line for line in text.splitlines() if line.split()[:1] == ["channel"])
+    assert "weights" in head and "caches" in head and "% of 536,870,912" in head
+    assert sorted(group.channels) == [0, 1]
+    for channel, by_role in group.channels.items():
+        (row,) = (line for line in text.splitlines() if re.match(rf" ?{channel} +[\d,]+ ", line))
+        assert f"{sum(by_role.values()):,}" in row and f"{by_role['weights']:,}" in row
+    stages = ("import", "quantise", "explore", "schedule, bind, steer", "converters, place, size")
+    assert [*found.seconds] == [*stages, "resources", "predict"]
+    assert min(found.seconds.values()) >= 0 < sum(found.seconds.values())
+    (said,) = (line for line in text.replace("\n", " ").split("processor time: ")[1:])
+    assert [re.sub(r" [\d.]+ s$", "", part) for part in re.split(r"(?<= s), ", said)] == [*found.seconds]
 
 
 @pytest.mark.slow

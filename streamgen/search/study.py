@@ -92,13 +92,19 @@ class Study:
         with self._stored():
             return study_report(self._study)
 
-    def run(self, trials: int, tell: Callable[[str], None] | None = None) -> None:
-        """Until the study has so many points in all, of all who work on it. StorageError as above."""
+    def run(
+        self, trials: int, tell: Callable[[str], None] | None = None, *, first: Point | None = None
+    ) -> None:
+        """Until the study has so many points in all, of all who work on it. first: the point with which a new
+        study begins, in the place of those with which it begins by itself. StorageError as above; ValueError
+        for one that is none."""
         if trials < 1:
             raise ValueError(f"trials is {trials}; at least 1 is allowed")
+        begin = self._firsts() if first is None else [{**self.space.default, **first}]
+        self.space.config_of(first or {})
         with self._stored():
             if not self._study.get_trials(deepcopy=False):
-                for point in self._firsts():
+                for point in begin:
                     self._study.enqueue_trial(self._choice(point), skip_if_exists=True)
         while (done := self.points) < trials:
             if tell is not None:
