@@ -29,7 +29,7 @@ from tests.explore.random_modules import RandomModule
 from tests.postgres import postgres
 from tests.search.models import small_space
 
-NEAR = 0.9  # of the fastest point of all, which a search of 40 points reaches
+NEAR = 0.75  # of the fastest point of all, which a search of half of them reaches
 OFF = 0.6  # of it, which the compiler's own choice has: it is chosen for few multipliers, too
 
 WORKER = """
@@ -102,7 +102,7 @@ def test_a_search_of_random_modules_needs_no_hint(number: int, seed: int) -> Non
 @pytest.mark.parametrize("number", sampled(range(6), (0,)))
 def test_a_search_of_random_decoders_needs_no_hint(number: int) -> None:
     config = CompileConfig(name="tiny", max_tokens=4, context=72, channels=4, multipliers=512)
-    chosen = ("multipliers", "channels", "n_lanes", "lanes", "attention_lanes")
+    chosen = ("multipliers", "channels", "n_lanes")
     _needs_no_hint(random_decoder(seed=number, **SHAPES[number]), None, config, chosen)
 
 
@@ -112,11 +112,12 @@ def _needs_no_hint(model: Any, inputs: Any, config: CompileConfig, chosen: Seque
     factors = space(model, inputs, config).factors
     only = {factor.name: factor.values[:1] for factor in factors if factor.name not in chosen}
     one = space(model, inputs, config, only=only)
-    every = [found for point in _points(one) if (found := one.evaluate(point)).feasible]
-    assert len(every) >= 100
+    points = _points(one)
+    every = [found for point in points if (found := one.evaluate(point)).feasible]
+    assert len(every) >= 40
     default, fastest = one.evaluate(one.default), max(found.tokens_per_second for found in every)
     study = Study(one)
-    study.run(40, first={factor.name: factor.values[-1] for factor in one.factors})
+    study.run(len(points) // 2, first={factor.name: factor.values[-1] for factor in one.factors})
     front = study.front(exact=False)
     best = max(found.tokens_per_second for found in front)
     assert best >= default.tokens_per_second and min(found.luts for found in front) <= default.luts
