@@ -4,12 +4,17 @@
  * of a group are inputs first, then outputs to other nodes, then those inside a kernel; event = 2 * stream
  * + (is output), token = index over all streams. `times` holds the production of every token, then the
  * consumption, then the lateness of every group.
+ *
+ * What is touched is done in the order of time, as in a simulation: the node whose time is least goes on until
+ * another one's is less. So most is done once. A node at a time, from end to end, tokens that go round through
+ * FIFOs of few places would be done a round at a time, all of a node each.
  */
 #include <stdint.h>
 
 typedef int32_t number;
 
-enum { CHECK = 1000 }; /* groups looked at before the first search for a circle of waits */
+enum { CHECK = 1000, /* groups looked at before the first search for a circle of waits */
+       AHEAD = 64 }; /* cycles that a node may be ahead of others before these go on */
 
 struct run {
     number nodes, streams, tokens, groups;
@@ -29,13 +34,15 @@ struct run {
     number *needed;             /* tokens: when they must be ready for the reader */
     const number *promise;      /* groups: when they must be done */
     number *base;               /* groups: latest begin */
-    number *queued;             /* nodes: whether there is */
+    number *queue;              /* nodes: those touched, a heap: the least time first, of equal ones the first */
+    number *at;                 /* nodes: 1 + place in the queue, 0 outside */
+    number *time;               /* nodes: when there is something to look at again; backwards the negative */
     number *first, *last;       /* nodes: groups to look at again */
     number *log, *old;          /* 2 * tokens + groups: what a trial changed */
     number *stamp;
     number logged;
     number trial;
-    number waiting, place, step;
+    number waiting;
 };
 
 /* Cycles from a token taken to its place free for another one. */
@@ -44,45 +51,79 @@ static number freed(const struct run *r, number k)
     return r->way[k] + (r->depth[k] > 1 || r->way[k]);
 }
 
-static void touch(struct run *r, number node, number from, number to)
+static int before(const struct run *r, number a, number b)
 {
-    if (!r->queued[node]) {
-        r->queued[node] = 1;
-        r->waiting++;
+    return r->time[a] < r->time[b] || (r->time[a] == r->time[b] && a < b);
+}
+
+static void put(struct run *r, number place, number node)
+{
+    r->queue[place] = node;
+    r->at[node] = place + 1;
+}
+
+static void up(struct run *r, number place, number node)
+{
+    for (; place && before(r, node, r->queue[(place - 1) / 2]); place = (place - 1) / 2)
+        put(r, place, r->queue[(place - 1) / 2]);
+    put(r, place, node);
+}
+
+static void touch(struct run *r, number node, number from, number to, number time)
+{
+    if (!r->at[node]) {
         r->first[node] = from;
         r->last[node] = to;
+        r->time[node] = time;
+        up(r, r->waiting++, node);
         return;
     }
     if (from < r->first[node])
         r->first[node] = from;
     if (to > r->last[node])
         r->last[node] = to;
+    if (time < r->time[node]) {
+        r->time[node] = time;
+        up(r, r->at[node] - 1, node);
+    }
 }
 
-/* The touched nodes in the order of their numbers, up and down again: what is changed spreads along streams. */
+/* The touched node whose time is least. */
 static number next(struct run *r)
 {
-    while (!r->queued[r->place]) {
-        if (r->place + r->step < 0 || r->place + r->step == r->nodes)
-            r->step = -r->step;
-        else
-            r->place += r->step;
+    number found = r->queue[0], place = 0, below;
+    r->at[found] = 0;
+    if (--r->waiting) {
+        number node = r->queue[r->waiting];
+        while ((below = 2 * place + 1) < r->waiting) {
+            if (below + 1 < r->waiting && before(r, r->queue[below + 1], r->queue[below]))
+                below++;
+            if (before(r, node, r->queue[below]))
+                break;
+            put(r, place, r->queue[below]);
+            place = below;
+        }
+        put(r, place, node);
     }
-    r->waiting--;
-    r->queued[r->place] = 0;
-    return r->place;
+    return found;
 }
 
 static void clear(struct run *r)
 {
     while (r->waiting)
-        next(r);
+        r->at[r->queue[--r->waiting]] = 0;
+}
+
+/* Whether others come before a node that has come to this time. */
+static int behind_others(const struct run *r, number time)
+{
+    return r->waiting && (int64_t)time > (int64_t)r->time[r->queue[0]] + AHEAD;
 }
 
 void run_touch(struct run *r, number node)
 {
     if (r->node_group[node] < r->node_group[node + 1])
-        touch(r, node, r->node_group[node], r->node_group[node + 1] - 1);
+        touch(r, node, r->node_group[node], r->node_group[node + 1] - 1, INT32_MIN);
 }
 
 static void change(struct run *r, number index, number value)
@@ -210,7 +251,7 @@ int run_settle(struct run *r, number limit)
                         goto fail;
                     change(r, token, time);
                     if (r->target[k] >= 0)
-                        touch(r, r->target[k], r->taken_group[token], r->taken_group[token]);
+                        touch(r, r->target[k], r->taken_group[token], r->taken_group[token], time);
                 }
             }
             if (done >= limit)
@@ -223,7 +264,7 @@ int run_settle(struct run *r, number limit)
                         goto fail;
                     change(r, r->tokens + token, done);
                     if (r->source[k] >= 0 && r->depth[k] && after < r->stream_token[k + 1])
-                        touch(r, r->source[k], r->sent_group[after], r->sent_group[after]);
+                        touch(r, r->source[k], r->sent_group[after], r->sent_group[after], done);
                 }
             }
             behind = done - r->cycle[g];
@@ -237,6 +278,10 @@ int run_settle(struct run *r, number limit)
                 }
             } else if (g >= last)
                 break;
+            if (g + 1 < end && behind_others(r, done)) {
+                touch(r, node, g + 1, last > g ? last : g + 1, done);
+                break;
+            }
         }
     }
     return 1;
@@ -281,7 +326,7 @@ void run_postpone(struct run *r)
                 if (time != latest_sent[token]) {
                     latest_sent[token] = time;
                     if (r->target[k] >= 0 && r->depth[k] && before >= r->stream_token[k])
-                        touch(r, r->target[k], r->taken_group[before], r->taken_group[before]);
+                        touch(r, r->target[k], r->taken_group[before], r->taken_group[before], -time);
                 }
             }
             for (number i = e; i < stop && !(r->event[i] & 1); i++) {
@@ -291,13 +336,17 @@ void run_postpone(struct run *r)
                 if (r->needed[token] != base) {
                     r->needed[token] = base;
                     if (r->source[k] >= 0)
-                        touch(r, r->source[k], r->sent_group[token], r->sent_group[token]);
+                        touch(r, r->source[k], r->sent_group[token], r->sent_group[token], -base);
                 }
             }
             if (r->base[g] != base)
                 r->base[g] = base;
             else if (g <= first)
                 break;
+            if (g > begin && behind_others(r, -base)) {
+                touch(r, node, first < g ? first : g - 1, g - 1, -base);
+                break;
+            }
         }
     }
 }

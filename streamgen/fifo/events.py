@@ -110,12 +110,12 @@ class SelfTimedRun:
                 self.depth,
             ),
             *(self.times, self.latest, self._needed, self._promise, self._base),
-            *(np.zeros(len(nodes), np.int32) for _ in range(3)),
+            *(np.zeros(len(nodes), np.int32) for _ in range(5)),
             *(np.zeros(len(self.times), np.int32) for _ in range(2)),
             np.zeros(len(self.times), np.int32),
         )
         self._arrays = tuple(np.ascontiguousarray(array, np.int32) for array in arrays)
-        self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0, 0, 1)
+        self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0)
         self._state = (self.depth, self.times, self.latest, self._needed, self._base)
         self.group = np.concatenate([sent_group, taken_group])
         self.group_node, self.group_cycle = node[begins], cycle[begins].astype(np.int32)
@@ -211,8 +211,8 @@ class _Run(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("nodes", "streams", "tokens", "groups")),
-        *((f"array{i}", ctypes.c_void_p) for i in range(25)),
-        *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting", "place", "step")),
+        *((f"array{i}", ctypes.c_void_p) for i in range(27)),
+        *((name, ctypes.c_int32) for name in ("logged", "trial", "waiting")),
     ]
 
 
