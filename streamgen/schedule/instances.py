@@ -152,7 +152,11 @@ def envelope(a: Any, b: Any) -> Any:
 
 def worth(params: KernelParams, bounds: Bounds, known: Collection[str], fabric: Fabric) -> bool:
     """Whether hardware of its own costs more than to choose the inputs of an instance that is there, and to
-    steer its outputs. known: inputs that come from where they came before, else routes would be needed."""
+    steer its outputs. known: inputs that come from where they came before, else routes would be needed.
+
+    When all inputs do, outputs are taken to go where they went before: layers of one walk that are alike use
+    the same hardware to the end.
+    """
 
     def luts(resources: Resources) -> float:
         return resources.lut + fabric.luts_of_a_dsp * resources.dsp
@@ -162,6 +166,8 @@ def worth(params: KernelParams, bounds: Bounds, known: Collection[str], fabric: 
         return luts(one.cost({"itensor": itensor, "way": 0}).resources)
 
     inputs = params.inputs(bounds)
+    if known == {*inputs}:
+        return True
     own = luts(params.cost(bounds).resources) + sum(around(RouteParams, inputs[port]) for port in known)
     chosen = sum(around(SelectParams, it) for port, it in inputs.items() if port not in known)
     return own > chosen + sum(around(RouteParams, it) for it in params.outputs(bounds).values())
