@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import tokenize
 import types
 import typing
 import zipfile
@@ -182,7 +183,10 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
             return {one.filename.removesuffix(".npy"): _array(archive, one) for one in entries}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise ValueError(f"it is no archive of arrays: {error}") from error
-    except (SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError) as error:
+    except (
+        *(SyntaxError, tokenize.TokenError),  # of headers, which numpy reads as Python
+        *(TypeError, KeyError, OverflowError, RecursionError, MemoryError),
+    ) as error:
         raise ValueError(f"it holds what is no array: {error}") from error
 
 

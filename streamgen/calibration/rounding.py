@@ -5,18 +5,17 @@ activations as the matmuls before it, rounded already, and the quantiser of the 
 """
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from streamgen.errors import CheckpointError
+from streamgen.files import read_arrays
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.error_feedback import quantise_w4_on
@@ -199,11 +198,11 @@ class _Kept:
         if not file.exists():
             return None
         try:
-            with file.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
-                codes, scale, minimum, row_scale = (arrays.get(part) for part in PARTS)
-                group = int(arrays["group"])
-            return QuantisedWeight(codes, scale, minimum, row_scale, "w4", group)
-        except (OSError, EOFError, BadZipFile, zlib.error, ValueError, KeyError) as error:
+            arrays = read_arrays(file.read_bytes())
+            codes, row_scale, group = (arrays[part] for part in ("codes", "row_scale", "group"))
+            scale, minimum = arrays.get("scale"), arrays.get("minimum")
+            return QuantisedWeight(codes, scale, minimum, row_scale, "w4", int(group))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged: {error}; remove it to have it made again") from error
 
     def write(self, path: str, weight: QuantisedWeight) -> None:
