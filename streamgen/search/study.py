@@ -121,11 +121,7 @@ class Study:
         """
         with self._stored():
             trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        points = {
-            number: self._point(trial.params)
-            for number, trial in enumerate(trials)
-            if all(share <= 0 for share in trial.constraints.values())
-        }
+        points = {n: self._point(trial.params) for n, trial in enumerate(trials) if within(trial)}
         costs = {number: self._signed(trials[number].values) for number in points}
         if not exact:
             found = [self.space.evaluate(points[number]) for number in _unbeaten(costs)]
