@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.frontend.test_load_decoder import gguf_file, llama
 
 import streamgen
 from streamgen import cli
@@ -21,6 +20,8 @@ from streamgen.numbers.quantisation import is_uniform, quantise, quantise_w4, qu
 from streamgen.operations import Linear
 from streamgen.runtime.generation import BEST
 from tests.decoders import TINY, random_decoder, tiny_accelerator, tiny_decoder
+from tests.frontend.checkpoints import llama
+from tests.frontend.test_load_gguf import gguf_file
 
 SMALL = {"vocab_size": 64, "n_positions": 64, "n_embd": 32, "n_head": 2, "n_layer": 5}
 MLP = "examples/mlp.py:mlp"
