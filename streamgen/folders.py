@@ -18,26 +18,28 @@ _TAKEN = "{} exists and {}; give a new name or remove it"
 def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
     """A folder to fill, which becomes `target`, an absolute path, when the block ends without an error.
 
-    marks: files of which folders like this one have one. Where there is such a folder already, it stays as it
-    is if all that is written is in it, byte for byte.
+    marks: files of which folders like this one have one. Where there is such a folder, before or by then, it
+    stays as it is if all that is written is in it, byte for byte.
 
     FileExistsError when the target exists and is not empty, OSError when it cannot be written. After an error
     nothing is left, nor folders above the target that were made for it.
     """
-    there = require_free(target, marks)
+    require_free(target, marks)
     made = [place for place in target.parents if not place.exists()]
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         yield partial
-        if there:
-            if (other := _other(partial, target)) is not None:
-                raise FileExistsError(_TAKEN.format(target, f"has another {other}, or none"))
-            shutil.rmtree(partial)
-        else:
-            partial.chmod(0o755)
+        partial.chmod(0o755)
+        try:
             partial.replace(target)
+        except OSError:
+            if not require_free(target, marks):
+                raise
+            if (other := _other(partial, target)) is not None:
+                raise FileExistsError(_TAKEN.format(target, f"has another {other}, or none")) from None
+            shutil.rmtree(partial)
     except BaseException:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)

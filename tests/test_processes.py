@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,19 +109,26 @@ def test_compile_side_by_side(tmp_path: Path) -> None:
     assert sys.stderr is error
 
 
-def test_two_writers_of_one_folder(tmp_path: Path) -> None:
-    """One of them has it, the other one is told."""
+@pytest.mark.parametrize("names", [("one", "one"), ("one", "other")])
+def test_two_writers_of_one_folder(names: tuple[str, str], tmp_path: Path) -> None:
+    """Both have written the same, or one of them is told."""
+    module = tiny_module()  # its random weights come from torch's one generator
 
-    def write(_: int) -> str:
+    def write(name: str) -> str:
+        config = replace(TINY, name=name)
         try:
-            streamgen.compile(tiny_module(), torch.zeros(1, 40), TINY).write(tmp_path / "one")
+            streamgen.compile(module, torch.zeros(1, 40), config).write(tmp_path / "one")
         except OSError as error:
             return str(error)
         return ""
 
     with ThreadPoolExecutor(2) as pool:
-        said = sorted(pool.map(write, range(2)))
-    assert said[0] == "" and "is not an empty folder" in said[1]
+        said = sorted(pool.map(write, names))
+    assert said[0] == ""
+    assert (said[1] == "") == (names[0] == names[1])
+    if said[1]:
+        assert "exists and has another" in said[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert same(streamgen.load(tmp_path / "one").golden(values(1, 40)), tiny().golden(values(1, 40)))
 
 
