@@ -17,7 +17,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from shapes import SHAPES
+
+from benchmarks.shapes import SHAPES
 
 ASKED = {"gpt2-medium": 10.0}  # seconds of the clock; OTHERS: of the others
 OTHERS = 20.0

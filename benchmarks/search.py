@@ -19,9 +19,9 @@ from random import Random
 import torch
 from rich.console import Console
 from rich.table import Table
-from u55c import SHAPES, WHOLE, config_json
 
 import streamgen
+from benchmarks.u55c import SHAPES, WHOLE, config_json
 from streamgen.frontend import default_checkpoint, load_feed_forward
 from streamgen.search import Point, Space, Value, space
 from streamgen.search.front import front_table

@@ -125,6 +125,14 @@ def test_hardware_of_a_network() -> None:
     assert hardware(encoder(1).quantised(CONFIG.numbers(False)), CONFIG).columns == 2
 
 
+@pytest.mark.parametrize(("channels", "beats"), [(4, 1024), (16, 1024), (32, 512)])
+def test_prefetch_takes_a_fifth_of_block_ram_at_most(channels: int, beats: int) -> None:
+    config = CompileConfig(policy="shared", channels=channels, multipliers=64 * channels)
+    assert hardware(encoder(1).quantised(config.numbers(False)), config).prefetch == beats
+    fewer = replace(config, prefetch_beats=64)
+    assert hardware(encoder(1).quantised(fewer.numbers(False)), fewer).prefetch == 64
+
+
 def test_small_models_get_small_budgets() -> None:
     """Products of a token over 512 cycles, a power of two; 32 for each matmul, 1,024 at most."""
 

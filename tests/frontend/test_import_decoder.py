@@ -17,6 +17,7 @@ from streamgen.golden_text import vocabulary_of
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 from tests.decoders import is_tied, stepper
+from tests.frontend.checkpoints import LLAMA3
 from tests.frontend.plain_decoder import CONTEXT, SIZES, Explicit, Plain
 
 with warnings.catch_warnings():
@@ -76,14 +77,6 @@ TINY = {
     "head_dim": 8,
     "max_position_embeddings": 96,
     "attn_implementation": "sdpa",
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
 }
 
 

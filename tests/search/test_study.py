@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sqlalchemy.pool import NullPool
 from streamgen import cli
 from streamgen.config import CompileConfig
 from streamgen.errors import StorageError
-from streamgen.search import Space, Value, space
+from streamgen.search import Evaluation, Point, Space, Value, space
 from streamgen.search.stored import read_study
 from streamgen.search.study import Study
 from tests.campaigns import sampled
@@ -86,6 +87,51 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"layers": 3, "wide": 96},
     {"hidden": 64, "head_dim": 16, "rotated": 16, "vocabulary": 200},
 )
+
+
+def test_a_front_goes_on_behind_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best point by bounds fits no SLR, say: what it beat is looked at in its place."""
+    one = small_space()
+    study = Study(one, ("luts",))
+    study.run(12)
+    (best,) = study.front(exact=False)
+    known, exactly = one.evaluate, []
+
+    def evaluate(point: Point, *, exact: bool = False) -> Evaluation:
+        found = known(point, exact=exact)
+        if exact:
+            exactly.append(dict(point))
+            if known(point).luts == best.luts:
+                return replace(found, why="it fits no SLR")
+        return found
+
+    monkeypatch.setattr(one, "evaluate", evaluate)
+    (found,) = study.front()
+    refused = [point for point in exactly if known(point).luts == best.luts]
+    built = [point for point in exactly if point not in refused and point != one.default]
+    assert refused and built
+    assert found.exact and found.feasible
+    assert found.luts == min(known(point, exact=True).luts for point in [one.default, *built])
+    assert found.luts < known(one.default, exact=True).luts
+
+
+def test_a_study_begins_with_the_most_of_each_factor() -> None:
+    one = small_space()
+    default, greatest = one.default, []
+    for factor in one.factors:
+        numbers = [value for value in factor.values if isinstance(value, int)]
+        if numbers and "." not in factor.name and one.applies(factor, default):
+            greatest.append((factor.name, max(numbers)))
+    study = Study(one)
+    study.run(1 + len(greatest))
+    first, *others = study.report().trials
+    assert all(
+        first.choice.get(name) == str(value) for name, value in default.items() if name in first.choice
+    )
+    changed = [(name, value) for name, value in greatest if value != default[name]]
+    assert changed
+    for name, value in changed:
+        assert any(trial.choice.get(name) == str(value) for trial in others), name
 
 
 @pytest.mark.slow
