@@ -107,15 +107,25 @@ class _Steering:
     def _merge(self) -> None:
         """Holds that end at the same sinks become one."""
         merged: dict[tuple[Port, ...], Hold] = {}
+        joined: dict[Port, Port] = {}  # by sink of a hold that is in another one, the sink of that
+
+        def now(sinks: Sequence[Port]) -> list[Port]:
+            return [joined.get(sink, sink) for sink in sinks]
+
         for hold in list(self._holds.values()):
-            sets = {tuple(sinks) for sinks in self._links[hold.source].values()}
+            sets = {tuple(now(sinks)) for sinks in self._links[hold.source].values()}
             if hold.carried or len(sets) > 1:
                 continue
             (sinks,) = sets
             if sinks in merged and self._in_turn(merged[sinks], hold):
                 self._join(merged[sinks], hold)
+                joined[hold.sink] = merged[sinks].sink
             else:
                 merged[sinks] = hold
+        self._links = {
+            source: {phase: now(sinks) for phase, sinks in phases.items()}
+            for source, phases in self._links.items()
+        }
 
     def _in_turn(self, a: Hold, b: Hold) -> bool:
         """Whether two holds can be one FIFO: what is written first is read first."""
@@ -131,11 +141,7 @@ class _Steering:
     def _join(self, into: Hold, hold: Hold) -> None:
         into.writes |= hold.writes
         into.reads |= hold.reads
-        for phases in self._links.values():
-            for phase, sinks in phases.items():
-                phases[phase] = [into.sink if sink == hold.sink else sink for sink in sinks]
-        for phase, sinks in self._links.pop(hold.source).items():
-            self._links[into.source][phase] = sinks
+        self._links[into.source] |= self._links.pop(hold.source)
         del self._holds[hold.name]
 
     def _too_large(self) -> list[Hold]:
