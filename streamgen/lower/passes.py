@@ -1,14 +1,15 @@
 """Passes over graphs of kernels; each returns a new graph."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamgen.buffers.packing import MemoryLayout
 from streamgen.contract import link_depth, patient
 from streamgen.converters import choose_converter
+from streamgen.cost import Curve
 from streamgen.errors import GraphError
 from streamgen.fifo.clocks import Clocks, sides_of
 from streamgen.fifo.crossing import way_of
@@ -196,10 +197,11 @@ def size_fifos(
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     streams: list[list[Stream | None]] = []
+    known = Executions()
     for run in runs.values():
         if counted is not None:
             counted("timing of phases", len(streams), len(runs))
-        streams.append(run_streams(*run))
+        streams.append(run_streams(*run, known))
     sizing = size(run_nodes(corners[0]), streams, strategy, LINK_DEPTH, counted=counted)
     ahead = _running_ahead(corners[0])
     depths = {
@@ -243,21 +245,19 @@ def run_nodes(graph: Graph) -> list[str]:
     return [name for node in graph.nodes for name in _parts(node).names]
 
 
-def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
-    """What passes through each FIFO in a phase; then what passes between the parts of kernels."""
+def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> list[Stream | None]:
+    """What passes through each FIFO in a phase; then what passes between the parts of kernels. known: what
+    other runs of the same nodes have done; equal streams of them are one object."""
+    known = Executions() if known is None else known
     ahead = _running_ahead(graph)
-    curves: dict[Port, np.ndarray] = {}
-    part: dict[Port, tuple[str, np.ndarray | None]] = {}
+    done: dict[str, _Execution] = {}
     inner: list[Stream | None] = []
     for node in graph.nodes:
         if node.bounds[phase] is None:
-            inner += [None] * len(_parts(node).streams)
+            inner += [None] * known.inner(node)
             continue
-        parts = sides_of(node.name, node.params, node.bounds[phase])
-        inner += parts.streams
-        for name, curve in curves_of(node, phase).items():
-            curves[Port(node.name, name)] = curve.cycles()
-            part[Port(node.name, name)] = parts.at(name)
+        done[node.name] = one = known.of(node, phase)
+        inner += one.inner
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -270,10 +270,77 @@ def run_streams(graph: Graph, phase: int) -> list[Stream | None]:
         if edge.source.node in ahead:
             link = QueueParams(bits=itensor.token_bits, depth=_link_depth(graph, edge))
             depth, latency = ENOUGH, link.latency
-        (source, sends), (target, takes) = part[edge.source], part[edge.target]
-        ends, moves = (source, target), (curves[edge.source], curves[edge.target])
-        streams.append(Stream(*ends, itensor.token_bits, *moves, depth, latency, sends, takes, way=way))
+        source, target = (done[port.node].sides[port.name] for port in (edge.source, edge.target))
+        streams.append(known.stream(source, target, itensor.token_bits, depth, latency, way))
     return streams + inner
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """A port in an execution: the part that it belongs to, the cycles of its tokens, and what the clock of
+    the part shows then, where the curves alone do not say it."""
+
+    part: str
+    cycles: np.ndarray
+    clock: np.ndarray | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Execution:
+    """sides: by port. inner: streams between the parts."""
+
+    sides: Mapping[str, _Side]
+    inner: tuple[Stream, ...]
+
+
+class Executions:
+    """What nodes do in runs, computed once for equal params and bounds: layers that are alike do the same."""
+
+    def __init__(self) -> None:
+        self._executions: dict[Hashable, _Execution] = {}
+        self._curves: dict[Hashable, Mapping[str, np.ndarray]] = {}
+        self._cycles: dict[Curve, np.ndarray] = {}
+        self._streams: dict[Hashable, Stream] = {}
+        self._inner: dict[str, int] = {}
+
+    def inner(self, node: Node) -> int:
+        """How many streams there are between its parts."""
+        if node.name not in self._inner:
+            self._inner[node.name] = len(_parts(node).streams)
+        return self._inner[node.name]
+
+    def of(self, node: Node, phase: int) -> _Execution:
+        """The execution of a node in a phase in which it does not rest."""
+        bounds = node.bounds[phase]
+        assert bounds is not None
+        key = node.params, tuple(sorted(bounds.items()))
+        if (node.name, key) not in self._executions:
+            if key not in self._curves:
+                curves = curves_of(node, phase)
+                self._curves[key] = {port: self._moves(curve) for port, curve in curves.items()}
+            parts = sides_of(node.name, node.params, bounds)
+            sides = {}
+            for port, cycles in self._curves[key].items():
+                part, clock = parts.at(port)
+                sides[port] = _Side(part, cycles, clock)
+            self._executions[node.name, key] = _Execution(sides, parts.streams)
+        return self._executions[node.name, key]
+
+    def _moves(self, curve: Curve) -> np.ndarray:
+        if curve not in self._cycles:
+            self._cycles[curve] = curve.cycles()
+        return self._cycles[curve]
+
+    def stream(
+        self, source: _Side, target: _Side, bits: int, depth: int | None, latency: int | None, way: int
+    ) -> Stream:
+        """The stream from a port to another; its sides are of `of`."""
+        key = id(source), id(target), bits, depth, latency, way
+        if key not in self._streams:
+            ends, moves = (source.part, target.part), (source.cycles, target.cycles)
+            clocks = source.clock, target.clock
+            self._streams[key] = Stream(*ends, bits, *moves, depth, latency, *clocks, way=way)
+        return self._streams[key]
 
 
 def _parts(node: Node) -> Clocks:
