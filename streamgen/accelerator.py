@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from streamgen import golden
 from streamgen.emit import Design
 from streamgen.errors import GraphError
 from streamgen.explore import phase_cycles, predict
+from streamgen.explore.bound import pass_cycles
 from streamgen.folders import new_folder, require_place
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
@@ -36,7 +38,7 @@ from streamgen.phase_table import PhaseTable
 from streamgen.progress import Progress
 from streamgen.runtime.arrays import random_inputs, require_count
 from streamgen.runtime.chain import Chain, ChainExecution
-from streamgen.runtime.execution import Compute, OpenDevice
+from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.turns import Turn, in_turn
 from streamgen.written import CHAIN_FILE, MANIFEST, WRITTEN, sealed
@@ -77,6 +79,16 @@ class Group:
     def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
         """Cycles of a pass of so many token tiles. manifest: of the design."""
         return predict(*self._pass(manifest, tiles, position, variant))
+
+    def bound(self, memory: MemoryTiming, launch: Launch) -> float:
+        """Cycles that memory and multipliers need for a run at least."""
+        graph = self.program.at(launch.tiles, launch.position, launch.variant)
+        return pass_cycles(graph, Fraction(memory.beats, memory.cycles))
+
+    def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
+        """`bound`; 0 while the program would have to be read from its folder first."""
+        at_hand = self.design is not None or "program" in vars(self)
+        return self.bound(memory, launch) if at_hand else 0
 
     def view(
         self,
@@ -385,6 +397,7 @@ class Accelerator:
             execution = self._running()
         execution.open_with(opener)
         for group, one in zip(self.groups, execution.groups, strict=True):
+            one.least_cycles = partial(group.known_bound, one.manifest.memory)
             one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
         try:
             yield execution

@@ -227,7 +227,7 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
     show("schedule", binding.schedule)
     show("bind", binding.binding)
     show("steer", binding.largest)
-    steps = {"converters": 5, "placement": 6, "timing of phases": 7, "FIFO depths": 7}
+    steps = {"converters": 5, "placement": 6, "timing of phases": 7, "FIFO depths": 7, "Verilog": 8}
     next_of = {"forks": "converters", "converters": "placement"}
 
     def passed(name: str, made: Any) -> None:
@@ -241,7 +241,7 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
     place = partial(place_program, config=config)
     program, cycles = finished(binding, part.model, config, place, passed, counted)
     tell(step(8, _STEPS, f"{config.name}: Verilog"))
-    show("emit", design := emit(program, config, max_tokens=config.max_tokens))
+    show("emit", design := emit(program, config, config.max_tokens, counted))
     if part.fused is not None:
         return _group(program, design, _notes(part.fused, design, cycles, reasons, tried))
     ended = "phases that share hardware are one group" if binding.plan.columns else "one phase after another"

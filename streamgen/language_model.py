@@ -7,7 +7,6 @@ for text in model.generate("The sea", max_new_tokens=20):
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 
 from streamgen.accelerator import Accelerator, Group
 from streamgen.config import CompileConfig
-from streamgen.explore.bound import pass_cycles
 from streamgen.golden_text import GoldenModel
 from streamgen.graph import Program, Regions
 from streamgen.graph.logical import LogicalGraph
@@ -26,7 +24,7 @@ from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
 from streamgen.policy import finished, whole
 from streamgen.runtime.arrays import require_count
-from streamgen.runtime.execution import OpenDevice
+from streamgen.runtime.execution import Launch, OpenDevice
 from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.sampling import Sampler
@@ -219,14 +217,15 @@ class LanguageModel(Accelerator):
         return TextDevice(execution, self.vocabulary, self.config.context, timeout)
 
     def _timings(self) -> Sequence[PassTiming]:
-        memory = self.manifest.memory
-        rate, program = Fraction(memory.beats, memory.cycles), self.groups[0].program
+        group, memory = self.groups[0], self.manifest.memory
         return [
             PassTiming(
                 position=one.position,
                 tokens=one.tokens,
                 cycles=one.cycles,
-                bound=pass_cycles(program.at(one.tokens, one.position, one.variant), rate),
+                bound=group.bound(
+                    memory, Launch(tiles=one.tokens, position=one.position, variant=one.variant)
+                ),
             )
             for one in (() if self._device is None else self._device.passes)
         ]

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,9 +53,11 @@ def block_name(params: Buildable) -> str:
 
 
 class Library:
-    """The modules of one conversion, by params. Passed to amaranth as its `platform`."""
+    """The modules of one conversion, by params. Passed to amaranth as its `platform`. met: told how many
+    instances in the top it has met so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: Callable[[int], object] | None = None) -> None:
+        self._met, self._count, self._depth = met, 0, 0
         self._names: dict[Buildable, str] = {}
         self._texts: list[str] = []
         self._clocking: dict[str, tuple[str, ...]] = {}
@@ -66,7 +68,9 @@ class Library:
         """Convert the block once; return its module name and which of clk and rst it has."""
         if params not in self._names:
             self._names[params] = name = block_name(params)
+            self._depth += 1
             text = to_rtlil(component, name, self)
+            self._depth -= 1
             body = text[text.index(f"module \\{name}\n") :]
             body = body[: body.index("\nend\n")]
             pins = re.findall(r"^ *wire .*input \d+ +\\(clk|rst)$", body, re.MULTILINE)
@@ -74,6 +78,9 @@ class Library:
             self._texts.append(text)
         else:
             component._MustUse__used = True  # built for its signature only
+        if not self._depth and self._met is not None:
+            self._count += 1
+            self._met(self._count)
         return self._names[params], self._clocking[self._names[params]]
 
     def add_source(self, name: str, text: str, modules: Iterable[str]) -> None:

@@ -2,11 +2,13 @@
 
 import gc
 import io
+import json
 import re
 import threading
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -39,8 +41,9 @@ class _Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Clock:
     found = _Clock()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(progress, "time", found)
     monkeypatch.setattr(progress, "FIRST", FIRST)
     idle = SimpleNamespace(start=lambda: None)
@@ -108,14 +111,83 @@ def test_a_step_that_counts_anew(clock: _Clock, monkeypatch: pytest.MonkeyPatch)
     assert lines() == ["FIFO depths, 20 of 60, 14 s, about 8 s left"]
 
 
+def test_least_counts_say_what_is_left(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("simulated 1,000 of at least 5,000 cycles")
+    clock.now += 4.0
+    line("simulated 3,000 of at least 5,000 cycles")
+    line.tick()
+    assert lines() == ["simulated 3,000 of at least 5,000 cycles, 4 s, about 4 s left"]
+
+
+def test_steps_that_count_nothing_take_as_long_as_last_time(
+    clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in another process, and by the MB where these are said; short ones are not kept."""
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    for message, seconds in (("compiling headers", 12), ("translating 4.0 MB of a.v", 8), ("short", 1)):
+        line(message)
+        _run(clock, line, seconds)
+        line("")
+    seen = len(lines())
+    for message in ("compiling headers", "translating 6.0 MB of a.v", "translating 6.0 MB of b.v", "short"):
+        line = progress._Line()
+        line(message)
+        _run(clock, line, 2)
+        line("")
+    assert lines()[seen:] == [
+        "compiling headers, 2 s, about 10 s left",
+        "compiling headers, 2 s in all",
+        "translating 6.0 MB of a.v, 2 s, about 10 s left",
+        "translating 6.0 MB of a.v, 2 s in all",
+        "translating 6.0 MB of b.v, 2 s",
+        "translating 6.0 MB of b.v, 2 s in all",
+        "short, 2 s",
+        "short, 2 s in all",
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a step": "soon"}', '{"a step": null}', "[" * 10_000])
+def test_a_damaged_memory_of_steps_says_nothing(
+    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "streamgen" / "steps.json"
+    file.parent.mkdir()
+    file.write_text(content)
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("a step")
+    _run(clock, line, 2)
+    line("")
+    assert lines() == ["a step, 2 s", "a step, 2 s in all"]
+    assert json.loads(file.read_text())["a step"] == 2.0
+
+
+def test_nothing_is_remembered_where_nothing_can_be_written(
+    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Path(tmp_path, "streamgen").write_text("a file where a folder should be")
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("a step")
+    _run(clock, line, 2)
+    line("")
+    assert lines()[-1] == "a step, 2 s in all"
+
+
 def test_passes_that_take_long_count() -> None:
     """Each of what they go through once or several times, in steps that say of how many."""
     said: list[str] = []
-    streamgen.estimate(tiny_decoder(), None, TINY, said.append)
+    streamgen.compile(tiny_decoder(), None, TINY, said.append)
     counts: dict[str, list[tuple[int, int]]] = {}
     for text in said:
-        if found := re.fullmatch(r"step 4 of 5: tiny: ([a-zA-Z ]+), (\d+) of (\d+)", text):
+        if found := re.fullmatch(r"step \d of 8: tiny: ([a-zA-Z ]+), (\d+) of (\d+)", text):
             counts.setdefault(found[1], []).append((int(found[2]), int(found[3])))
+    blocks = counts.pop("Verilog")
+    assert [done for done, _ in blocks] == [*range(1, len(blocks) + 1)]
+    assert {goal - len(blocks) for _, goal in blocks} <= {0, 1}
     assert [*counts] == ["converters", "timing of phases", "FIFO depths"]
     for what, seen in counts.items():
         goal = seen[0][1]

@@ -16,6 +16,7 @@ from streamgen.emit.resources import promised, require_fit
 from streamgen.emit.top import channel_name, fifo_name
 from streamgen.graph import Graph, Program
 from streamgen.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
+from streamgen.progress import Counted
 from streamgen.rtl import Library, to_verilog
 
 __all__ = ["Design", "emit"]
@@ -64,8 +65,9 @@ class Design:
         }
 
 
-def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
+def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Counted | None = None) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
+    counted: told of the blocks of the top.
 
     BudgetError when the board has too little for it; GraphError for descriptors that are not affine and for
     components that are not what their Params say.
@@ -102,7 +104,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int) -> Design:
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
-    library = Library()
+    library = Library(counted and (lambda met: counted("Verilog", met, len(top.instances))))
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
     verilog = to_verilog(top.build(), config.name, library)
     sources = {name: text for name, text in library.sources.items() if name != _VERILOG}

@@ -15,6 +15,7 @@ the same memory. What one kernel of a card writes another one can read where it 
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -65,6 +66,8 @@ class Device(ABC):
         self.manifest = manifest
         self._roles = {buffer.name: buffer.role for buffer in manifest.buffers}
         self._buffers: dict[tuple[str, int], DeviceBuffer] = {}
+        self.least_cycles: dict[int, Callable[[], float]] = {}
+        """By slot what knows the least cycles of its run, for whoever waits; 0 for what does not know."""
 
     def allocate(self, name: str, slot: int = 0, size: int = 0) -> DeviceBuffer:
         """The memory of a pointer argument, in the channel that the manifest says; allocated once, or once a

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -85,6 +86,8 @@ class Execution:
         self.observer: Observer = lambda device, images, launch: nullcontext()
         """Called for each run of the hardware: with the device, images of the inputs and what is launched;
         the run happens inside the context that it returns."""
+        self.least_cycles: Callable[[Launch], float] = lambda launch: 0
+        """Cycles that a run takes at least, which its progress says; 0 when that is not known."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
         self.patience = DEFAULT_TIMEOUT
@@ -204,6 +207,7 @@ class Execution:
         for name, value in scalars.items():
             device.set_scalar(name, value, slot)
         launch = Launch(tiles=tiles, position=position, variant=variant)
+        device.least_cycles[slot] = partial(self.least_cycles, launch)
         watched = ExitStack()
         watched.enter_context(self.observer(device, images, launch))
         self._in_flight.append(_Flight(slot, launch, chosen.outputs, watched))

@@ -155,6 +155,7 @@ class SimulatedDevice(Device):
         self._zero: int | None = None
         self._begun, self._sort = 0, (0, 0)  # of the run under way: its first cycle; command and tiles
         self._took: dict[tuple[int, int], int] = {}  # cycles of the last run of a sort
+        self._least: int | None = None  # cycles of the run under way, when somebody asked
         self._registers: dict[int, int] = {}
         self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
         self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
@@ -340,6 +341,7 @@ class SimulatedDevice(Device):
         for name, value in self._scalars[slot].items():
             self._set_register(self._offsets[name], value)
         said = self._scalars[slot]
+        self._least = None
         self._begun, self._sort = self.cycles, (said.get("command", 0), said.get("tiles", 0))
         zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
@@ -377,8 +379,14 @@ class SimulatedDevice(Device):
 
     def _how_far(self) -> str:
         """The cycles of the run under way."""
-        done, goal = self.cycles - self._begun, self._took.get(self._sort, 0)
-        return f"simulated {done:,} of {goal:,} cycles" if done < goal else f"simulated {done:,} cycles"
+        done, goal, about = self.cycles - self._begun, self._took.get(self._sort, 0), ""
+        if not goal and self._line:
+            if self._least is None:
+                self._least = round(self.least_cycles.get(self._line[0], int)())
+            goal, about = self._least, "at least "
+        return (
+            f"simulated {done:,} of {about}{goal:,} cycles" if done < goal else f"simulated {done:,} cycles"
+        )
 
     def reset(self) -> None:
         """A run that is under way ends in the reset, or has ended before and was not waited for."""

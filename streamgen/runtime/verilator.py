@@ -155,7 +155,8 @@ def _build(
             # what all designs share takes longer than a small design, so it begins while that is translated
             own = pool.submit(_verilated, *toolchain, folder, cache, traced)
             headers = {k: pool.submit(_prelude, *toolchain, folder, cache, k, progress) for k in kinds}
-            progress(f"simulator: translating {', '.join(file.name for file in sources)}")
+            size = sum(file.stat().st_size for file in sources) / 1e6
+            progress(f"simulator: translating {size:.1f} MB of {', '.join(file.name for file in sources)}")
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
             rules = folder / "sharing.vlt"

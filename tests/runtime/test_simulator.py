@@ -120,6 +120,24 @@ def test_a_long_run_says_how_far_it_is(kernel, monkeypatch):
     assert once[-1][0] < goal < longer[-1][0]
 
 
+def test_a_first_run_says_how_many_cycles_it_takes_at_least(kernel, monkeypatch):
+    """Where that is known; it is asked for once a run, and not of runs that are short."""
+    monkeypatch.setattr("streamgen.runtime.simulator.CHUNK_CYCLES", 100)
+    with open_kernel(kernel(channels=2), 2) as device:
+        told: list[str] = []
+        asked: list[int] = []
+        device.progress = told.append
+
+        def least() -> float:
+            asked.append(1)
+            return 350.4
+
+        device.least_cycles[0] = least
+        run(device, 200)
+    before, behind = [t for t in told if "at least 350 cycles" in t], [t for t in told if t and "of" not in t]
+    assert len(before) == 2 and behind and asked == [1]
+
+
 def test_error_response(kernel):
     with open_kernel(kernel(channels=2), 2) as device:
         device.inject_error("data1", 5 * 64)  # a beat that is read
