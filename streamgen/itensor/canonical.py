@@ -8,6 +8,7 @@ prolong, or they would have merged), and so on outwards.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Loop", "canonical", "same_stream", "scale"]
 
 Loop = tuple[int, tuple[int, ...]]
+_KEPT = 1 << 12  # nests: passes compare the same streams again and again
 
 
 def scale(step: tuple[int, ...], factor: int) -> tuple[int, ...]:
@@ -41,5 +43,10 @@ def same_stream(a: "ITensor", b: "ITensor") -> bool:
         a.element_shape == b.element_shape
         and a.dtype == b.dtype
         and a.base == b.base
-        and canonical(a.loops) == canonical(b.loops)
+        and _nest(a) == _nest(b)
     )
+
+
+@lru_cache(maxsize=_KEPT)
+def _nest(itensor: "ITensor") -> tuple[Loop, ...]:
+    return canonical(itensor.loops)

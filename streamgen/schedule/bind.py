@@ -399,6 +399,7 @@ class Binder:
             hold.reads[phase.number] = next(iter(hold.writes.values()))
         if any(m.phase > phase.number and m.operand is operand for m in engine.matmuls.values()):
             self._operand(phase, operand, [(h.source, h.reads[phase.number]) for h in held.values()])
+        fed = [*weights.outputs(bounds)]
         outputs: dict[str, Any] = {}
         for c in range(plan.columns):
             name = f"column{c}"
@@ -416,7 +417,7 @@ class Binder:
                 burst=64,
             )
             self._constants(phase, feed, {"i": beats})
-            for port in weights.outputs(bounds):
+            for port in fed:
                 sink = Port(name, port.replace("o_", "i_"))
                 self._instances.link(phase.number, Port(feed, port), sink)
             outputs[f"i_{c}"] = Stream(Port(name, "o_y"), out, Shape(1))
