@@ -4,6 +4,9 @@ A ping-pong converter takes every pair, and a window costs max(F, D) cycles in i
 taken when it needs at most WORTH of the ping-pong buffer, map and free places included, and LEAST bits less
 (its control costs as many LUTs as hold about so many), and when a window still costs max(F, D) cycles. The
 fewest places are searched by bisection on exact timing: with more places nothing happens later.
+
+Where the source comes back to a dimension, an in-place converter that folds it is taken if there is one:
+what comes last of a tile need not be waited for (`folding`).
 """
 
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from streamgen.converters import timing
+from streamgen.converters.folding import folds
 from streamgen.converters.inplace import InPlaceParams
 from streamgen.converters.pingpong import PingPongParams
 from streamgen.itensor import ITensor
@@ -31,8 +35,28 @@ def choose_converter(
     ValueError where `infer_converter` raises it, and where there is nothing to convert.
     """
     pair = PingPongParams(source=source, target=target)
-    best: PingPongParams | InPlaceParams = pair
     most = min(int(WORTH * pair.held_bits), pair.held_bits - LEAST)
+    for seen in (*_folded(pair), pair):
+        best = _least(seen, most, smaller)
+        if best is not None:
+            return best
+    return pair
+
+
+def _folded(pair: PingPongParams) -> Iterator[PingPongParams]:
+    """The pair with a dimension folded, where that tells more of what is complete."""
+    for fold in folds(pair.source):
+        try:
+            yield replace(pair, fold=fold)
+        except ValueError:  # tiles lie across its edges
+            continue
+
+
+def _least(
+    pair: PingPongParams, most: int, smaller: tuple[tuple[ITensor, ITensor], ...]
+) -> InPlaceParams | None:
+    """The in-place converter with the least memory, at most so many bits; None when there is none."""
+    best = None
     for scheme, after in _schemes(pair):
         found = _smallest(pair, scheme, after, most)
         if found is not None and all(_runs(found, *bounds) for bounds in smaller):
@@ -64,7 +88,12 @@ def _smallest(
 
     def build(places: int) -> InPlaceParams:
         return InPlaceParams(
-            source=pair.source, target=pair.target, scheme=scheme, places=places, after=after
+            source=pair.source,
+            target=pair.target,
+            fold=pair.fold,
+            scheme=scheme,
+            places=places,
+            after=after,
         )
 
     high = min(2 * pair.banking.words - 1, most // pair.word_bits)

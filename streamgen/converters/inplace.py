@@ -104,7 +104,7 @@ class InPlaceParams(LayoutParams):
     @cached_property
     def reader(self) -> WalkerParams:
         """The address generator of the side that drains."""
-        walker = self._walk(1, (False,) * self.target.rank)
+        walker = self._walk(1, (False,) * len(self.banking.rows))
         if self.scheme == "pool":
             return replace(walker, edge=edges(walker, "last"))
         level = steady_level(walker, self.after)

@@ -7,6 +7,8 @@ are the shared loops (`infer_converter`); an iteration of them is a window. A to
 accesses, a cycle each (see `banking`; one where the shapes allow it), so a window takes
 F = tokens in * pieces cycles to fill and D = tokens out * pieces to drain.
 
+Words are numbered by dimension; `fold` takes one as two (`folding`), inside of the converter only.
+
 The hardware is built for the greatest bounds. A descriptor holds, for each loop whose greatest trip is not
 1, the trip minus one: those of the shared loops, of the loops that fill and of those that read.
 """
@@ -25,6 +27,7 @@ from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
+from streamgen.converters.folding import Fold, folded
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, of_curves
@@ -41,6 +44,7 @@ QUEUE_DEPTH = 8
 @dataclass(frozen=True, kw_only=True)
 class LayoutParams(ABC):
     """source, target: the streams at the greatest bounds; bounds are {"source": ITensor, "target": ITensor}.
+    fold: a dimension that is taken as two, and the elements of the inner one.
 
     Bounds differ in trip counts only, such that `converter.at` finds the same windows in them and no loop
     of its nests is longer than at the greatest bounds. Raises ValueError where `infer_converter` does, and
@@ -49,25 +53,27 @@ class LayoutParams(ABC):
 
     source: ITensor
     target: ITensor
+    fold: Fold | None = None
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if infer_converter(self.source, self.target) is None:
+        if infer_converter(*self._folded(self.source, self.target)) is None:
             raise ValueError(
                 f"source and target are the same stream, nothing is to be converted: {self.source}"
             )
 
     @cached_property
     def converter(self) -> Converter:
-        """The windows at the greatest bounds."""
-        converter = infer_converter(self.source, self.target)
+        """The windows at the greatest bounds, folded."""
+        converter = infer_converter(*self._folded(self.source, self.target))
         assert converter is not None
         return converter
 
     @cached_property
     def banking(self) -> Banking:
         """The geometry of the memory."""
-        lo = [t - s for t, s in zip(self.target.base, self.source.base, strict=True)]
+        bases = self.converter.target.base, self.converter.source.base
+        lo = [t - s for t, s in zip(*bases, strict=True)]
         fill, read = self.nests
         return choose(fill, read, (*lo[:-1], lo[-1] // self._group))
 
@@ -85,7 +91,7 @@ class LayoutParams(ABC):
     @cached_property
     def nests(self) -> tuple[Nest, Nest]:
         """Both sides of a window in atoms."""
-        scale = [*(1 for _ in self.source.element_shape[1:]), self._group]
+        scale = [*(1 for _ in self.converter.source.element_shape[1:]), self._group]
 
         def nest(window: ITensor) -> Nest:
             loops = zip(window.tripcounts, window.steps, window.dimensions, strict=True)
@@ -175,7 +181,7 @@ class LayoutParams(ABC):
     def trips_between(self, source: ITensor, target: ITensor) -> dict[str, int]:
         """`trips` for these orders."""
         source, target = counted_as(source, self.source), counted_as(target, self.target)
-        trips = _trips(self.converter.at(source, target))
+        trips = _trips(self.converter.at(*self._folded(source, target)))
         for name, greatest in _trips(self.converter).items():
             if trips[name] > greatest:
                 raise ValueError(f"{name} of this converter runs {greatest} times at most, not {trips[name]}")
@@ -208,6 +214,12 @@ class LayoutParams(ABC):
             words=self.banking.words,
             **options,
         )
+
+    def _folded(self, source: ITensor, target: ITensor) -> tuple[ITensor, ITensor]:
+        """Both as the converter sees them; ValueError where they cannot be folded."""
+        if self.fold is None:
+            return source, target
+        return folded(source, self.source, self.fold), folded(target, self.target, self.fold)
 
     @property
     def _group(self) -> int:

@@ -60,7 +60,7 @@ class PingPongParams(LayoutParams):
     @cached_property
     def reader(self) -> WalkerParams:
         """The address generator of the side that drains."""
-        within = (False,) * self.target.rank
+        within = (False,) * len(self.banking.rows)
         return self.walker(self.banking.target, self.nests[1], within, self.banking.strides)
 
     @property

@@ -127,7 +127,8 @@ class Attention(Operator):
         Keys and values that are rows of the pass come one a cycle.
         """
         q, keys, values = inputs
-        queries = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, q)
+        name = f"quantise_{site.name}"
+        queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, as_made=True)
         cached = isinstance(keys, Kept)
         position, most = (site.position, site.context) if cached else (0, site.tokens)
         lanes = site.attention_lanes if cached else 1

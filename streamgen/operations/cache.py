@@ -12,6 +12,8 @@ from streamgen.buffers.kv_layout import KvLayout
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
+from streamgen.itensor import ITensor, same_stream
+from streamgen.itensor import tile as cut
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.memory import KvStoreParams
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
@@ -100,9 +102,24 @@ class Cache(Operator):
         return f"cache[{self.heads} x {self.head_dim}]"
 
 
-def quantise_heads_of(site: Site, name: str, heads: int, head_dim: int, x: Stream) -> Codes:
-    """The kernel that makes codes of rows of heads."""
+def quantise_heads_of(
+    site: Site, name: str, heads: int, head_dim: int, x: Stream, as_made: bool = False
+) -> Codes:
+    """The kernel that makes codes of rows of heads. as_made: a matmul's tiles are taken as they come, where
+    they have whole heads; else row after row."""
     rows, lanes = site.count(x.shape), gcd(site.lanes, head_dim)
     params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
-    found = site.kernel(name, params, {"t": rows, "features": heads * head_dim, "d": head_dim}, i=x)
+    bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
+    if as_made and (tile := _tile(x.itensor)) is not None and tile % head_dim == 0:
+        tiled = {**bounds, "tile": tile}
+        each = gcd(lanes, x.itensor.element_shape[1])
+        if same_stream(*(cut(one, (1, each)) for one in (x.itensor, params.inputs(tiled)["i"]))):
+            bounds = tiled
+    found = site.kernel(name, params, bounds, i=x)
     return Codes(found["o_x"], found["o_scale"])
+
+
+def _tile(order: ITensor) -> int | None:
+    """Features of all rows that come before the next ones, None where rows come one after the other."""
+    rows, features = order.iter_map
+    return order.steps[features[0]] if rows and features and features[0] < rows[0] else None

@@ -9,8 +9,9 @@ zeros has codes 0, m = 128 and e = E_ZERO = -141, one below the e of any other g
 infinity has codes 0, m = 128 and e = E_NOT_FINITE, from which a reader makes NaN; other groups of its row are
 not touched. Padding of a group is zero and so takes no part.
 
-Tiles in: `i` (1, lanes) f24, row-major. Out: `o_x` (1, lanes) i8, the same order; `o_scale` (1, 1) i24, one
-a group, m in the lower 8 bits, e above. Tokens wait in a ring until the scale of their group is known, while
+Tiles in: `i` (1, lanes) f24, row-major, or `tile` features of all rows before the next ones, as a matmul sends
+them. Out: `o_x` (1, lanes) i8, the same order; `o_scale` (1, 1) i24, one a group, m in the lower 8 bits, e
+above. Tokens wait in a ring until the scale of their group is known, while
 those of the next group come in: a token a cycle. A token is let in when the ring has room for it, a group
 when its queues have. The arithmetic is that of `row_codes`.
 """
@@ -56,7 +57,8 @@ _ELEMENT_BITS = 24
 class QuantiseRowsParams:
     """lanes: elements a token. max_d: the longest group. max_tokens: the most tokens of one descriptor.
 
-    Bounds: t (rows), features (elements of a row), d (elements of a group, a multiple of lanes).
+    Bounds: t (rows), features (elements of a row), d (elements of a group, a multiple of lanes); tile
+    (features of a row that come one after the other, whole groups), where that is not all of them.
     """
 
     lanes: int
@@ -97,8 +99,7 @@ class QuantiseRowsParams:
         return {"i": self._rows("f24", bounds)}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        t, groups = bounds["t"], bounds["features"] // bounds["d"]
-        scales = ITensor((1, 1), SCALE_DTYPE, (t, groups), (1, 1), ((0,), (1,)))
+        scales = _order(1, SCALE_DTYPE, bounds, bounds["d"])
         return {"o_x": self._rows("i8", bounds), "o_scale": scales}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
@@ -108,10 +109,11 @@ class QuantiseRowsParams:
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         t, features, d = bounds["t"], bounds["features"], bounds["d"]
-        limit = self.max_tokens
+        limit, tile = self.max_tokens, bounds.get("tile", features)
         for name, value, law, holds in (
             ("d", d, f"a multiple of lanes, {self.lanes}, up to {self.max_d}", self._fits(d)),
             ("features", features, f"a multiple of d, {d}", features >= d and features % max(d, 1) == 0),
+            ("tile", tile, f"a multiple of d that divides {features}", _whole(tile, d, features)),
             ("t", t, f"1 to {limit} tokens of {self.lanes}", 1 <= t * features // self.lanes <= limit),
         ):
             if not holds:
@@ -178,11 +180,25 @@ class QuantiseRowsParams:
         return logic + Resources(lut=8 * -(-ring.bits // (14 if ring.depth <= 32 else 7)), ff=ring.bits)
 
     def _rows(self, dtype: str, bounds: Bounds) -> ITensor:
-        trips = (bounds["t"], bounds["features"] // self.lanes)
-        return ITensor((1, self.lanes), dtype, trips, (1, self.lanes), ((0,), (1,)))
+        return _order(self.lanes, dtype, bounds, self.lanes)
 
     def _fits(self, d: int) -> bool:
         return self.lanes <= d <= self.max_d and d % self.lanes == 0
+
+
+def _order(width: int, dtype: str, bounds: Bounds, elements: int) -> ITensor:
+    """Tokens of `width`, each for so many elements of a row."""
+    t, features = bounds["t"], bounds["features"]
+    if (tile := bounds.get("tile", features)) == features:
+        return ITensor((1, width), dtype, (t, features // elements), (1, width), ((0,), (1,)))
+    each = tile // elements
+    return ITensor(
+        (1, width), dtype, (features // tile, t, each), (each * width, 1, width), ((1,), (0, 2))
+    )
+
+
+def _whole(tile: int, d: int, features: int) -> bool:
+    return tile >= d > 0 and tile % d == 0 and features % tile == 0
 
 
 class QuantiseRows(wiring.Component):
