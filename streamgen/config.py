@@ -61,7 +61,8 @@ class CompileConfig:
     n_lanes: shared and mixed: output rows that a column of the engine computes side by side, 32 multipliers
         each; None: shared the greatest power of two that the multipliers allow, mixed that or a smaller one.
     lanes: elements a cycle of norms, attention and what else passes rows, a power of two up to 16; None: as
-        `n_lanes`, and where there is no engine what keeps up with the slowest matmul.
+        `n_lanes`, and where there is no engine what keeps up with the slowest matmul. The quantiser before an
+        engine takes as many as columns send, up to 32, where these are more.
     attention_lanes: positions of a text that attention over a cache takes in a cycle, a power of two, at most
         the channels of the cache; None: as many as its channels give, while attention has no more multipliers
         than `multipliers`, and no more of the board than its share (`attention_width`).

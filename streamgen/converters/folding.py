@@ -4,7 +4,7 @@
 
 A matmul sends a tile of features for all tokens, then the next tile. Numbered by whole dimensions, no word of
 a tile is known to be complete before the tile is; with features folded by the tile, words complete one after
-the other.
+the other (`trace.steady_level`).
 """
 
 from collections.abc import Iterator

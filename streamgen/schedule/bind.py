@@ -28,7 +28,7 @@ from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.kernels.moves.unzip import UnzipParams
-from streamgen.numbers.formats import round_f24
+from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.operations.site import Behind, Bound, Fixed, Source, Stream, of_itensor, of_stream
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.schedule.alone import Alone
@@ -257,6 +257,11 @@ class Binder:
             lanes //= 2
         return lanes
 
+    def _operand_lanes(self, features: int) -> int:
+        """The same of the quantiser of operands: not fewer than the columns send in a cycle, which take a
+        group of 32 a cycle while they meet the first tile of weights."""
+        return max(self.lanes_for(features), min(MX_GROUP, 1 << self.plan.columns.bit_length() - 1))
+
     def count(self, shape: Shape) -> int:
         """Rows of a value."""
         return {"tokens": self.tokens, "positions": self.position + self.tokens}.get(shape.rows, 1)
@@ -371,7 +376,7 @@ class Binder:
         rows = self.count(value.shape)
         k = next(m.k for m in self.engine.matmuls.values() if m.operand is value)
         x = site.fit(x, k)
-        params = QuantiseParams(lanes=self.lanes_for(k), max_k=k, sums=True)
+        params = QuantiseParams(lanes=self._operand_lanes(k), max_k=k, sums=True)
         bounds = {"t": rows, "k": k, "valid_k": value.shape.features}
         codes = site.kernel("quantise", params, bounds, i=x)
         self._operand(site.phase, value, [(codes[port].port, codes[port].itensor) for port in ("o_x", "o_e")])

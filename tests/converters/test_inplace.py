@@ -10,6 +10,7 @@ from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
 from benchmarks.converters import random_pair as random_pair_of_corpus
 from streamgen.converters import InPlaceParams, PingPongParams, choose_converter, timing
+from streamgen.converters.folding import folds
 from streamgen.converters.trace import rows_touched, steady_level, trace
 from streamgen.graph.storage import decode_value, encode_value
 from streamgen.itensor import ITensor
@@ -65,6 +66,14 @@ def heads(tokens: int, count: int) -> tuple[ITensor, ITensor]:
     )
 
 
+def tiles(tokens: int, count: int) -> tuple[ITensor, ITensor]:
+    """Tiles of a matmul, 16 features of all tokens each -> rows."""
+    return (
+        itensor((1, 4), "f24", [(count, 16, 1), (tokens, 1, 0), (4, 4, 1)]),
+        itensor((1, 2), "f24", [(tokens, 1, 0), (8 * count, 2, 1)]),
+    )
+
+
 # pair, then what is chosen: scheme and places; and words of a window
 CHOSEN = {
     "transposed": (transposed(12, 12), ("pool", 124), 144),
@@ -72,13 +81,17 @@ CHOSEN = {
     "used again": (used_again(16, 5), ("ring", 48), 48),
     "sliding": (sliding(12, 10), ("ring", 40), 120),
     "heads": (heads(8, 3), ("pool", 59), 96),
+    "tiles of a matmul": (tiles(8, 3), ("pool", 58), 96),
 }
 
 
-def random_params(random: Random, scheme: str, dtype: str = "u8") -> InPlaceParams:
-    """A random pair with random places, such that it can be built."""
+def random_params(random: Random, scheme: str, dtype: str = "u8", fold: bool = False) -> InPlaceParams:
+    """A random pair with random places, such that it can be built. fold: with a dimension folded."""
     while True:
         source, target = random_pair(random, dtype)
+        seen = random.choice(list(folds(source)) or [None]) if fold else None
+        if fold and seen is None:
+            continue
         words = PingPongParams(source=source, target=target).banking.words
         if words < 2:
             continue
@@ -90,15 +103,16 @@ def random_params(random: Random, scheme: str, dtype: str = "u8") -> InPlacePara
                 scheme=scheme,
                 places=random.randint(2, 2 * words - 1),
                 after=after,
+                fold=seen,
             )
         except ValueError:
             continue
 
 
-def check(seed: int, scheme: str, dtype: str = "u8") -> None:
+def check(seed: int, scheme: str, dtype: str = "u8", fold: bool = False) -> None:
     """Promises at the greatest and at other bounds; a sequence of bounds with stalls."""
     random = Random(f"{scheme} {seed}")
-    params = random_params(random, scheme, dtype)
+    params = random_params(random, scheme, dtype, fold)
     several = [bounds_of(params.source, params.target), *(random_bounds(random, params) for _ in range(4))]
     cases = [(bounds, {"i": random_tensor(random, bounds["source"])}) for bounds in several]
     for case in cases[:2]:
@@ -112,6 +126,41 @@ def check(seed: int, scheme: str, dtype: str = "u8") -> None:
 @pytest.mark.parametrize("seed", range(7))
 def test_matches_golden(seed, scheme):
     check(seed, scheme)
+
+
+@pytest.mark.parametrize("scheme", ["ring", "pool"])
+@pytest.mark.parametrize("seed", range(4))
+def test_folded_matches_golden(seed, scheme):
+    check(seed, scheme, "mxi8s" if seed == 3 else "u8", fold=True)
+
+
+def test_a_row_is_sent_while_the_last_tile_comes_in():
+    """Folded, the first row leaves when the last tile has begun; else when it has ended."""
+    source, target = tiles(16, 4)
+    params = choose_converter(source, target)
+    assert isinstance(params, InPlaceParams) and params.fold == (1, 16)
+    case = bounds_of(source, target), {"i": random_tensor(Random(1), source)}
+    last = 3 * 16 * 4  # tokens before those of the last tile
+    cycles = check_golden(params, [case]).cycles
+    assert cycles["o"][32 - 1] < cycles["i"][last + 32]
+    whole = replace(params, fold=None, places=2 * params.banking.words - 1)
+    cycles = check_golden(whole, [case]).cycles
+    assert cycles["o"][32 - 1] > cycles["i"][-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "fold"),
+    [
+        (tiles(8, 3)[0], itensor((1, 12), "f24", [(8, 1, 0), (4, 12, 1)]), (1, 16)),
+        (tiles(8, 3)[0], itensor((1, 32), "f24", [(8, 1, 0), (1, 32, 1)]), (1, 16)),
+    ],
+    ids=["steps", "tokens"],
+)
+def test_what_lies_across_a_tile_is_not_folded(source, target, fold):
+    assert list(folds(source)) == [fold]
+    with pytest.raises(ValueError, match=r"folded by 16"):
+        PingPongParams(source=source, target=target, fold=fold)
+    assert choose_converter(source, target).fold is None
 
 
 @pytest.mark.slow

@@ -59,6 +59,20 @@ def test_matches_golden(lanes: int, stalls: Stalls | None) -> None:
     check_golden(params, cases, stalls)
 
 
+def test_tiles_of_a_matmul(stalls: Stalls | None) -> None:
+    """Some features of all rows, then the next ones: the same codes, in the order in which they came."""
+    rng = np.random.default_rng(8)
+    params = QuantiseRowsParams(lanes=4, max_d=16, max_tokens=300)
+    cases: list[Case] = []
+    for t, heads, tile in ((5, 4, 16), (3, 6, 32), (1, 4, 8), (7, 2, 32)):
+        bounds, inputs = _case(rng, t, heads, 16 if tile > 8 else 8)
+        cases.append((bounds | {"tile": tile}, inputs))
+        rows = params.golden(bounds, inputs)
+        assert all(np.array_equal(rows[port], x) for port, x in params.golden(*cases[-1]).items())
+    assert [params.inputs(bounds)["i"].tripcounts for bounds, _ in cases[:2]] == [(4, 5, 4), (3, 3, 8)]
+    check_golden(params, cases, stalls)
+
+
 def test_reset_in_mid_run() -> None:
     rng = np.random.default_rng(5)
     params = QuantiseRowsParams(lanes=2, max_d=16, max_tokens=300)
@@ -237,6 +251,9 @@ def test_bad_params(change: dict[str, int], message: str) -> None:
         ({"d": 0}, "QuantiseRows: d is 0; it must be a multiple of lanes, 4, up to 32"),
         ({"features": 40}, "QuantiseRows: features is 40; it must be a multiple of d, 16"),
         ({"features": 0}, "QuantiseRows: features is 0; it must be a multiple of d, 16"),
+        ({"tile": 8}, "QuantiseRows: tile is 8; it must be a multiple of d that divides 32"),
+        ({"tile": 48}, "QuantiseRows: tile is 48; it must be a multiple of d that divides 32"),
+        ({"tile": 0}, "QuantiseRows: tile is 0; it must be a multiple of d that divides 32"),
         ({"t": 0}, "QuantiseRows: t is 0; it must be 1 to 64 tokens of 4"),
         ({"t": 9}, "QuantiseRows: t is 9; it must be 1 to 64 tokens of 4"),
     ],

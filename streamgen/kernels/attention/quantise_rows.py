@@ -192,9 +192,7 @@ def _order(width: int, dtype: str, bounds: Bounds, elements: int) -> ITensor:
     if (tile := bounds.get("tile", features)) == features:
         return ITensor((1, width), dtype, (t, features // elements), (1, width), ((0,), (1,)))
     each = tile // elements
-    return ITensor(
-        (1, width), dtype, (features // tile, t, each), (each * width, 1, width), ((1,), (0, 2))
-    )
+    return ITensor((1, width), dtype, (features // tile, t, each), (each * width, 1, width), ((1,), (0, 2)))
 
 
 def _whole(tile: int, d: int, features: int) -> bool:
