@@ -1,5 +1,6 @@
 """A decoder without rotation, whose columns send whole heads in a tile: queries are quantised as they come,
-rows leave converters while the last tile comes in, and the quantiser of operands is as wide as the columns."""
+rows leave converters while the last tile comes in, and the quantiser of operands is as wide as the columns.
+"""
 
 import numpy as np
 import pytest

@@ -9,9 +9,9 @@ zeros has codes 0, m = 128 and e = E_ZERO = -141, one below the e of any other g
 infinity has codes 0, m = 128 and e = E_NOT_FINITE, from which a reader makes NaN; other groups of its row are
 not touched. Padding of a group is zero and so takes no part.
 
-Tiles in: `i` (1, lanes) f24, row-major, or `tile` features of all rows before the next ones, as a matmul sends
-them. Out: `o_x` (1, lanes) i8, the same order; `o_scale` (1, 1) i24, one a group, m in the lower 8 bits, e
-above. Tokens wait in a ring until the scale of their group is known, while
+Tiles in: `i` (1, lanes) f24, row-major, or `tile` features of all rows before the next ones, as a matmul
+sends them. Out: `o_x` (1, lanes) i8, the same order; `o_scale` (1, 1) i24, one a group, m in the lower 8
+bits, e above. Tokens wait in a ring until the scale of their group is known, while
 those of the next group come in: a token a cycle. A token is let in when the ring has room for it, a group
 when its queues have. The arithmetic is that of `row_codes`.
 """

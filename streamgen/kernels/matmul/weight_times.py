@@ -143,7 +143,7 @@ class _Run:
             make.to(take, before, other[before] + 1, latency=1),
             make.to(send, number, base, latency=_READ + latency),
         ]
-        late = number[self.depth :] if self.passes > 1 else number[:0]
+        late = number[self.depth :]
         for part, few, moved in (
             (take, late[some[late]], other - self.needs.sum(1) + 1),
             (make, late[~some[late]], number),
