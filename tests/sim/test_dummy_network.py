@@ -23,7 +23,7 @@ def _node(name: str, **ports: Piece) -> Node:
     """A dummy whose ports have 16 bits, and a curve of one piece each."""
     counts = [sum(port.startswith(letter) for port in ports) for letter in "io"]
     params = DummyParams(inputs_bits=(16,) * counts[0], outputs_bits=(16,) * counts[1], pieces=1)
-    return Node(name, params, ({port: [piece] for port, piece in ports.items()},))
+    return Node(name, params, ({port: (piece,) for port, piece in ports.items()},))
 
 
 def _edge(source: str, target: str, depth: int | None = DEPTH) -> Edge:
