@@ -35,4 +35,5 @@ def test_it_writes_text() -> None:
     memory = model.manifest.memory
     bound = pass_cycles(model.groups[0].program.at(1, step.position), Fraction(memory.beats, memory.cycles))
     print(f"{step.cycles:,} cycles a token, {bound / step.cycles:.1%} of the memory bound")
+    assert step.cycles <= 1.25 * bound
     model.close()
