@@ -14,7 +14,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
     parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
     parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--tokens", default="32,1,128,1,1", help="of the simulated passes, in order")
     parser.add_argument("--json", type=Path, default=None, help="where the estimates go besides")
     options = parser.parse_args()
     if unknown := set(options.names) - SHAPES.keys():
@@ -110,7 +111,9 @@ def main() -> None:
         console.print(str(estimate), markup=False, highlight=False)
         found[name] = json.loads(estimate.to_json())
         if options.simulate:
-            console.print(simulated(shape, options.layers, config))
+            console.print(
+                simulated(shape, options.layers, config, [int(n) for n in options.tokens.split(",")])
+            )
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -166,8 +169,10 @@ def _bound(one: PassEstimate) -> float:
     return sum(max(phase.memory_cycles, phase.product_cycles) for phase in one.phases)
 
 
-def simulated(shape: Shape, layers: int | None, config: streamgen.CompileConfig) -> Table:
-    """A prompt and steps behind it of the whole model, with random weights, on its Verilog."""
+def simulated(
+    shape: Shape, layers: int | None, config: streamgen.CompileConfig, passes: Sequence[int]
+) -> Table:
+    """Passes of so many tokens of the whole model, with random weights, on its Verilog."""
     import torch
     import transformers
 
@@ -175,10 +180,10 @@ def simulated(shape: Shape, layers: int | None, config: streamgen.CompileConfig)
     made = transformers.AutoConfig.for_model(**config_json(shape, layers))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
     accelerator = streamgen.compile(model, None, config)
-    ids = np.random.default_rng(0).integers(0, made.vocab_size, 260).tolist()
+    ids = np.random.default_rng(0).integers(0, made.vocab_size, sum(passes)).tolist()
     found = Table("pass", "cycles", "predicted", "ratio", "logits", title="simulated")
     session, done, seen = accelerator.session(), 0, 0
-    for tokens in (32, 1, 128, 1, 1):
+    for tokens in passes:
         start = time.perf_counter()
         given = session.last_logits(ids[done : done + tokens])
         done += tokens
