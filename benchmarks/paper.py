@@ -86,17 +86,17 @@ def designs() -> Iterator[CompileConfig]:
         yield dataclasses.replace(whole, channels=channels, multipliers=multipliers)
 
 
-def estimated(config: CompileConfig, model: Path) -> Estimate:
+def estimated(config: CompileConfig, model: Path, lengths: Sequence[int] = LENGTHS) -> Estimate:
     """At the first, the middle and the last position of every answer."""
-    positions = sorted({place for n in LENGTHS for place in (n, n + n // 2, 2 * n - 1)})
-    return streamgen.estimate(model, None, config, terminal_progress(), positions=positions, prompts=LENGTHS)
+    positions = sorted({place for n in lengths for place in (n, n + n // 2, 2 * n - 1)})
+    return streamgen.estimate(model, None, config, terminal_progress(), positions=positions, prompts=lengths)
 
 
-def speeds(found: Estimate) -> dict[int, Speed]:
+def speeds(found: Estimate, lengths: Sequence[int] = LENGTHS) -> dict[int, Speed]:
     """Cycles of a step grow nearly evenly with the position: Simpson's rule over an answer."""
     steps = {one.position: one.cycles for one in found.passes if one.tokens == 1}
     result = {}
-    for n in LENGTHS:
+    for n in lengths:
         first, middle, last = (steps[place] for place in (n, n + n // 2, 2 * n - 1))
         mean = found.milliseconds(round((first + 4 * middle + last) / 6))
         begin = found.milliseconds(found.first_tokens[n])
@@ -131,10 +131,9 @@ def comparison(ours: dict[str, dict[int, Speed]]) -> str:
 
 
 def ablations(model: Path) -> str:
-    """One choice off at a time, of a design in which each fits: a step at the middle of the longest answer, a
-    prompt of 128, memory, area."""
+    """One choice off at a time, of a design in which each fits: 128 tokens behind 128, memory, area."""
     *_, config = designs()
-    base = estimated(config, model)
+    base = estimated(config, model, [128])
     made = table("off", "what that means", "tokens/s", "first token", "on-chip bits", "LUT %", texts=2)
 
     def row(name: str, what: str, found: Estimate | BudgetError) -> None:
@@ -143,13 +142,14 @@ def ablations(model: Path) -> str:
             return
         (group,) = found.groups
         used = 100 * group.resources.total.lut / group.resources.available.lut
-        rate = speeds(found)[256].rate
-        first = found.milliseconds(found.first_tokens[128])
-        made.add_row(name, what, f"{rate:,.1f}", f"{first:,.2f}", f"{found.memory.fused:,}", f"{used:.1f}")
+        speed = speeds(found, [128])[128]
+        made.add_row(
+            name, what, f"{speed.rate:,.1f}", f"{speed.first:,.2f}", f"{found.memory.fused:,}", f"{used:.1f}"
+        )
 
     def of(**changes: object) -> Estimate | BudgetError:
         try:
-            return estimated(dataclasses.replace(config, **changes), model)  # type: ignore[arg-type]
+            return estimated(dataclasses.replace(config, **changes), model, [128])  # type: ignore[arg-type]
         except BudgetError as error:
             return error
 
@@ -161,7 +161,7 @@ def ablations(model: Path) -> str:
         of(sizing="normal"),
     )
     row("shared engine", "columns of its own for every matmul, of the same multipliers", of(policy="spatial"))
-    made.caption = "first token in ms behind 128"
+    made.caption = "128:128; first token in ms"
     whole = (
         f"without any fusion, or without sizing, which leaves FIFOs that hold whole tensors, intermediate "
         f"tensors take {base.memory.unfused:,} bits, "
