@@ -10,7 +10,7 @@ from streamgen.numbers import formats
 from streamgen.observe.difference import Expectation, _compare
 from streamgen.observe.probe import _expected
 from streamgen.runtime.arrays import packed, padded
-from streamgen.runtime.simulator import Watched
+from streamgen.runtime.observed import Watched
 
 
 @pytest.fixture(scope="module")

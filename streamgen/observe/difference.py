@@ -18,7 +18,7 @@ from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 from streamgen.numbers import formats
 from streamgen.runtime.arrays import stream_of
-from streamgen.runtime.simulator import Watched
+from streamgen.runtime.observed import Watched
 
 __all__ = ["Difference", "Expectation"]
 

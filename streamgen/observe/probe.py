@@ -22,7 +22,8 @@ from streamgen.observe.difference import Difference, Expectation
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Launch, Observer
-from streamgen.runtime.simulator import SimulatedDevice, Watched
+from streamgen.runtime.observed import Watched
+from streamgen.runtime.simulator import SimulatedDevice
 
 __all__ = ["Probe", "ProbeReport"]
 

@@ -11,9 +11,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,11 +24,12 @@ from streamgen.runtime.background import BackgroundBuild
 from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.core import Core
 from streamgen.runtime.device import Device, DeviceBuffer
-from streamgen.runtime.instruments import COUNTING, Instruments
+from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.observed import Observed, Profiled, Watched
 from streamgen.runtime.verilator import build, is_built
 
-__all__ = ["OnSimulator", "Profiled", "SimulatedCard", "SimulatedDevice", "Watched", "simulated"]
+__all__ = ["OnSimulator", "SimulatedCard", "SimulatedDevice", "simulated"]
 
 CONTROL, START, DONE, IDLE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 2, 1 << 4
 POLL_CYCLES = 64
@@ -38,31 +37,9 @@ CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
 SHARED_CYCLES = 1 << 9  # between two looks at the other kernels of a card
 STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
 RECORDED_CYCLES = 1 << 12  # between two looks at the room on the disk
-QUICK_BYTES = 1_500_000  # of Verilog: optimising larger designs takes a fifth of the time of their builds
+QUICK_BYTES = 1_500_000  # of Verilog: runs of larger designs are long enough to be worth an optimised build
 QUICK_SECONDS = 2.0  # of simulation, after which a better simulator is worth building
 WAVES_ROOM = 256 << 20  # what the writer of waves holds back, twice: it ends the process where a disk is full
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """What the watched FIFOs did in a run, in cycles from its start.
-
-    passed: tokens that went into and out of each of them. difference: of a token that was not the expected
-    one the place of its FIFO among the instruments' streams, "i" or "o" (into or out of it), cycle, bytes.
-    """
-
-    passed: tuple[tuple[int, int], ...]
-    difference: tuple[int, str, int, bytes] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profiled:
-    """Cycles of a run: uint64 `cycles` of each step, and of each step and node (steps, nodes) those in which
-    it was `busy` and `stalled`."""
-
-    cycles: np.ndarray
-    busy: np.ndarray
-    stalled: np.ndarray
 
 
 class SimulatedCard:
@@ -163,8 +140,6 @@ class SimulatedDevice(Device):
         """What may take over the runs."""
         self._simulated = 0.0  # seconds
         self._core = Core(library, manifest.ports, instruments)
-        self._expected: list[np.ndarray] = []
-        self._profile: tuple[int, list[np.ndarray]] = 0, []
         self._zero: int | None = None
         self._begun, self._sort = 0, (0, 0)  # of the run under way: its first cycle; command and tiles
         self._took: dict[tuple[int, int], int] = {}  # cycles of the last run of a sort
@@ -177,11 +152,7 @@ class SimulatedDevice(Device):
         """The time of the card at which each run has started, in cycles."""
         self._window: tuple[Path, int, int] | None = None
         self._recorded: Path | None = None
-        for stream in instruments.streams:
-            for side, instance in zip("io", stream, strict=True):
-                scope = f"{manifest.top}.{instance}".encode()
-                if not self._core.do("probe", scope, side.encode()):
-                    raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
+        self._observed = Observed(self._core, manifest.top, instruments)
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
         self._homes = {port.channel: self.card.banks.take(self, port.channel) for port in manifest.ports}
@@ -231,24 +202,11 @@ class SimulatedDevice(Device):
         The next `start` begins cycle 0. A run stops with DeviceError when a token is not the expected one.
         """
         self._zero = None
-        self._expected = [np.ascontiguousarray(array, np.uint8) for array in tokens]
-        for k, array in enumerate(self._expected):
-            place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-            for side in range(2):
-                self._core.do("expect", 2 * k + side, place, *array.shape)
-        self._core.do("watch", True)
+        self._observed.watch(tokens)
 
     def watched(self) -> Watched:
         """What has been seen since `watch`; a reset ends the watch but keeps the numbers of tokens."""
-        counts = [self._core.do("passed", k) for k in range(2 * len(self._expected))]
-        probe, cycle = ctypes.c_uint64(), ctypes.c_uint64()
-        seen = self._core.do("difference", probe, cycle)
-        difference = None
-        if seen:
-            stream, side = divmod(probe.value, 2)
-            content = ctypes.string_at(seen, self._expected[stream].shape[1])
-            difference = stream, "io"[side], cycle.value - (self._zero or 0), content
-        return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
+        return self._observed.watched(self._zero or 0)
 
     def profile(self, nodes: int, tokens: Mapping[tuple[str, str, int], np.ndarray]) -> None:
         """Count what each of so many nodes does in the next run.
@@ -256,25 +214,11 @@ class SimulatedDevice(Device):
         tokens: by instance of a FIFO, its side "i" or "o" and the node whose port it joins: how many tokens
         pass there in each step of the run.
         """
-        self._profile = nodes, [np.ascontiguousarray(array, np.uint64) for array in tokens.values()]
-        steps = len(self._profile[1][0])
-        top = self.manifest.top
-        fine = self._core.do("profile", top.encode(), COUNTING.encode(), nodes, steps)
-        for (instance, side, node), array in zip(tokens, self._profile[1], strict=True):
-            scope = f"{top}.{instance}".encode()
-            fine &= self._core.do("profile_port", scope, side.encode(), node, _numbers(array))
-        if not fine:
-            raise DeviceError("the simulator does not show what a profile needs")
-        self._core.do("profile_start")
+        self._observed.profile(nodes, tokens)
 
     def profiled(self) -> Profiled:
         """What has been counted since `profile`; DeviceError when other tokens have passed."""
-        nodes, tokens = self._profile
-        steps = len(tokens[0])
-        cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
-        if not self._core.do("profile_end", *map(_numbers, (cycles, busy, stalled))):
-            raise DeviceError("other tokens have passed than those of the graph")
-        return Profiled(cycles=cycles, busy=busy, stalled=stalled)
+        return self._observed.profiled()
 
     def record(self, path: Path, first: int, last: int) -> None:
         """Write the waves of these cycles of the next run to an FST file, a nanosecond a cycle; OSError
@@ -494,8 +438,3 @@ class SimulatedBuffer(DeviceBuffer):
 
     def _read(self, size: int, offset: int) -> bytes:
         return self.region.content[offset : offset + size].tobytes()
-
-
-def _numbers(array: np.ndarray) -> Any:
-    """A pointer to the numbers of an array of uint64."""
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))

@@ -1,0 +1,98 @@
+"""What a simulator sees of the pins that it was built to show: tokens that pass FIFOs, what nodes do."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamgen.errors import DeviceError
+from streamgen.runtime.core import Core
+from streamgen.runtime.instruments import COUNTING, Instruments
+
+__all__ = ["Observed", "Profiled", "Watched"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What the watched FIFOs did in a run, in cycles from its start.
+
+    passed: tokens that went into and out of each of them. difference: of a token that was not the expected
+    one the place of its FIFO among the instruments' streams, "i" or "o" (into or out of it), cycle, bytes.
+    """
+
+    passed: tuple[tuple[int, int], ...]
+    difference: tuple[int, str, int, bytes] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
+    """Cycles of a run: uint64 `cycles` of each step, and of each step and node (steps, nodes) those in which
+    it was `busy` and `stalled`."""
+
+    cycles: np.ndarray
+    busy: np.ndarray
+    stalled: np.ndarray
+
+
+class Observed:
+    """The `instruments` that `core` has in module `top`; DeviceError when it was built without them."""
+
+    def __init__(self, core: Core, top: str, instruments: Instruments) -> None:
+        self._core, self._top = core, top
+        self._expected: list[np.ndarray] = []
+        self._profile: tuple[int, list[np.ndarray]] = 0, []
+        for stream in instruments.streams:
+            for side, instance in zip("io", stream, strict=True):
+                if not core.do("probe", self._scope(instance), side.encode()):
+                    raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
+
+    def watch(self, tokens: Sequence[np.ndarray]) -> None:
+        """Hold the next tokens of each stream against these: uint8 (count, bytes)."""
+        self._expected = [np.ascontiguousarray(array, np.uint8) for array in tokens]
+        for k, array in enumerate(self._expected):
+            place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+            for side in range(2):
+                self._core.do("expect", 2 * k + side, place, *array.shape)
+        self._core.do("watch", True)
+
+    def watched(self, zero: int) -> Watched:
+        """What has been seen since `watch`. zero: the cycle in which the run began."""
+        counts = [self._core.do("passed", k) for k in range(2 * len(self._expected))]
+        probe, cycle = ctypes.c_uint64(), ctypes.c_uint64()
+        seen = self._core.do("difference", probe, cycle)
+        difference = None
+        if seen:
+            stream, side = divmod(probe.value, 2)
+            content = ctypes.string_at(seen, self._expected[stream].shape[1])
+            difference = stream, "io"[side], cycle.value - zero, content
+        return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
+
+    def profile(self, nodes: int, tokens: Mapping[tuple[str, str, int], np.ndarray]) -> None:
+        """Count what nodes do, from now on. tokens: by FIFO, side and node, those of each step."""
+        self._profile = nodes, [np.ascontiguousarray(array, np.uint64) for array in tokens.values()]
+        steps = len(self._profile[1][0])
+        fine = self._core.do("profile", self._top.encode(), COUNTING.encode(), nodes, steps)
+        for (instance, side, node), array in zip(tokens, self._profile[1], strict=True):
+            fine &= self._core.do("profile_port", self._scope(instance), side.encode(), node, _numbers(array))
+        if not fine:
+            raise DeviceError("the simulator does not show what a profile needs")
+        self._core.do("profile_start")
+
+    def profiled(self) -> Profiled:
+        """What has been counted since `profile`; DeviceError when other tokens have passed."""
+        nodes, tokens = self._profile
+        steps = len(tokens[0])
+        cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
+        if not self._core.do("profile_end", *map(_numbers, (cycles, busy, stalled))):
+            raise DeviceError("other tokens have passed than those of the graph")
+        return Profiled(cycles=cycles, busy=busy, stalled=stalled)
+
+    def _scope(self, instance: str) -> bytes:
+        return f"{self._top}.{instance}".encode()
+
+
+def _numbers(array: np.ndarray) -> Any:
+    """A pointer to the numbers of an array of uint64."""
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
