@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from streamgen.runtime.verilator import build
+from streamgen.runtime.verilator import build, is_built
 
 __all__ = ["BackgroundBuild"]
 
@@ -36,38 +36,49 @@ class BackgroundBuild:
             sources, top, masters = self._what
             package = str(Path(__file__).parents[2])
             paths = os.pathsep.join((package, *filter(None, [os.environ.get("PYTHONPATH")])))
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps([[*map(str, sources)], top, masters])],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PYTHONPATH": paths},
-                start_new_session=True,
-            )
-            weakref.finalize(self, _stop, self._process)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, json.dumps([[*map(str, sources)], top, masters])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=os.environ | {"PYTHONPATH": paths},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._give_up(str(error))
+            else:
+                weakref.finalize(self, _stop, self._process)
 
     def library(self) -> Path | None:
         """The library, once: when it is ready. A build that has failed is a warning, once."""
         if self._process is None or self._over or self._process.poll() is None:
             return None
-        self._over = True
         _, said = self._process.communicate()
-        sources, top, masters = self._what
-        if self._process.returncode == 0:
-            return build(sources, top, masters)
-        last = said.strip().rpartition("\n")[2]
-        warnings.warn(
-            f"no optimised simulator of {top!r} beside its runs, which go on with the slower one: {last}",
-            stacklevel=2,
-        )
+        if self._process.returncode:
+            self._give_up(said.strip().rpartition("\n")[2])
+        elif not is_built(*self._what):
+            self._give_up("it is not in the cache any more")
+        else:
+            self._over = True
+            return build(*self._what)
         return None
+
+    def _give_up(self, why: str) -> None:
+        self._over = True
+        warnings.warn(
+            f"no optimised simulator of {self._what[1]!r} beside its runs, which go on with the slower one: "
+            f"{why}",
+            stacklevel=3,
+        )
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
     """With the compilers that it has started, and so that it takes away what is half made."""
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGINT)
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGINT)
     if process.stderr is not None:
         process.stderr.close()
     process.wait()

