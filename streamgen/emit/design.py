@@ -104,7 +104,8 @@ def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Coun
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
-    library = Library(counted and (lambda met: counted("Verilog", met, len(top.instances))))
+    blocks = len(top.instances.keys() - {"control"})  # which is converted with the top
+    library = Library(counted and (lambda met: counted("Verilog", met, blocks)))
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
     verilog = to_verilog(top.build(), config.name, library)
     sources = {name: text for name, text in library.sources.items() if name != _VERILOG}
