@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
     parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
     parser.add_argument("--simulate", action="store_true")
-    parser.add_argument("--tokens", default="32,1,128,1,1", help="of the simulated passes, in order")
+    parser.add_argument(
+        "--tokens", type=int, nargs="+", default=(32, 1, 128, 1, 1), help="of the simulated passes, in order"
+    )
     parser.add_argument("--json", type=Path, default=None, help="where the estimates go besides")
     options = parser.parse_args()
     if unknown := set(options.names) - SHAPES.keys():
@@ -111,9 +113,7 @@ def main() -> None:
         console.print(str(estimate), markup=False, highlight=False)
         found[name] = json.loads(estimate.to_json())
         if options.simulate:
-            console.print(
-                simulated(shape, options.layers, config, [int(n) for n in options.tokens.split(",")])
-            )
+            console.print(simulated(shape, options.layers, config, options.tokens))
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
