@@ -4,6 +4,8 @@ A bad argument (a size, a format, a shape) raises ValueError or TypeError at the
 name the failures that have a cause outside the arguments: a model, a budget, a tool, a file, a device.
 """
 
+from collections.abc import Sequence
+
 __all__ = [
     "AccuracyWarning",
     "BudgetError",
@@ -29,7 +31,14 @@ class StreamgenError(Exception):
 
 
 class UnsupportedOperationError(StreamgenError):
-    """A model holds operations that streamgen cannot compile; the message lists all of them."""
+    """A model holds operations that streamgen cannot compile; the message lists all of them.
+
+    operations: a line for each.
+    """
+
+    def __init__(self, message: str, operations: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.operations = tuple(operations) or (message,)
 
 
 class GraphError(StreamgenError):

@@ -33,5 +33,5 @@ def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:
         return load_gguf_pretrained(path, reader, context)
     config = read_config(path)
     if config.get("quantization_config"):
-        return load_packed(path, config["quantization_config"], context)
+        return load_packed(path, config, context)
     return load_safetensors_decoder(path) if is_llama(config) else load_pretrained(path, context)

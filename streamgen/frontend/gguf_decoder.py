@@ -55,7 +55,7 @@ def load_gguf_decoder(path: Path, reader: GGUFReader) -> LogicalGraph:
     """The decoder of a file."""
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     name = field_of(path, reader, "general.name")
-    metadata = Metadata(path, lambda key: field_of(path, reader, key))
+    metadata = Metadata(lambda key: field_of(path, reader, key))
     return build_decoder(
         name if isinstance(name, str) else path.stem,
         Tensors(
@@ -108,7 +108,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
             f = f / divisors.astype(np.float64)
         return Rotation(f)
 
-    sizes = Sizes(
+    return Sizes(
         hidden=hidden,
         features=metadata.integer("llama.feed_forward_length"),
         layers=metadata.integer("llama.block_count"),
@@ -120,6 +120,5 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         function="silu",
         rotation=rotation,
         problems=metadata.problems,
+        broken=metadata.broken,
     )
-    metadata.require()
-    return sizes

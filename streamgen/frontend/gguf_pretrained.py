@@ -14,10 +14,9 @@ from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
-from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.gguf_file import architecture_of, asked_of, field_of, has_grid, lent, read_tensor
-from streamgen.frontend.pretrained import attention_of, quiet, tensor_problems, vocabulary_size
-from streamgen.frontend.problems import refuse
+from streamgen.frontend.pretrained import attention_of, imported, quiet, tensor_problems, unreadable
+from streamgen.frontend.problems import refusal
 from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["load_gguf_pretrained"]
@@ -66,14 +65,13 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     except CheckpointError:
         raise
     except Exception as error:  # transformers documents no set of exceptions
-        refuse(path, [*problems, f"transformers cannot read it: {error}"])
-        raise
-    refuse(path, [*problems, *tensor_problems(info)], vocabulary=vocabulary_size(model))
-    model.eval()
-    _mark(path, reader, architecture, model)
+        words = next((int(t.shape[1]) for t in reader.tensors if t.name == f"{TIED}.weight"), None)
+        raise refusal(path, problems, [unreadable(error)], vocabulary=words) from error
+    if not any(tensors := tensor_problems(info)):
+        _mark(path, reader, architecture, model)
     name = field_of(path, reader, "general.name")
     name = name if isinstance(name, str) else path.stem
-    return import_decoder(model, context=traced_context(model, context), name=name)
+    return imported(model, path, problems, *tensors, context=context, name=name)
 
 
 def _unknown(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> list[str]:

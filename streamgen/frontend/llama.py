@@ -12,8 +12,9 @@ Frequencies of the rotation, in radians a position, float64, j < rotated / 2:
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,8 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What metadata says. rotation is called once all shapes are found right. problems: features that we
-    lack."""
+    """What metadata says. rotation is called once all shapes are found right. problems: of the metadata.
+    broken: there are values that cannot be used, others stand for them, so that names alone are known."""
 
     hidden: int
     features: int
@@ -63,6 +64,7 @@ class Sizes:
     attention_bias: bool | None = None  # None: where the file has one
     feed_forward_bias: bool | None = None
     problems: Sequence[str] = ()
+    broken: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,29 +143,37 @@ class _Builder:
 
     def _check(self) -> None:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
-        problems = list(sizes.problems)
-        if sizes.heads % sizes.kv_heads:
-            problems.append(f"{sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly")
-        first = f"{names.layer.format(0)}{names.parts['q']}.weight"
-        found = len({name for name in shapes if name.endswith(f"{names.parts['q']}.weight")})
-        if found != sizes.layers:  # which would make a problem of every tensor
-            problems.append(
-                f"the metadata says {sizes.layers} layers, the file has {found} (tensors like {first})"
+        said = list(sizes.problems)
+        layer = re.compile(re.escape(names.layer).replace(re.escape("{}"), "([0-9]+)"))
+        layers = len({found[1] for name in shapes if (found := layer.match(name))})
+        if sizes.heads % sizes.kv_heads and not sizes.broken:
+            said.append(f"{sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly")
+        if layers != sizes.layers and not sizes.broken:
+            first = f"{names.layer.format(0)}{names.parts['q']}.weight"
+            said.append(
+                f"the metadata says {sizes.layers} layers, the file has {layers} (tensors like {first})"
             )
-            refuse(self.path, problems, vocabulary=self._vocabulary)
+        self.sizes = replace(sizes, layers=layers)  # or every tensor of a layer would be a problem
         needed = self.needed()
-        for name, needed_shape in needed.items():
-            if name not in shapes:
-                problems.append(f"tensor {name} is missing; its shape is {list(needed_shape)}")
-            elif shapes[name] != needed_shape:
-                problems.append(
-                    f"tensor {name} has shape {list(shapes[name])}; {list(needed_shape)} is needed"
-                )
+        missing = [name for name in needed if name not in shapes]
+        known = {} if sizes.broken else needed
+        others = {name: shape for name, shape in known.items() if shapes.get(name, shape) != shape}
         ignored = (*names.ignored, f"{names.head}.weight") if self.tied else tuple(names.ignored)
-        for name in shapes:
-            if name not in needed and not name.endswith(ignored):
-                problems.append(f"tensor {name} has no place in a decoder of {sizes.layers} layers")
-        refuse(self.path, problems, vocabulary=self._vocabulary)
+        foreign = [name for name in shapes if name not in needed and not name.endswith(ignored)]
+        refuse(
+            self.path,
+            said,
+            [
+                f"tensor {name} has shape {list(shapes[name])}; {list(shape)} is needed"
+                for name, shape in others.items()
+            ],
+            [
+                f"tensor {name} is missing" + (f"; its shape is {list(known[name])}" if known else "")
+                for name in missing
+            ],
+            [f"tensor {name} has no place in a decoder of {layers} layers" for name in foreign],
+            vocabulary=self._vocabulary if f"{names.embedding}.weight" in shapes else sizes.vocabulary,
+        )
 
     @property
     def _vocabulary(self) -> int:

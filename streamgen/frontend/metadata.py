@@ -1,15 +1,11 @@
 """Metadata of checkpoints: keys looked up, every value checked before it is used.
 
-What is wrong is noted and read on, so that one error has all of it: `sizes` that cannot be used end in
-`require`, features that we lack are told with the tensors (`problems.refuse`).
+What is wrong is noted and read on, so that one error has all of it, with the tensors (`problems.refuse`).
 """
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-from streamgen.frontend.problems import refuse
 
 __all__ = ["Metadata"]
 
@@ -20,8 +16,7 @@ LARGEST = 2**31 - 1
 class Metadata:
     """Values by key. get: None without one. problems: key, value and what is needed, of all that is wrong."""
 
-    def __init__(self, path: Path, get: Callable[[str], Any], problems: list[str] | None = None) -> None:
-        self.path = path
+    def __init__(self, get: Callable[[str], Any], problems: list[str] | None = None) -> None:
         self.get = get
         self.problems = [] if problems is None else problems
         self.broken = False
@@ -41,10 +36,13 @@ class Metadata:
             return float(value)
         return self._stand_in(key, value, "a finite number above 0")
 
-    def boolean(self, key: str, default: Any = REQUIRED) -> bool:
-        """True or false."""
+    def boolean(self, key: str, default: Any = REQUIRED) -> bool | None:
+        """True or false; None where it cannot be used."""
         value = self._value(key, default)
-        return value if type(value) is bool else bool(self._stand_in(key, value, "true or false"))
+        if type(value) is bool:
+            return value
+        self._stand_in(key, value, "true or false")
+        return None
 
     def lack(self, key: str, value: Any, supported: str) -> None:
         """Note a feature that we lack."""
@@ -54,11 +52,6 @@ class Metadata:
         """Note what is wrong with a value that others depend on."""
         self.broken = True
         self.problems.append(problem)
-
-    def require(self) -> None:
-        """CheckpointError with all problems if there is a value that cannot be used."""
-        if self.broken:
-            refuse(self.path, self.problems)
 
     def _value(self, key: str, default: Any) -> Any:
         value = self.get(key)

@@ -16,9 +16,8 @@ import torch
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
-from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.pretrained import attention_of, tensor_problems, vocabulary_size
-from streamgen.frontend.problems import refuse
+from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable
+from streamgen.frontend.problems import code_of, refusal
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import FLOATS, TensorFolder
 from streamgen.graph.logical import LogicalGraph
@@ -33,35 +32,37 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx")
 INTEGERS = ("I32", "I64")
 
 
-def load_packed(folder: Path, said: Any, context: int | None = None) -> LogicalGraph:
-    """The decoder of a folder, for texts of up to `context` positions. said: its quantization_config.
+def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = None) -> LogicalGraph:
+    """The decoder of a folder, for texts of up to `context` positions. said: its config.json.
 
     CheckpointError for other methods, widths, groups and orders, and for tensors that do not fit.
     """
-    place = folder / "config.json"
-    method, group, begin = _understood(place, said)
+    packing = _understood(folder, said)
     with needed("a checkpoint with packed weights"):
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
     tensors = TensorFolder(folder, (*FLOATS, *INTEGERS))
+    config, code = open_config(folder, said)
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             del config.quantization_config
-            config._attn_implementation = attention_of(config)
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:  # transformers documents no set of exceptions
-        raise CheckpointError(f"{folder}: transformers cannot read it: {error}") from error
-    grids = {
-        stem: _grid(tensors, stem, method, group, begin)
-        for stem in (name.removesuffix(".qweight") for name in tensors.shapes if name.endswith(".qweight"))
-    }
-    _fill(folder, model, tensors, grids)
-    model.eval()
-    return import_decoder(model, context=traced_context(model, context), name=folder.resolve().name)
+        raise refusal(folder, code, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
+    grids: dict[str, GroupGrid | None] = {}
+    damaged = []
+    for stem in (name.removesuffix(".qweight") for name in tensors.shapes if name.endswith(".qweight")):
+        try:
+            grids[stem] = _grid(tensors, stem, *packing)
+        except CheckpointError as error:
+            grids[stem] = None
+            damaged.append(str(error).removeprefix(f"{folder}: "))
+    return imported(model, folder, code, damaged, *_fill(model, tensors, grids), context=context)
 
 
-def _understood(place: Path, said: Any) -> tuple[str, int, int]:
-    """Method, weights of a group, and what is added to stored zeros."""
+def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Method, weights of a group, and what is added to stored zeros; CheckpointError where they are others,
+    for then nothing says what tensors mean."""
+    said = config["quantization_config"]
     said = said if isinstance(said, Mapping) else {"quant_method": said}
     method, version = said.get("quant_method"), said.get("version", "gemm")
     laws = [
@@ -76,7 +77,9 @@ def _understood(place: Path, said: Any) -> tuple[str, int, int]:
         for name, value, holds, law in laws
         if not holds
     )
-    refuse(place, list(wrong)[: None if method in ("gptq", "awq") else 1])
+    problems = list(wrong)[: None if method in ("gptq", "awq") else 1]
+    if problems:
+        raise refusal(folder, code_of(config), problems, vocabulary=config.get("vocab_size"))
     first = method == "gptq" and said.get("checkpoint_format", "gptq") != "gptq_v2"
     return str(method), int(said["group_size"]), int(first)
 
@@ -114,12 +117,17 @@ def _along(packed: np.ndarray, axis: int, order: Any) -> np.ndarray:
     return found.reshape(shape)
 
 
-def _fill(folder: Path, model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid]) -> None:
-    """Give the model the tensors of the folder, and its matmuls their grids."""
+def _fill(model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid | None]) -> list[list[str]]:
+    """Give the model the tensors of the folder, and its matmuls their grids, unless tensors do not fit; which
+    ones. A grid that is damaged is None, and fits."""
     inside = {f"{stem}.{part}" for stem in grids for part in PARTS}
     state = {name: tensors.floats(name) for name in tensors.shapes if name not in inside}
-    state |= {f"{stem}.weight": grid.dequantise().astype(np.float32) for stem, grid in grids.items()}
     own = model.state_dict(keep_vars=True)
+    for stem, grid in grids.items():
+        name = f"{stem}.weight"
+        state[name] = np.zeros(own[name].shape if name in own else 0, np.float32)
+        if grid is not None:
+            state[name] = grid.dequantise().astype(np.float32)
     given = {id(own[name]) for name in state if name in own}
     problems = tensor_problems(
         {
@@ -133,7 +141,9 @@ def _fill(folder: Path, model: Any, tensors: TensorFolder, grids: Mapping[str, G
             "error_msgs": [],
         }
     )
-    refuse(folder, problems, vocabulary=vocabulary_size(model))
+    if any(problems):
+        return problems
     model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, strict=False)
     for stem, grid in grids.items():
         model.get_submodule(stem).weight_grid = grid
+    return []

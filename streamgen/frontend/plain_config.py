@@ -147,7 +147,7 @@ class _Said:
 
 def _llama(config: Mapping[str, Any], context: int | None, folder: Path) -> LogicalGraph:
     """As `safetensors_decoder` reads it, with stand-ins for its tensors."""
-    sizes = sizes_of(folder / "config.json", {"max_position_embeddings": 2048, **config})
+    sizes = sizes_of({"max_position_embeddings": 2048, **config})
     shapes = needed_shapes(NAMES, sizes)
     tensors = Tensors(path=folder, shapes=shapes, read=lambda name: (_filled(*shapes[name]), None, None))
     graph = build_decoder(folder.resolve().name, tensors, NAMES, sizes)

@@ -4,20 +4,21 @@ Its classes say what a config.json means, so that nothing of a family stands her
 safetensors only, and code that a folder brings along is never run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from streamgen.errors import CheckpointError
+from streamgen.errors import StreamgenError, UnsupportedOperationError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.problems import refuse
+from streamgen.frontend.problems import code_of, refusal, refuse, tokenizer_problems
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph
 
-__all__ = ["attention_of", "load_pretrained", "tensor_problems", "vocabulary_size"]
+__all__ = ["attention_of", "imported", "load_pretrained", "open_config", "tensor_problems", "unreadable"]
 
 KINDS = {
     "missing_keys": "tensor {} is missing",
@@ -33,12 +34,12 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     and what transformers does not know; MissingToolError says how to install it.
     """
     with needed("a checkpoint of this family"):
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
 
+    said = read_config(folder)
+    config, code = open_config(folder, said)
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            config._attn_implementation = attention_of(config)
             model, info = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
@@ -49,13 +50,56 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except CheckpointError:
-        raise
     except Exception as error:  # transformers documents no set of exceptions
-        raise CheckpointError(f"{folder}: transformers cannot read it: {error}") from error
-    refuse(folder, tensor_problems(info), vocabulary=vocabulary_size(model))
+        raise refusal(folder, code, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
+    return imported(model, folder, code, *tensor_problems(info), context=context)
+
+
+def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The configuration of transformers for what config.json says, and what is wrong with code of its own;
+    CheckpointError where there is none."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    code, vocabulary = code_of(said), said.get("vocab_size")
+    if said.get("model_type") not in CONFIG_MAPPING:
+        refuse(folder, code, vocabulary=vocabulary)
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            config._attn_implementation = attention_of(config)
+    except Exception as error:  # transformers documents no set of exceptions
+        raise refusal(folder, code, [unreadable(error)], vocabulary=vocabulary) from error
+    return config, code
+
+
+def unreadable(error: Exception) -> str:
+    """Why transformers made nothing of a checkpoint."""
+    return f"transformers cannot read it: {error}"
+
+
+def imported(
+    model: Any, path: Path, *problems: Sequence[str], context: int | None, name: str | None = None
+) -> LogicalGraph:
+    """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
+    wrong: the problems found already, operations that nothing computes, a tokenizer of another model."""
+    vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
+    graph: LogicalGraph | None = None
+    unsupported: Sequence[str] = ()
     model.eval()
-    return import_decoder(model, context=traced_context(model, context), name=folder.resolve().name)
+    try:
+        graph = import_decoder(
+            model, context=traced_context(model, context), name=name or path.resolve().name
+        )
+    except UnsupportedOperationError as error:
+        unsupported = error.operations
+        if not any((*problems, tokenizer_problems(path, vocabulary))):
+            raise
+    except (StreamgenError, TypeError, ValueError):
+        if not any(problems):  # of which this may be a consequence
+            raise
+    refuse(path, *problems, unsupported, vocabulary=vocabulary)
+    assert graph is not None
+    return graph
 
 
 def attention_of(config: Any) -> str:
@@ -63,15 +107,11 @@ def attention_of(config: Any) -> str:
     return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
 
 
-def tensor_problems(info: Mapping[str, Any]) -> list[str]:
-    """Every tensor that is not as the config says."""
-    problems = [text.format(name) for kind, text in KINDS.items() for name in sorted(info[kind])]
-    for name, found, wanted in sorted(info["mismatched_keys"]):
-        problems.append(f"tensor {name} has shape {list(found)}; {list(wanted)} is needed")
-    return problems
-
-
-def vocabulary_size(model: Any) -> int:
-    """Rows of a model's embedding."""
-    size: int = model.config.get_text_config(decoder=True).vocab_size
-    return size
+def tensor_problems(info: Mapping[str, Any]) -> list[list[str]]:
+    """Every tensor that is not as the config says, kind after kind."""
+    problems = [[text.format(name) for name in sorted(info[kind])] for kind, text in KINDS.items()]
+    others = [
+        f"tensor {name} has shape {list(found)}; {list(wanted)} is needed"
+        for name, found, wanted in sorted(info["mismatched_keys"])
+    ]
+    return [*problems, others]

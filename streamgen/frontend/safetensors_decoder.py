@@ -21,6 +21,7 @@ from streamgen.frontend.llama import (
     llama3_scaling,
 )
 from streamgen.frontend.metadata import Metadata
+from streamgen.frontend.problems import code_of
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 
@@ -65,7 +66,7 @@ def is_llama(config: Mapping[str, Any]) -> bool:
 
 def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
-    sizes = sizes_of(folder / "config.json", read_config(folder))
+    sizes = sizes_of(read_config(folder))
     found = TensorFolder(folder)
 
     def read(name: str) -> tuple[np.ndarray, None, None]:
@@ -75,15 +76,14 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 
-def sizes_of(path: Path, config: dict[str, Any]) -> Sizes:
-    """What the config.json at `path` says; CheckpointError for what cannot be used."""
-    metadata = Metadata(path, config.get)
-    if config.get("partial_rotary_factor", 1.0) != 1.0:
-        metadata.lack("partial_rotary_factor", config["partial_rotary_factor"], "1.0 is")
+def sizes_of(config: dict[str, Any]) -> Sizes:
+    """What a config.json says, with all that is wrong in it."""
+    metadata = Metadata(config.get, code_of(config))
+    _whole_heads(metadata, config)
     function = config.get("hidden_act", "silu")
     if not isinstance(function, str) or function not in FUNCTIONS:
         metadata.lack("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
-    context = metadata.integer("max_position_embeddings")
+    context, vocabulary = metadata.integer("max_position_embeddings"), metadata.integer("vocab_size")
     window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
     hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
     head_dim = metadata.integer("head_dim", max(1, hidden // heads))
@@ -91,7 +91,7 @@ def sizes_of(path: Path, config: dict[str, Any]) -> Sizes:
         metadata.note(f"head_dim is {head_dim}; an even number is needed")
     bias = metadata.boolean("attention_bias", False), metadata.boolean("mlp_bias", False)
     scaled = _scaled(metadata, config, head_dim, context)
-    sizes = Sizes(
+    return Sizes(
         hidden=hidden,
         features=metadata.integer("intermediate_size"),
         layers=metadata.integer("num_hidden_layers"),
@@ -102,25 +102,43 @@ def sizes_of(path: Path, config: dict[str, Any]) -> Sizes:
         epsilon=metadata.number("rms_norm_eps", 1e-6),
         function=FUNCTIONS.get(function, "silu"),
         rotation=lambda: Rotation(scaled),
-        vocabulary=metadata.integer("vocab_size"),
+        vocabulary=vocabulary if config.get("vocab_size") == vocabulary else None,
         window=window if window is not None and window < context else None,
         tied=metadata.boolean("tie_word_embeddings", False),
         attention_bias=bias[0],
         feed_forward_bias=bias[1],
         problems=metadata.problems,
+        broken=metadata.broken,
     )
-    metadata.require()
-    return sizes
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[str, Any]:
+    """Where the scaling of a rotation stands, and what stands there."""
+    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    return key, config.get(key) or {}
+
+
+def _whole_heads(metadata: Metadata, config: Mapping[str, Any]) -> None:
+    """Note that a part of each head is to rotate: transformers' classes of these model types rotate all of it
+    all the same, or fail, and other programs rotate the part."""
+    key, given = _rope(config)
+    places = {"partial_rotary_factor": config, f"{key}.partial_rotary_factor": given}
+    for place, holder in places.items():
+        part = holder.get("partial_rotary_factor") if isinstance(holder, Mapping) else None
+        if part is not None and part != 1:
+            kind = config.get("model_type")
+            metadata.lack(
+                place, part, f"heads of model_type {kind!r} rotate whole, those of 'stablelm' in part"
+            )
 
 
 def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -> np.ndarray:
     """Frequencies after the scaling that rope_parameters, or rope_theta and rope_scaling, ask for."""
-    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    given = config.get(key) or {}
+    key, given = _rope(config)
     if not isinstance(given, dict):
         of.note(f"{key} is {given!r}; an object is needed")
         given = {}
-    metadata = Metadata(of.path, given.get, of.problems)
+    metadata = Metadata(given.get, of.problems)
     f = frequencies(metadata.number("rope_theta", of.number("rope_theta", 10000.0)), head_dim)
     kind = given.get("rope_type", given.get("type", "default"))
     if kind == "linear":

@@ -202,7 +202,7 @@ def report(problems: Sequence[str], supported: str) -> None:
     if problems:
         count = f"{len(problems)} operation{'s are' if len(problems) > 1 else ' is'}"
         raise UnsupportedOperationError(
-            "\n  ".join([f"{count} not supported:", *problems]) + f"\nSupported: {supported}."
+            "\n  ".join([f"{count} not supported:", *problems]) + f"\nSupported: {supported}.", problems
         )
 
 

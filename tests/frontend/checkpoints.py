@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import gguf
 import numpy as np
 import torch
 
@@ -45,6 +46,15 @@ def llama(**changes: Any) -> Any:
             if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) / 4)
     return model
+
+
+def add_words(writer: gguf.GGUFWriter, tokens: int) -> None:
+    """A tokenizer of so many tokens, a character each but for the last."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*(chr(ord("!") + index) for index in range(tokens - 1)), "!!"])
+    writer.add_token_types([1] * tokens)
+    writer.add_token_merges(["! !"])
 
 
 def require_same(decoder: LogicalGraph, model: Any) -> None:

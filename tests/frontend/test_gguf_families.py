@@ -16,6 +16,7 @@ from streamgen.frontend.gguf_file import open_gguf, read_tensor
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import Numbers
 from tests.decoders import stepper
+from tests.frontend.checkpoints import add_words
 from tests.frontend.families import CONTEXT, VOCABULARY, family, stepper_of
 
 BLOCK = 256  # weights of a block of Q4_K
@@ -50,17 +51,19 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def _written(
+def written(
     path: Path,
     architecture: str,
     kinds: dict[str, Kind] | None = None,
     fields: dict[str, Any] | None = None,
     dropped: str = "",
+    words: int = 0,
     **changes: Any,
 ) -> Any:
     """A file as llama.cpp's converter writes it; the model gets the weights that the file holds.
 
     kinds: of tensors by the start of their names, F32 without. dropped: a tensor that is left out.
+    words: tokens of its tokenizer, 0 for one that says no more.
     """
     name, own, more = MODELS[architecture]
     model = family(name, **own | changes)
@@ -70,7 +73,10 @@ def _written(
         if value is not None:
             add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
             add(f"{architecture}.{key}", value)
-    writer.add_token_list([str(token) for token in range(VOCABULARY)])
+    if words:
+        add_words(writer, words)
+    else:
+        writer.add_token_list([str(token) for token in range(VOCABULARY)])
     kind_of = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(kind_of[architecture], count)
     for full, parameter in model.named_parameters():
@@ -121,7 +127,7 @@ CHIEF = ("gemma3", "gpt2")
 )
 def test_a_file_is_its_model(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    model = _written(path, architecture)
+    model = written(path, architecture)
     graph = load_decoder(path, 32)
     assert (graph.name, graph.context) == ("model", 32)
     _same(graph, model)
@@ -138,7 +144,7 @@ def test_each_matmul_asks_for_what_its_tensor_has(tmp_path: Path) -> None:
         **{"blk.1.ffn_down": Kind.Q8_0, "blk.0.ffn_down": Kind.Q4_K, "token_embd": Kind.Q8_0},
     }
     fields = {"embedding_length": BLOCK, "feed_forward_length": 2 * BLOCK, "attention.head_count": 2}
-    model = _written(path, "qwen3", kinds, fields, **WIDE, num_attention_heads=2, tie_word_embeddings=True)
+    model = written(path, "qwen3", kinds, fields, **WIDE, num_attention_heads=2, tie_word_embeddings=True)
     graph = load_decoder(path)
     _same(graph, model)
     assert graph.by_name["layers"].op.period == 1
@@ -161,7 +167,7 @@ def test_grids_of_transposed_weights(tmp_path: Path) -> None:
     """GPT-2 multiplies with [K, N], files hold [N, K]."""
     path = tmp_path / "transposed.gguf"
     kinds = {"ffn_up": Kind.Q4_1, "attn_qkv": Kind.Q8_0}
-    model = _written(path, "gpt2", kinds, {"embedding_length": 96}, n_embd=96)
+    model = written(path, "gpt2", kinds, {"embedding_length": 96}, n_embd=96)
     graph = load_decoder(path, 32)
     _same(graph, model)
     up = graph.op("layers[0].up")
@@ -173,7 +179,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
     path = tmp_path / "k.gguf"
     fields = {"embedding_length": BLOCK, "feed_forward_length": 2 * BLOCK, "attention.head_count": 2}
     kinds = {"ffn_up": Kind.Q4_K, "ffn_down": Kind.Q4_K}
-    _written(path, "qwen2", kinds, fields, **WIDE, num_attention_heads=2)
+    written(path, "qwen2", kinds, fields, **WIDE, num_attention_heads=2)
     for tensor in open_gguf(path).tensors:
         if tensor.tensor_type == Kind.Q4_K:
             found = read_tensor(path, tensor)
@@ -212,7 +218,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit(fields: dict[str, Any], dropped: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.gguf"
-    _written(path, "gemma3", None, fields, dropped)
+    written(path, "gemma3", None, fields, dropped)
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path)
     assert str(caught.value).startswith(f"{path}:") and message in str(caught.value)

@@ -29,6 +29,7 @@ from tests.frontend.checkpoints import (
     LINEAR,
     LLAMA3,
     VOCABULARY,
+    add_words,
     llama,
     require_same,
 )
@@ -50,10 +51,12 @@ def gguf_file(
     metadata: dict[str, Any] | None = None,
     tensors: dict[str, np.ndarray | None] | None = None,
     endian: gguf.GGUFEndian = gguf.GGUFEndian.LITTLE,
+    words: int = 0,
 ) -> None:
     """Write a model as llama.cpp does, and give the model the weights that the file holds.
 
     kinds: by the start of the part's name, F32 without. metadata, tensors: changed, or left out when None.
+    words: tokens of its tokenizer, 0 for none.
     """
     fields: dict[str, Any] = {
         "context_length": 96,
@@ -66,6 +69,8 @@ def gguf_file(
         "rope.dimension_count": HEAD_DIM,
     }
     writer = gguf.GGUFWriter(path, "llama", endianess=endian)
+    if words:
+        add_words(writer, words)
     for key, value in (fields | (metadata or {})).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}.get(type(value))
         if add is not None:
@@ -238,7 +243,8 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
             {"embedding_length": None, "rope.freq_base": -1.0},
             {"blk.1.ffn_up.weight": None},
             ":\n  llama.embedding_length is missing"
-            "\n  llama.rope.freq_base is -1.0; a finite number above 0 is needed",
+            "\n  llama.rope.freq_base is -1.0; a finite number above 0 is needed"
+            "\n  tensor blk.1.ffn_up.weight is missing",
         ),
         (
             {},

@@ -106,7 +106,7 @@ def test_what_is_packed_otherwise(changes: dict[str, Any], message: str, tmp_pat
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     with pytest.raises(CheckpointError) as caught:
         load_decoder(tmp_path)
-    assert str(caught.value) == f"{tmp_path}/config.json: quantization_config.{message} supported"
+    assert str(caught.value) == f"{tmp_path}: quantization_config.{message} supported"
 
 
 def test_tensors_that_do_not_fit(tmp_path: Path) -> None:

@@ -64,16 +64,6 @@ def test_all_tensors_that_do_not_fit_are_in_one_error(folder: Path) -> None:
     ]
 
 
-def test_code_of_a_folder_does_not_run(folder: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "ran"
-    (folder / "attack.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
-    code = {"AutoConfig": "attack.Config", "AutoModelForCausalLM": "attack.Model"}
-    _change(folder, model_type="own", auto_map=code)
-    with pytest.raises(CheckpointError, match="transformers cannot read it"):
-        load_decoder(folder)
-    assert not mark.exists()
-
-
 def test_pickled_weights_are_not_read(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()

@@ -1,0 +1,233 @@
+"""Checkpoints in which everything is wrong: one error has all kinds of reasons, whatever reads them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+import streamgen
+from streamgen.errors import CheckpointError, UnsupportedOperationError
+from streamgen.frontend import load_decoder
+from streamgen.frontend.shapes import shapes_of
+from tests.frontend.checkpoints import llama
+from tests.frontend.families import VOCABULARY, family
+from tests.frontend.test_gguf_families import written
+from tests.frontend.test_load_gguf import gguf_file
+from tests.frontend.test_packed_weights import written_packed
+
+CODE = {"AutoConfig": "attack.Config", "AutoModelForCausalLM": "attack.Model"}
+TOKENIZER = f"the tokenizer has {VOCABULARY + 1} tokens, the vocabulary of the model {VOCABULARY}"
+LAYER = "model.layers.0"
+
+
+def _told(model_type: str) -> str:
+    return (
+        "auto_map names code of the checkpoint's own, attack.Config, attack.Model, which is never run; "
+        f"without auto_map it is read as the model_type {model_type!r} of transformers"
+    )
+
+
+def _config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _tokenizer(folder: Path, tokens: int = VOCABULARY + 1) -> None:
+    words = Tokenizer(BPE(vocab={chr(ord("!") + i): i for i in range(tokens)}, merges=[]))
+    words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    words.save(str(folder / "tokenizer.json"))
+
+
+def _code(folder: Path) -> Path:
+    """Code that leaves a mark when it runs."""
+    mark = folder / "ran"
+    (folder / "attack.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    _config(folder, auto_map=CODE)
+    return mark
+
+
+def _tensors(folder: Path, missing: str) -> None:
+    """One is missing, one has another shape, and so many are too many."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors[missing]
+    tensors["model.norm.weight"] = torch.zeros(3)
+    save_file(tensors | {f"extra.{i}": torch.zeros(2) for i in range(10)}, path, {"format": "pt"})
+
+
+def _refused(folder: Path, read: Callable[[Path], Any] = load_decoder) -> list[str]:
+    with pytest.raises(CheckpointError) as caught:
+        read(folder)
+    first, *reasons = str(caught.value).split("\n  ")
+    assert first == f"{folder}:"
+    return reasons
+
+
+def _has(reasons: list[str], *parts: str) -> None:
+    """One reason for each of these, in this order among the others."""
+    places = [[i for i, reason in enumerate(reasons) if part in reason] for part in parts]
+    assert all(places), dict(zip(parts, places, strict=True))
+    firsts = [place[0] for place in places]
+    assert firsts == sorted(firsts), reasons
+
+
+def test_a_family_of_transformers(tmp_path: Path) -> None:
+    """The config asks for biases, a function that nothing computes and code; tensors and tokenizer differ."""
+    family("Qwen3", hidden_act="mish").save_pretrained(tmp_path)
+    _config(tmp_path, attention_bias=True)
+    _tensors(tmp_path, f"{LAYER}.mlp.up_proj.weight")
+    _tokenizer(tmp_path)
+    mark = _code(tmp_path)
+    reasons = _refused(tmp_path)
+    _has(
+        reasons,
+        _told("qwen3"),
+        f"tensor {LAYER}.mlp.up_proj.weight is missing",
+        f"tensor {LAYER}.self_attn.k_proj.bias is missing",
+        "and 1 more like the last",
+        "tensor extra.0 has no place in the model",
+        "and 2 more like the last",
+        "tensor model.norm.weight has shape [3]; [48] is needed",
+        "model.layers.0.mlp.act_fn",
+        TOKENIZER,
+    )
+    assert reasons[-1] == TOKENIZER and not mark.exists()
+    assert any("aten.mish.default" in reason for reason in reasons)
+
+
+def test_a_family_that_is_read_here(tmp_path: Path) -> None:
+    family("Llama").save_pretrained(tmp_path)
+    _config(tmp_path, hidden_act="mish", intermediate_size=80, num_key_value_heads=2, num_hidden_layers=3)
+    _tensors(tmp_path, f"{LAYER}.self_attn.q_proj.weight")
+    _tokenizer(tmp_path)
+    mark = _code(tmp_path)
+    reasons = _refused(tmp_path)
+    _has(
+        reasons,
+        _told("llama"),
+        "hidden_act is 'mish', which is not supported",
+        "3 query heads cannot share 2 key heads evenly",
+        f"the metadata says 3 layers, the file has 2 (tensors like {LAYER}.self_attn.q_proj.weight)",
+        "tensor model.norm.weight has shape [3]; [48] is needed",
+        f"tensor {LAYER}.self_attn.q_proj.weight is missing",
+        "tensor extra.0 has no place in a decoder of 2 layers",
+        "and 2 more like the last",
+        TOKENIZER,
+    )
+    assert not mark.exists()
+
+
+def test_values_that_cannot_be_used(tmp_path: Path) -> None:
+    """Shapes are not known then, but names of tensors and the tokenizer are."""
+    family("Llama").save_pretrained(tmp_path)
+    _config(tmp_path, hidden_size="48", attention_bias=1)
+    _tensors(tmp_path, f"{LAYER}.self_attn.q_proj.weight")
+    _tokenizer(tmp_path)
+    reasons = _refused(tmp_path)
+    assert reasons[:3] == [
+        "hidden_size is '48'; an integer of at least 1 is needed",
+        "attention_bias is 1; true or false is needed",
+        f"tensor {LAYER}.self_attn.q_proj.weight is missing",
+    ]
+    assert all(" extra." in reason for reason in reasons[3:-2])
+    assert reasons[-2:] == ["and 2 more like the last", TOKENIZER]
+
+
+def test_packed_weights(tmp_path: Path) -> None:
+    written_packed(tmp_path, "gptq")
+    _config(tmp_path, hidden_act="mish")
+    _tensors(tmp_path, f"{LAYER}.mlp.up_proj.scales")
+    _tokenizer(tmp_path)
+    mark = _code(tmp_path)
+    reasons = _refused(tmp_path)
+    _has(
+        reasons,
+        _told("qwen2"),
+        f"tensor {LAYER}.mlp.up_proj.scales is missing",
+        "tensor extra.0 has no place in the model",
+        "aten.mish.default",
+        TOKENIZER,
+    )
+    assert not mark.exists()
+    _config(tmp_path, quantization_config={"quant_method": "awq", "bits": 3, "group_size": 16})
+    reasons = _refused(tmp_path)
+    _has(reasons, _told("qwen2"), "bits is 3; only 4 is", "group_size is 16; only", TOKENIZER)
+
+
+def test_a_gguf_file(tmp_path: Path) -> None:
+    path = tmp_path / "llama.gguf"
+    changes = {"blk.1.ffn_up.weight": None, "output_norm.weight": np.zeros(3, np.float32)}
+    metadata = {"logit_scale": 0.25, "attention.head_count_kv": 3}
+    gguf_file(path, llama(), {}, metadata=metadata, tensors=changes, words=len(llama().lm_head.weight) + 1)
+    reasons = _refused(path)
+    _has(
+        reasons,
+        "llama.logit_scale is 0.25, which is not supported",
+        "4 query heads cannot share 3 key heads evenly",
+        "tensor output_norm.weight has shape [3]; [64] is needed",
+        "tensor blk.1.ffn_up.weight is missing",
+        "the tokenizer has 49 tokens, the vocabulary of the model 48",
+    )
+
+
+def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
+    path = tmp_path / "gemma.gguf"
+    written(path, "gemma3", None, {"expert_count": 4}, "blk.3.ffn_up.weight", words=VOCABULARY + 1)
+    assert _refused(path) == [
+        "gemma3.expert_count is 4, which is not supported",
+        "tensor model.layers.3.mlp.up_proj.weight is missing",
+        TOKENIZER,
+    ]
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "Llama"])
+def test_operations_and_a_tokenizer(name: str, tmp_path: Path) -> None:
+    """A function that nothing computes is told as for modules when it is alone, else with the tokenizer."""
+    family(name).save_pretrained(tmp_path)
+    _config(tmp_path, hidden_act="mish")
+    kind = CheckpointError if name == "Llama" else UnsupportedOperationError
+    with pytest.raises(kind, match="mish"):
+        load_decoder(tmp_path)
+    _tokenizer(tmp_path)
+    reasons = _refused(tmp_path)
+    assert "mish" in reasons[0] and reasons[-1] == TOKENIZER
+
+
+def test_a_tokenizer_alone_is_told_by_who_reads_it(tmp_path: Path) -> None:
+    family("Llama").save_pretrained(tmp_path)
+    _tokenizer(tmp_path)
+    assert len(load_decoder(tmp_path).op("embedding").floats(np.arange(1))) == 1
+    with pytest.raises(CheckpointError) as caught:
+        streamgen.compile(tmp_path, None, streamgen.CompileConfig(channels=2, context=16))
+    assert str(caught.value) == f"{tmp_path}: {TOKENIZER}"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_code_of_a_folder_is_never_run(known: bool, tmp_path: Path) -> None:
+    """A model type that only the code knows leaves nothing else to look at but the tokenizer."""
+    family("Qwen3").save_pretrained(tmp_path)
+    mark = _code(tmp_path)
+    kind = "qwen3" if known else "own"
+    _config(tmp_path, model_type=kind)
+    for read in (load_decoder, shapes_of, lambda path: shapes_of(path / "config.json")):
+        with pytest.raises(CheckpointError) as caught:
+            read(tmp_path)
+        assert str(caught.value) == f"{tmp_path}: {_told(kind)}"
+        _tokenizer(tmp_path, VOCABULARY)
+    _tokenizer(tmp_path)
+    assert _refused(tmp_path) == [_told(kind), TOKENIZER]
+    (tmp_path / "model.safetensors").unlink()
+    assert _refused(tmp_path, shapes_of) == [_told(kind), TOKENIZER]
+    assert not mark.exists()
+    if known:
+        path = tmp_path / "config.json"
+        path.write_text(path.read_text().replace('"auto_map"', '"_name_or_path"'))
+        assert shapes_of(tmp_path).features("embedding") == 48
