@@ -1,6 +1,7 @@
 """Families of language models on their emitted Verilog: golden's bits for prompts, steps and texts."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import streamgen
 from streamgen.language_model import LanguageModel
 from tests.campaigns import sampled
 from tests.decoders import TINY
-from tests.frontend.families import FAMILIES, VOCABULARY, family
+from tests.frontend.families import FAMILIES, PARTS, VOCABULARY, family, partly_rotating
 
 # schedule/test_derive.py has the same bits without hardware, in a few seconds; Gemma3 has five layers with a
 # window shorter than the prompt and one without, norms of heads and two rotary bases
@@ -19,8 +20,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", sampled(FAMILIES, ("GPT2", "Gemma3")))
 def test_on_verilog(name: str) -> None:
+    _same_bits(name, family(name))
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_heads_rotate_on_verilog(name: str) -> None:
+    _same_bits(name, partly_rotating(name))
+
+
+def _same_bits(name: str, model: Any) -> None:
     config = replace(TINY, name=name.lower(), context=32)
-    accelerator = streamgen.compile(family(name), config=config)
+    accelerator = streamgen.compile(model, config=config)
     assert isinstance(accelerator, LanguageModel)
     ids = np.random.default_rng(2).integers(0, VOCABULARY, 14)
     np.testing.assert_array_equal(accelerator.logits(ids), accelerator.golden.logits(ids))

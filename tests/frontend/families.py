@@ -9,7 +9,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
 
-__all__ = ["CONTEXT", "FAMILIES", "VOCABULARY", "family", "stepper_of"]
+__all__ = ["CONTEXT", "FAMILIES", "PARTS", "VOCABULARY", "family", "partly_rotating", "stepper_of"]
 
 VOCABULARY, CONTEXT, WINDOW = 71, 48, 5
 SIZES = {
@@ -63,14 +63,30 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Starcoder2": GROUPED | {"sliding_window": None},
     "Cohere": GROUPED,
 }
+PARTS: dict[str, tuple[float, dict[str, Any], int]] = {
+    "StableLm": (0.75, GROUPED, 12),
+    "Phi": (0.375, GROUPED, 6),
+    "Phi3": (0.625, GROUPED | {"sliding_window": None}, 10),
+    "GPTNeoX": (0.125, SIZES, 2),
+    "Glm": (0.34, WIDE_HEADS, 8),
+    "Nemotron": (0.75, WIDE_HEADS, 18),
+}
+"""Families whose heads rotate in part: which part, sizes, and how many features of a head that are."""
 CLASSES = {"GPT2": "GPT2LMHeadModel"}
+
+
+def partly_rotating(name: str) -> Any:
+    """One of `PARTS`."""
+    part, sizes, _ = PARTS[name]
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": part}
+    return family(name, **sizes, rope_parameters=rope)
 
 
 def family(name: str, **changes: Any) -> Any:
     """A model in eval mode; the same each time."""
     config = "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config"
     kind = getattr(transformers, CLASSES.get(name, f"{name}ForCausalLM"))
-    made = getattr(transformers, config)(**FAMILIES[name] | changes)
+    made = getattr(transformers, config)(**FAMILIES.get(name, {}) | changes)
     made._attn_implementation = "eager" if name == "Gemma2" else "sdpa"  # the latter knows no soft-caps
     generator = torch.Generator().manual_seed(1)
     model = kind(made).eval()

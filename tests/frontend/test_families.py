@@ -12,7 +12,15 @@ from streamgen.frontend import import_decoder
 from streamgen.graph.logical import LogicalGraph, Operator
 from streamgen.operations import Attention, Binary, Linear, Norm, PositionRows, Rotary, Scalar, Unary
 from tests.decoders import stepper
-from tests.frontend.families import CONTEXT, FAMILIES, VOCABULARY, family, stepper_of
+from tests.frontend.families import (
+    CONTEXT,
+    FAMILIES,
+    PARTS,
+    VOCABULARY,
+    family,
+    partly_rotating,
+    stepper_of,
+)
 
 PROMPT, STEPS = 13, 8
 CHIEF = ("GPT2", "Qwen3", "Gemma2")  # which have, together, every feature
@@ -39,6 +47,24 @@ def test_as_eager(name: str) -> None:
     graph = import_decoder(model)
     layers = graph.by_name["layers"].op
     assert (graph.context, layers.period) == (CONTEXT, BODY.get(name, 1))
+    eager = stepper_of(model)
+    expected = np.concatenate(
+        [eager(IDS[:PROMPT]), *(eager(IDS[i : i + 1]) for i in range(PROMPT, len(IDS)))]
+    )
+    assert np.abs(_logits(graph) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "Glm" else pytest.param(name, marks=pytest.mark.slow) for name in PARTS]
+)
+def test_any_even_part_of_a_head_rotates(name: str) -> None:
+    """Neighbours or halves of them, as eager does."""
+    model = partly_rotating(name)
+    graph = import_decoder(model)
+    rotations = [o.op for _, o in graph.walk() if isinstance(o.op, Rotary)]
+    assert {op.rotated for op in rotations} == {PARTS[name][2]} and rotations[0].rotated < rotations[
+        0
+    ].head_dim
     eager = stepper_of(model)
     expected = np.concatenate(
         [eager(IDS[:PROMPT]), *(eager(IDS[i : i + 1]) for i in range(PROMPT, len(IDS)))]
