@@ -1,6 +1,6 @@
 """What calibration saves of the quality that 4 bits cost weights without a grid of their own.
 
-    python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR] [FILE]
+    python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR] [FILE | --gemma]
 
 The model is the checkpoint's in other coordinates, which changes nothing in exact arithmetic, but leaves no
 weight on the grid that it came on. A model of Llama's form is turned: a random rotation of the residual
@@ -131,13 +131,15 @@ def _float(array: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("checkpoint", type=Path, nargs="?", help="a GGUF file; SmolLM2 by default")
+    of = parser.add_mutually_exclusive_group()
+    of.add_argument("checkpoint", type=Path, nargs="?", help="a GGUF file; SmolLM2 by default")
+    of.add_argument("--gemma", action="store_true", help="Gemma 3 270M (make .venv/.gemma)")
     parser.add_argument("--calibration", type=int, default=8192, help="tokens")
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--work", type=Path, help="where matmuls that are done are kept")
     options = parser.parse_args()
-    path = options.checkpoint or default_checkpoint()
+    path = quality.gemma() if options.gemma else options.checkpoint or default_checkpoint()
     console, numbers = Console(), Numbers(by_layer={"logits": "w8"})
     ids = np.array(load_tokenizer(path).encode(quality.prose()))
     windows = windows_of(ids, options.tokens, options.window)

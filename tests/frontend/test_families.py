@@ -62,9 +62,8 @@ def test_any_even_part_of_a_head_rotates(name: str) -> None:
     model = partly_rotating(name)
     graph = import_decoder(model)
     rotations = [o.op for _, o in graph.walk() if isinstance(o.op, Rotary)]
-    assert {op.rotated for op in rotations} == {PARTS[name][2]} and rotations[0].rotated < rotations[
-        0
-    ].head_dim
+    assert {op.rotated for op in rotations} == {PARTS[name][2]}
+    assert all(op.rotated < op.head_dim for op in rotations)
     eager = stepper_of(model)
     expected = np.concatenate(
         [eager(IDS[:PROMPT]), *(eager(IDS[i : i + 1]) for i in range(PROMPT, len(IDS)))]
