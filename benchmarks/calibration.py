@@ -1,6 +1,7 @@
 """What calibration saves of the quality that 4 bits cost weights without a grid of their own.
 
-    python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR] [FILE | --gemma]
+    python benchmarks/calibration.py [--calibration 8192] [--tokens 8192] [--window 512] [--work DIR]
+        [FILE | --gemma]
 
 The model is the checkpoint's in other coordinates, which changes nothing in exact arithmetic, but leaves no
 weight on the grid that it came on. A model of Llama's form is turned: a random rotation of the residual
