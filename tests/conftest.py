@@ -7,8 +7,12 @@ A test without the fixture `seed` draws from seeds of its own. `pytest --seed N`
 
 import math
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +20,9 @@ import pytest
 from streamgen import progress
 from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
+
+if TYPE_CHECKING:
+    from selenium.webdriver.remote.webdriver import WebDriver
 
 STALLS = {
     "free": None,
@@ -52,3 +59,26 @@ def _other_numbers(seed: int, request: pytest.FixtureRequest, monkeypatch: pytes
             return plain([*several, *np.atleast_1d(given)])
 
         monkeypatch.setattr(np.random, "default_rng", mixed)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["WebDriver"]:
+    """A Chromium, which finds what tests serve and nothing else."""
+    from benchmarks.page import chromium
+    from tests.browsers import HOST
+
+    with chromium(HOST) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation, built as `make docs` does it, without a warning; for tests to look at only. The API
+    reference is an empty page: pdoc's, of `test_the_api_reference`."""
+    folder, root = tmp_path_factory.mktemp("site"), Path(__file__).parents[1]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(root / "docs"), str(folder)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder / "api").mkdir()
+    (folder / "api/index.html").touch()
+    return folder

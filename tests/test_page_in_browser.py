@@ -1,14 +1,7 @@
-"""Pages in a real Chromium: they open under their policy, go by mouse and keyboard, and pass axe's rules.
+"""Pages in a real Chromium: they open under their policy, go by mouse and keyboard, and pass axe's rules."""
 
-`make chromium` installs the browser. `STREAMGEN_SCREENSHOTS=folder pytest` keeps what is seen.
-"""
-
-import importlib.util
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,19 +13,14 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from benchmarks.page import ELEMENTS, chromium, opened
+from benchmarks.page import ELEMENTS, opened
 from streamgen.search import space
 from streamgen.search.study import Study
+from tests.browsers import axe_faults, messages, seen
 from tests.decoders import TINY, tiny_accelerator, tiny_decoder
 from tests.test_page import NASTY, _report
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[WebDriver]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +37,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _opened(browser: WebDriver, path: Path) -> None:
     browser.get("about:blank")
-    browser.get_log("browser")
+    messages(browser)
     browser.get(path.as_uri())
     assert browser.execute_script("return document.documentElement.dataset.ready")
     browser.execute_script("document.documentElement.style.scrollBehavior = 'auto'")
-
-
-def _seen(browser: WebDriver, name: str) -> None:
-    if folder := os.environ.get("STREAMGEN_SCREENSHOTS"):
-        browser.save_screenshot(str(Path(folder, f"{name}.png")))
 
 
 def _through(browser: WebDriver, name: str) -> None:
@@ -68,7 +51,7 @@ def _through(browser: WebDriver, name: str) -> None:
         WebDriverWait(browser, 20).until(
             lambda _, chart=chart: chart.find_elements(By.CLASS_NAME, "main-svg")
         )
-        _seen(browser, f"{name}-{number}")
+        seen(browser, f"{name}-{number}")
 
 
 def _box(browser: WebDriver, title: str) -> WebElement:
@@ -86,7 +69,7 @@ def test_everything_is_drawn_and_nothing_is_fetched(browser: WebDriver, file: Pa
     _through(browser, "tiny")
     fetched = browser.execute_script("return performance.getEntriesByType('resource').map(one => one.name)")
     assert [one for one in fetched if not one.startswith(("data:", "blob:"))] == []
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    assert messages(browser) == []
     text = browser.find_element(By.TAG_NAME, "main").text
     assert "4 tokens at 0, measured" in text and "1 token at 35, predicted" in text
     assert browser.find_elements(By.CSS_SELECTOR, "#g0-kernels-0 .heatmaplayer image")
@@ -102,7 +85,7 @@ def test_everything_is_drawn_and_nothing_is_fetched(browser: WebDriver, file: Pa
     assert said.endswith(f", {len(front)} on the front.") and front
 
 
-def test_little_is_done_before_it_is_seen(browser: WebDriver, file: Path) -> None:
+def test_little_is_done_before_it_isseen(browser: WebDriver, file: Path) -> None:
     """Charts are drawn, and their library is read, when one comes into sight."""
     assert opened(browser, file) > 0
     charts = browser.find_elements(By.CSS_SELECTOR, ".chart")
@@ -120,7 +103,7 @@ def test_the_policy_forbids_other_scripts(browser: WebDriver, file: Path) -> Non
     )
     WebDriverWait(browser, 5).until(lambda b: b.execute_script("return window.refused === 1"))
     assert browser.execute_script("return window.foreign === undefined")
-    assert any("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
+    assert any("Content Security Policy" in message for message in messages(browser))
 
 
 def test_search_and_mouse(browser: WebDriver, file: Path) -> None:
@@ -145,7 +128,7 @@ def test_search_and_mouse(browser: WebDriver, file: Path) -> None:
     assert abs(_shown(browser)[2] - whole[2] / 1.3) < 1
     ActionChains(browser).click(_box(browser, "engine")).perform()
     assert "engine" in panel.text and "column0" in panel.text
-    _seen(browser, "chosen")
+    seen(browser, "chosen")
     link = next(button for button in panel.find_elements(By.TAG_NAME, "button") if "column0" in button.text)
     link.click()  # a stream: its itensor in every phase
     assert "itensor<" in panel.text and "column0.o_y -> engine.i_0" in panel.text
@@ -196,16 +179,6 @@ def test_passes_and_resources_are_chosen(browser: WebDriver, file: Path) -> None
         assert parts[-1].find_elements(By.CLASS_NAME, "main-svg")
 
 
-def _faults(browser: WebDriver) -> list[Any]:
-    """What axe finds, contrast and names among it."""
-    package = importlib.util.find_spec("axe_playwright_python")
-    assert package is not None and package.origin is not None, "axe is missing: make chromium"
-    browser.execute_script(Path(package.origin).with_name("axe.min.js").read_text("utf-8"))
-    found = browser.execute_async_script("axe.run().then(arguments[0])")
-    assert {"color-contrast", "button-name", "label"} <= {one["id"] for one in found["passes"]}
-    return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]]
-
-
 @pytest.mark.parametrize("wide", [1500, 700])
 def test_axe_finds_no_fault(browser: WebDriver, file: Path, wide: int) -> None:
     browser.set_window_size(wide, 1000)
@@ -217,7 +190,7 @@ def test_axe_finds_no_fault(browser: WebDriver, file: Path, wide: int) -> None:
     browser.execute_script(
         "document.querySelector('.box').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
     )
-    faults = _faults(browser)
+    faults = axe_faults(browser, {"color-contrast", "button-name", "label"})
     browser.set_window_size(1500, 1000)
     assert faults == []
 
@@ -227,4 +200,4 @@ def test_names_run_no_script(browser: WebDriver, tmp_path: Path) -> None:
     _through(browser, "nasty")
     assert browser.find_element(By.TAG_NAME, "h1").text == NASTY
     assert not browser.find_elements(By.TAG_NAME, "img")
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    assert messages(browser) == []
