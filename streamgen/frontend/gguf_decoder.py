@@ -5,14 +5,14 @@ They come back in halves here: weights, biases, codes, scales and minimums alike
 is False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from gguf import GGUFReader, ReaderTensor
 
-from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import Rotation
-from streamgen.frontend.gguf_file import field_of, read_tensor
+from streamgen.frontend.gguf_file import field_of, read_tensor, unreadable_tensors
 from streamgen.frontend.llama import Names, Sizes, Tensors, build_decoder, frequencies, linear_scaling
 from streamgen.frontend.metadata import Metadata
 from streamgen.graph.logical import LogicalGraph
@@ -62,6 +62,7 @@ def load_gguf_decoder(path: Path, reader: GGUFReader) -> LogicalGraph:
             path=path,
             shapes={name: tuple(int(n) for n in tensor.shape[::-1]) for name, tensor in tensors.items()},
             read=lambda name: read_tensor(path, tensors[name]),
+            problems=lambda names: unreadable_tensors(tensors[name] for name in names),
         ),
         NAMES,
         _sizes(path, metadata, tensors),
@@ -95,19 +96,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
     rotated = metadata.integer("llama.rope.dimension_count", head_dim)
     if (rotated > head_dim or rotated % 2) and not metadata.broken:
         metadata.note(f"llama.rope.dimension_count is {rotated}; an even number up to {head_dim} is needed")
-
-    def rotation() -> Rotation:
-        f = linear_scaling(frequencies(base, rotated), factor)
-        if DIVISORS in tensors:
-            divisors = read_tensor(path, tensors[DIVISORS]).array
-            if divisors.shape != f.shape or (divisors <= 0).any():
-                raise CheckpointError(
-                    f"{path}: tensor {DIVISORS} has shape {list(divisors.shape)}; {list(f.shape)} divisors "
-                    "above 0 are needed"
-                )
-            f = f / divisors.astype(np.float64)
-        return Rotation(f)
-
+    divisors = 1.0 if metadata.broken else _divisors(path, metadata, tensors, rotated // 2)
     return Sizes(
         hidden=hidden,
         features=metadata.integer("llama.feed_forward_length"),
@@ -118,7 +107,26 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         context=context,
         epsilon=metadata.number("llama.attention.layer_norm_rms_epsilon"),
         function="silu",
-        rotation=rotation,
+        rotation=lambda: Rotation(linear_scaling(frequencies(base, rotated), factor) / divisors),
         problems=metadata.problems,
         broken=metadata.broken,
     )
+
+
+def _divisors(
+    path: Path, metadata: Metadata, tensors: Mapping[str, ReaderTensor], count: int
+) -> np.ndarray | float:
+    """What frequencies are divided by, 1 where the file says nothing; float64."""
+    if DIVISORS not in tensors:
+        return 1.0
+    tensor = tensors[DIVISORS]
+    if unread := unreadable_tensors([tensor]):
+        metadata.problems += unread
+        return 1.0
+    found = read_tensor(path, tensor).array.astype(np.float64)
+    if found.shape != (count,) or (found <= 0).any():
+        metadata.problems.append(
+            f"tensor {DIVISORS} has shape {list(found.shape)}; {[count]} divisors above 0 are needed"
+        )
+        return 1.0
+    return found

@@ -9,8 +9,9 @@ tensor holds 256 weights under one d and one e: eight groups of 32, d * s * q - 
 import copy
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from streamgen.numbers.quantisation import GroupGrid
 
 __all__ = [
     *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "field_of", "has_grid", "lent", "open_gguf"),
-    "read_tensor",
+    *("read_tensor", "unreadable_tensors"),
 ]
 
 GROUP = 32
@@ -97,11 +98,12 @@ class _Reader(GGUFReader):
 def lent(reader: GGUFReader) -> Iterator[None]:
     """Whoever opens a GGUF file by `gguf.GGUFReader` in this block gets the reader that is there already:
     transformers opens a file each time that it looks for something, and gguf's own reader takes long. Of the
-    tokenizer it gets the tokens, whose number it needs."""
+    tokenizer it gets the tokens, whose number it needs; in place of a tensor that cannot be read, zeros."""
     before, less = gguf.GGUFReader, copy.copy(reader)
     less.fields = OrderedDict(
         (k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT)
     )
+    less.tensors = [one if _readable(one.tensor_type) else _zeros(one) for one in reader.tensors]
     gguf.GGUFReader = lambda path: less
     try:
         yield
@@ -163,6 +165,29 @@ def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
         position = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise CheckpointError(f"{path}: tensor {tensor.name}{list(position)} is {array[position]}")
     return StoredTensor(array, grid, asked_of(tensor))
+
+
+def unreadable_tensors(tensors: Iterable[ReaderTensor]) -> list[str]:
+    """Those of some tensors whose type cannot be read."""
+    known = "F32, F16, BF16 and what quantises them can be read"
+    unread = (tensor for tensor in tensors if not _readable(tensor.tensor_type))
+    return [f"tensor {tensor.name} is {tensor.tensor_type.name}; {known}" for tensor in unread]
+
+
+@cache
+def _readable(kind: Kind) -> bool:
+    """Whether the library makes floats of a type: of a block of it, for instance."""
+    try:
+        dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _zeros(tensor: ReaderTensor) -> ReaderTensor:
+    """A tensor of the same name and shape."""
+    data = np.zeros([int(n) for n in tensor.shape[::-1]], np.float32)
+    return tensor._replace(tensor_type=Kind.F32, data=data, n_bytes=data.nbytes)
 
 
 def has_grid(tensor: ReaderTensor) -> bool:

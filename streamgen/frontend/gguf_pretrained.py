@@ -14,7 +14,15 @@ from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
-from streamgen.frontend.gguf_file import architecture_of, asked_of, field_of, has_grid, lent, read_tensor
+from streamgen.frontend.gguf_file import (
+    architecture_of,
+    asked_of,
+    field_of,
+    has_grid,
+    lent,
+    read_tensor,
+    unreadable_tensors,
+)
 from streamgen.frontend.pretrained import attention_of, imported, quiet, tensor_problems, unreadable
 from streamgen.frontend.problems import refusal
 from streamgen.graph.logical import LogicalGraph
@@ -36,8 +44,8 @@ TIED = "token_embd"  # what the head reads where it has no tensor of its own
 def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = None) -> LogicalGraph:
     """The decoder of a file, for texts of up to `context` positions.
 
-    CheckpointError names all tensors that are missing, misshapen or without a place, fields whose meaning is
-    not known, and architectures that transformers does not know.
+    CheckpointError names all tensors that are missing, misshapen, of another type or without a place, fields
+    whose meaning is not known, and architectures that transformers does not know.
     """
     architecture = architecture_of(path, reader)
     with needed(f"a GGUF file of architecture {architecture}"):
@@ -67,7 +75,7 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     except Exception as error:  # transformers documents no set of exceptions
         words = next((int(t.shape[1]) for t in reader.tensors if t.name == f"{TIED}.weight"), None)
         raise refusal(path, problems, [unreadable(error)], vocabulary=words) from error
-    if not any(tensors := tensor_problems(info)):
+    if not any(tensors := [*tensor_problems(info), unreadable_tensors(reader.tensors)]):
         _mark(path, reader, architecture, model)
     name = field_of(path, reader, "general.name")
     name = name if isinstance(name, str) else path.stem

@@ -1,7 +1,7 @@
 """A Llama-type decoder out of named tensors: every name and shape checked, then the graph.
 
 Both kinds of checkpoint come here, with sizes from their metadata and a reader of tensors. What is missing,
-misshapen or has no place is reported together, before a weight is read.
+misshapen, of another type or has no place is reported together, before a weight is read.
 
 Frequencies of the rotation, in radians a position, float64, j < rotated / 2:
 
@@ -13,7 +13,7 @@ Frequencies of the rotation, in radians a position, float64, j < rotated / 2:
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,11 +85,13 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """The tensors of a checkpoint. read: float32 array, the grid of a 4-bit tensor, the format asked for."""
+    """The tensors of a checkpoint. read: float32 array, the grid of a 4-bit tensor, the format asked for.
+    problems: why those of these names cannot be read."""
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], tuple[np.ndarray, GroupGrid | None, str | None]]
+    problems: Callable[[Iterable[str]], Sequence[str]] = lambda names: ()
 
 
 def frequencies(base: float, rotated: int) -> np.ndarray:
@@ -171,6 +173,7 @@ class _Builder:
                 f"tensor {name} is missing" + (f"; its shape is {list(known[name])}" if known else "")
                 for name in missing
             ],
+            self.tensors.problems([name for name in needed if name in shapes]),
             [f"tensor {name} has no place in a decoder of {layers} layers" for name in foreign],
             vocabulary=self._vocabulary if f"{names.embedding}.weight" in shapes else sizes.vocabulary,
         )

@@ -17,9 +17,9 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable
-from streamgen.frontend.problems import code_of, refusal
+from streamgen.frontend.problems import config_problems, parts_of, refusal
 from streamgen.frontend.quiet import quiet
-from streamgen.frontend.safetensors_file import FLOATS, TensorFolder
+from streamgen.frontend.safetensors_file import TensorFolder
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 
@@ -29,7 +29,6 @@ CODES = 8  # of an int32
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 GROUPS = (32, 64, 128)
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
-INTEGERS = ("I32", "I64")
 
 
 def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = None) -> LogicalGraph:
@@ -40,14 +39,14 @@ def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = Non
     packing = _understood(folder, said)
     with needed("a checkpoint with packed weights"):
         from transformers import AutoModelForCausalLM
-    tensors = TensorFolder(folder, (*FLOATS, *INTEGERS))
-    config, code = open_config(folder, said)
+    tensors = TensorFolder(folder)
+    config, problems = open_config(folder, said)
     try:
         with quiet():
             del config.quantization_config
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:  # transformers documents no set of exceptions
-        raise refusal(folder, code, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
+        raise refusal(folder, problems, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
     grids: dict[str, GroupGrid | None] = {}
     damaged = []
     for stem in (name.removesuffix(".qweight") for name in tensors.shapes if name.endswith(".qweight")):
@@ -56,7 +55,8 @@ def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = Non
         except CheckpointError as error:
             grids[stem] = None
             damaged.append(str(error).removeprefix(f"{folder}: "))
-    return imported(model, folder, code, damaged, *_fill(model, tensors, grids), context=context)
+    kinds = damaged, *_fill(model, tensors, grids)
+    return imported(model, folder, problems, *kinds, context=context, parts=parts_of(said))
 
 
 def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]:
@@ -79,7 +79,7 @@ def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]
     )
     problems = list(wrong)[: None if method in ("gptq", "awq") else 1]
     if problems:
-        raise refusal(folder, code_of(config), problems, vocabulary=config.get("vocab_size"))
+        raise refusal(folder, config_problems(config), problems, vocabulary=config.get("vocab_size"))
     first = method == "gptq" and said.get("checkpoint_format", "gptq") != "gptq_v2"
     return str(method), int(said["group_size"]), int(first)
 
@@ -92,6 +92,11 @@ def _grid(tensors: TensorFolder, stem: str, method: str, group: int, begin: int)
         raise CheckpointError(f"{tensors.folder}: tensor {stem}.{missing[0]} is missing")
     packed, zeros = (tensors.integers(f"{stem}.{part}") for part in parts[:2])
     scales = tensors.floats(f"{stem}.scales")
+    for part in parts[:3]:
+        if len(shape := tensors.shapes[f"{stem}.{part}"]) != 2:
+            raise CheckpointError(
+                f"{tensors.folder}: tensor {stem}.{part} has shape {list(shape)}; two dimensions are needed"
+            )
     if method == "awq":
         codes, zeros = _along(packed, 1, AWQ_ORDER), _along(zeros, 1, AWQ_ORDER)
     else:
@@ -121,28 +126,33 @@ def _fill(model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid | Non
     """Give the model the tensors of the folder, and its matmuls their grids, unless tensors do not fit; which
     ones. A grid that is damaged is None, and fits."""
     inside = {f"{stem}.{part}" for stem in grids for part in PARTS}
-    state = {name: tensors.floats(name) for name in tensors.shapes if name not in inside}
+    shapes = {name: shape for name, shape in tensors.shapes.items() if name not in inside}
     own = model.state_dict(keep_vars=True)
     for stem, grid in grids.items():
         name = f"{stem}.weight"
-        state[name] = np.zeros(own[name].shape if name in own else 0, np.float32)
-        if grid is not None:
-            state[name] = grid.dequantise().astype(np.float32)
-    given = {id(own[name]) for name in state if name in own}
-    problems = tensor_problems(
-        {
-            "missing_keys": {name for name in own if name not in state and id(own[name]) not in given},
-            "unexpected_keys": state.keys() - own.keys(),
-            "mismatched_keys": {
-                (name, array.shape, tuple(own[name].shape))
-                for name, array in state.items()
-                if name in own and array.shape != tuple(own[name].shape)
-            },
-            "error_msgs": [],
-        }
-    )
+        as_asked = tuple(own[name].shape) if name in own else ()
+        shapes[name] = as_asked if grid is None else grid.codes.shape
+    given = {id(own[name]) for name in shapes if name in own}
+    read = [name for name in shapes if name in own and name in tensors.shapes]
+    problems = [
+        *tensor_problems(
+            {
+                "missing_keys": {name for name in own if name not in shapes and id(own[name]) not in given},
+                "unexpected_keys": shapes.keys() - own.keys(),
+                "mismatched_keys": {
+                    (name, shape, tuple(own[name].shape))
+                    for name, shape in shapes.items()
+                    if name in own and shape != tuple(own[name].shape)
+                },
+                "error_msgs": [],
+            }
+        ),
+        tensors.problems(read),
+    ]
     if any(problems):
         return problems
+    state = {name: tensors.floats(name) for name in read}
+    state |= {f"{stem}.weight": grid.dequantise().astype(np.float32) for stem, grid in grids.items() if grid}
     model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, strict=False)
     for stem, grid in grids.items():
         model.get_submodule(stem).weight_grid = grid

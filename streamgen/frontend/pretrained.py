@@ -5,6 +5,7 @@ safetensors only, and code that a folder brings along is never run.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import torch
 from streamgen.errors import StreamgenError, UnsupportedOperationError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.problems import code_of, refusal, refuse, tokenizer_problems
+from streamgen.frontend.problems import config_problems, parts_of, refusal, refuse, tokenizer_problems
 from streamgen.frontend.quiet import quiet
-from streamgen.frontend.safetensors_file import read_config
+from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Rotary
 
 __all__ = ["attention_of", "imported", "load_pretrained", "open_config", "tensor_problems", "unreadable"]
 
@@ -30,14 +32,14 @@ KINDS = {
 def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     """The decoder of a folder as `save_pretrained` writes it, for texts of up to `context` positions.
 
-    CheckpointError names all tensors that are missing, misshapen or without a place, code of the folder's own
-    and what transformers does not know; MissingToolError says how to install it.
+    CheckpointError names all tensors that are missing, misshapen, of another type or without a place, code of
+    the folder's own and what transformers does not know; MissingToolError says how to install it.
     """
     with needed("a checkpoint of this family"):
         from transformers import AutoModelForCausalLM
 
     said = read_config(folder)
-    config, code = open_config(folder, said)
+    config, problems = open_config(folder, said)
     try:
         with quiet():
             model, info = AutoModelForCausalLM.from_pretrained(
@@ -51,37 +53,49 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
                 output_loading_info=True,
             )
     except Exception as error:  # transformers documents no set of exceptions
-        raise refusal(folder, code, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
-    return imported(model, folder, code, *tensor_problems(info), context=context)
+        raise refusal(folder, problems, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
+    tensors, own = TensorFolder(folder), model.state_dict()
+    prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
+    read = (n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own)
+    kinds = *tensor_problems(info), tensors.problems(read)
+    return imported(model, folder, problems, *kinds, context=context, parts=parts_of(said))
 
 
 def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The configuration of transformers for what config.json says, and what is wrong with code of its own;
+    """The configuration of transformers for what config.json says, and what is wrong with that;
     CheckpointError where there is none."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    code, vocabulary = code_of(said), said.get("vocab_size")
+    problems, vocabulary = config_problems(said), said.get("vocab_size")
     if said.get("model_type") not in CONFIG_MAPPING:
-        refuse(folder, code, vocabulary=vocabulary)
+        refuse(folder, problems, vocabulary=vocabulary)
     try:
         with quiet():
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             config._attn_implementation = attention_of(config)
     except Exception as error:  # transformers documents no set of exceptions
-        raise refusal(folder, code, [unreadable(error)], vocabulary=vocabulary) from error
-    return config, code
+        raise refusal(folder, problems, [unreadable(error)], vocabulary=vocabulary) from error
+    return config, problems
 
 
 def unreadable(error: Exception) -> str:
     """Why transformers made nothing of a checkpoint."""
-    return f"transformers cannot read it: {error}"
+    said = f"there is no {error}" if isinstance(error, KeyError) else str(error)  # which says the key alone
+    return f"transformers cannot read it: {said}"
 
 
 def imported(
-    model: Any, path: Path, *problems: Sequence[str], context: int | None, name: str | None = None
+    model: Any,
+    path: Path,
+    *problems: Sequence[str],
+    context: int | None,
+    name: str | None = None,
+    parts: Sequence[str] = (),
 ) -> LogicalGraph:
     """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
-    wrong: the problems found already, operations that nothing computes, a tokenizer of another model."""
+    wrong: the problems found already, operations that nothing computes, a tokenizer of another model.
+
+    parts: what is wrong where some heads rotate whole."""
     vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
     graph: LogicalGraph | None = None
     unsupported: Sequence[str] = ()
@@ -97,9 +111,17 @@ def imported(
     except (StreamgenError, TypeError, ValueError):
         if not any(problems):  # of which this may be a consequence
             raise
+    if graph is not None and _rotates_whole(graph):
+        problems = *problems, [part for part in parts if part not in chain(*problems)]
     refuse(path, *problems, unsupported, vocabulary=vocabulary)
     assert graph is not None
     return graph
+
+
+def _rotates_whole(graph: LogicalGraph) -> bool:
+    """Whether some heads do."""
+    rotations = (operation.op for _, operation in graph.walk())
+    return any(op.rotated == op.head_dim for op in rotations if isinstance(op, Rotary))
 
 
 def attention_of(config: Any) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 from streamgen.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["code_of", "refusal", "refuse", "tokenizer_problems"]
+__all__ = ["config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems"]
 
 SHOWN = 8  # problems of a kind that a message lists
+PART = "partial_rotary_factor"
+WHOLE = ("llama", "mistral")  # model types whose heads rotate whole
 MAKERS = ("AutoConfig", "AutoModelForCausalLM")
 
 
@@ -34,16 +36,35 @@ def _shown(kind: Sequence[str]) -> list[str]:
     return [*kind[:SHOWN], *([f"and {more} more like the last"] if more > 0 else [])]
 
 
-def code_of(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a config.json that names code of the checkpoint's own for its model."""
+def config_problems(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a config.json, whatever its sizes and its tensors: it names code of the checkpoint's
+    own for its model, or wants a part of each head to rotate where heads rotate whole."""
     named = config.get("auto_map")
     named = named if isinstance(named, Mapping) else {}
     code = [str(named[maker]) for maker in MAKERS if maker in named]
+    told = parts_of(config) if config.get("model_type") in WHOLE else []
     if not code:
-        return []
+        return told
     return [
         f"auto_map names code of the checkpoint's own, {', '.join(code)}, which is never run; without "
-        f"auto_map it is read as the model_type {config.get('model_type')!r} of transformers"
+        f"auto_map it is read as the model_type {config.get('model_type')!r} of transformers",
+        *told,
+    ]
+
+
+def parts_of(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a config.json that wants a part of each head to rotate, where the class of its model
+    type rotates all of it all the same, or fails: other programs rotate the part."""
+    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    given = config.get(key)
+    places = {"": config, f"{key}.": given if isinstance(given, Mapping) else {}}
+    parts = {f"{where}{PART}": holder.get(PART) for where, holder in places.items()}
+    kind = config.get("model_type")
+    return [
+        f"{place} is {part!r}, which is not supported; heads of model_type {kind!r} rotate whole, those of "
+        "'stablelm' in part"
+        for place, part in parts.items()
+        if part not in (None, 1)
     ]
 
 

@@ -1,7 +1,8 @@
 """The graph of a folder with config.json and safetensors files, as transformers writes Llama and Mistral.
 
 The config must be that of a model type whose meaning is known in full, since names and shapes of tensors do
-not tell, say, a norm with 1 + weight from one without.
+not tell, say, a norm with 1 + weight from one without; and it must ask for a function and a rotation that are
+known here, or transformers makes the model (`pretrained`), as those of all other families.
 """
 
 from collections.abc import Mapping
@@ -21,13 +22,14 @@ from streamgen.frontend.llama import (
     llama3_scaling,
 )
 from streamgen.frontend.metadata import Metadata
-from streamgen.frontend.problems import code_of
+from streamgen.frontend.problems import config_problems
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 
 __all__ = ["FUNCTIONS", "NAMES", "is_llama", "load_safetensors_decoder", "sizes_of"]
 
 MODEL_TYPES = ("llama", "mistral")
+ROTATIONS = ("default", "linear", "llama3")
 FUNCTIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -61,7 +63,11 @@ NAMES = Names(
 
 def is_llama(config: Mapping[str, Any]) -> bool:
     """Whether a folder's config is one that is read here."""
-    return config.get("model_type") in MODEL_TYPES
+    return (
+        config.get("model_type") in MODEL_TYPES
+        and str(config.get("hidden_act", "silu")) in FUNCTIONS
+        and _kind(_rope(config)[1]) in ROTATIONS
+    )
 
 
 def load_safetensors_decoder(folder: Path) -> LogicalGraph:
@@ -72,17 +78,13 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     def read(name: str) -> tuple[np.ndarray, None, None]:
         return found.floats(name), None, None
 
-    tensors = Tensors(path=folder, shapes=found.shapes, read=read)
+    tensors = Tensors(path=folder, shapes=found.shapes, read=read, problems=found.problems)
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 
 def sizes_of(config: dict[str, Any]) -> Sizes:
-    """What a config.json says, with all that is wrong in it."""
-    metadata = Metadata(config.get, code_of(config))
-    _whole_heads(metadata, config)
-    function = config.get("hidden_act", "silu")
-    if not isinstance(function, str) or function not in FUNCTIONS:
-        metadata.lack("hidden_act", function, f"{', '.join(FUNCTIONS)} are")
+    """What a config.json that is read here says, with all that is wrong in it."""
+    metadata = Metadata(config.get, config_problems(config))
     context, vocabulary = metadata.integer("max_position_embeddings"), metadata.integer("vocab_size")
     window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
     hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
@@ -100,7 +102,7 @@ def sizes_of(config: dict[str, Any]) -> Sizes:
         head_dim=head_dim,
         context=context,
         epsilon=metadata.number("rms_norm_eps", 1e-6),
-        function=FUNCTIONS.get(function, "silu"),
+        function=FUNCTIONS[config.get("hidden_act", "silu")],
         rotation=lambda: Rotation(scaled),
         vocabulary=vocabulary if config.get("vocab_size") == vocabulary else None,
         window=window if window is not None and window < context else None,
@@ -118,18 +120,9 @@ def _rope(config: Mapping[str, Any]) -> tuple[str, Any]:
     return key, config.get(key) or {}
 
 
-def _whole_heads(metadata: Metadata, config: Mapping[str, Any]) -> None:
-    """Note that a part of each head is to rotate: transformers' classes of these model types rotate all of it
-    all the same, or fail, and other programs rotate the part."""
-    key, given = _rope(config)
-    places = {"partial_rotary_factor": config, f"{key}.partial_rotary_factor": given}
-    for place, holder in places.items():
-        part = holder.get("partial_rotary_factor") if isinstance(holder, Mapping) else None
-        if part is not None and part != 1:
-            kind = config.get("model_type")
-            metadata.lack(
-                place, part, f"heads of model_type {kind!r} rotate whole, those of 'stablelm' in part"
-            )
+def _kind(given: Any) -> Any:
+    """Of a rotation's scaling."""
+    return given.get("rope_type", given.get("type", "default")) if isinstance(given, Mapping) else "default"
 
 
 def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -> np.ndarray:
@@ -140,7 +133,7 @@ def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -
         given = {}
     metadata = Metadata(given.get, of.problems)
     f = frequencies(metadata.number("rope_theta", of.number("rope_theta", 10000.0)), head_dim)
-    kind = given.get("rope_type", given.get("type", "default"))
+    kind = _kind(given)
     if kind == "linear":
         f = linear_scaling(f, metadata.number("factor"))
     elif kind == "llama3":
@@ -151,7 +144,5 @@ def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -
             f = llama3_scaling(f, factor=factor, low=low, high=high, context=original)
         elif not metadata.broken:
             metadata.note(f"low_freq_factor is {low}; it must be below high_freq_factor, {high}")
-    elif kind != "default":
-        metadata.lack(f"{key}.rope_type", kind, "'default', 'linear' and 'llama3' are")
     of.broken = of.broken or metadata.broken
     return f

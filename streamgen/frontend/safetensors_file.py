@@ -1,7 +1,7 @@
 """Folders with config.json and safetensors files: what they hold, read tensor by tensor."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ from safetensors import SafetensorError, safe_open
 
 from streamgen.errors import CheckpointError
 
-__all__ = ["FLOATS", "TensorFolder", "read_config"]
+__all__ = ["TensorFolder", "read_config"]
 
-FLOATS = ("F32", "F16", "BF16")
+FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
+INTEGERS = ("I32", "I64")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -21,45 +22,58 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 class TensorFolder:
-    """The tensors of all files of a folder. kinds: types that are allowed, as safetensors names them.
+    """The tensors of all files of a folder. shapes, types: of each of them.
 
-    CheckpointError for files that are missing or damaged, tensors of other types, and tensors in two files.
+    CheckpointError for files that are missing or damaged.
     """
 
-    def __init__(self, folder: Path, kinds: Collection[str] = FLOATS) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self._files: dict[str, Any] = {}
+        self.types: dict[str, str] = {}
+        self._files: dict[str, tuple[Path, Any]] = {}
+        self._repeated: list[str] = []
         for path in _paths(folder):
             try:
                 file = safe_open(path, framework="pt")
                 for name in file.keys():  # noqa: SIM118 - the file is no mapping
                     if name in self._files:
-                        raise CheckpointError(f"{path}: tensor {name} is in another file too")
+                        files = f"{self._files[name][0].name} and {path.name}"
+                        self._repeated.append(f"tensor {name} is in two files, {files}")
+                        continue
                     part = file.get_slice(name)
-                    if part.get_dtype() not in kinds:
-                        raise CheckpointError(
-                            f"{path}: tensor {name} is {part.get_dtype()}; {', '.join(kinds)} can be read"
-                        )
-                    self._files[name] = file
+                    self._files[name] = path, file
+                    self.types[name] = part.get_dtype()
                     self.shapes[name] = tuple(part.get_shape())
             except (SafetensorError, OSError, ValueError) as error:
                 raise CheckpointError(f"{path}: truncated or corrupt safetensors: {error}") from error
 
+    def problems(self, names: Iterable[str]) -> list[str]:
+        """Tensors that are in two files, and those of `names` that are no floats."""
+        return [*self._repeated, *(one for name in names if (one := self._unlike(name, FLOATS)))]
+
     def integers(self, name: str) -> np.ndarray:
-        """A tensor of integers as it is."""
-        array: np.ndarray = self._files[name].get_tensor(name).numpy()
-        if array.dtype.kind != "i":
-            raise CheckpointError(f"{self.folder}: tensor {name} is {array.dtype}; integers are needed")
+        """A tensor of integers as it is; CheckpointError for another one."""
+        array: np.ndarray = self._read(name, INTEGERS).numpy()
         return array
 
     def floats(self, name: str) -> np.ndarray:
-        """A tensor as float32; CheckpointError unless all of it is finite."""
-        array: np.ndarray = self._files[name].get_tensor(name).float().numpy()
+        """A tensor as float32; CheckpointError unless it is of floats, and all of them finite."""
+        array: np.ndarray = self._read(name, FLOATS).float().numpy()
         if not np.isfinite(array).all():
             position = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise CheckpointError(f"{self.folder}: tensor {name}{list(position)} is {array[position]}")
         return array
+
+    def _read(self, name: str, types: tuple[str, ...]) -> Any:
+        if wrong := self._unlike(name, types):
+            raise CheckpointError(f"{self.folder}: {wrong}")
+        return self._files[name][1].get_tensor(name)
+
+    def _unlike(self, name: str, types: tuple[str, ...]) -> str | None:
+        """What is wrong with a tensor that is to have one of these types."""
+        found = self.types[name]
+        return None if found in types else f"tensor {name} is {found}; {', '.join(types)} can be read"
 
 
 def _json(path: Path) -> dict[str, Any]:

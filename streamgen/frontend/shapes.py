@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend.plain_config import plain_decoder
-from streamgen.frontend.problems import code_of, refuse
+from streamgen.frontend.problems import config_problems, refuse
 from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph
 from streamgen.turns import one_at_a_time
@@ -47,7 +47,7 @@ def _config_graph(path: Path, context: int | None) -> LogicalGraph:
     if path.is_file() and path.name != "config.json":
         raise CheckpointError(f"{path} is no GGUF file; a configuration must be called config.json")
     config = read_config(folder)
-    refuse(folder, code_of(config), vocabulary=config.get("vocab_size"))
+    refuse(folder, config_problems(config), vocabulary=config.get("vocab_size"))
     if (plain := plain_decoder(config, context, folder)) is not None:
         return plain
     from streamgen.frontend.traced_shapes import shapes_of_config

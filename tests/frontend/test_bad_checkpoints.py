@@ -26,6 +26,11 @@ from tests.frontend.test_packed_weights import written_packed
 CODE = {"AutoConfig": "attack.Config", "AutoModelForCausalLM": "attack.Model"}
 TOKENIZER = f"the tokenizer has {VOCABULARY + 1} tokens, the vocabulary of the model {VOCABULARY}"
 LAYER = "model.layers.0"
+TWICE, INTEGERS = "model.embed_tokens.weight", f"{LAYER}.input_layernorm.weight"
+TYPES = (
+    f"tensor {TWICE} is in two files, a.safetensors and b.safetensors",
+    f"tensor {INTEGERS} is I8; F64, F32, F16, BF16 can be read",
+)
 
 
 def _told(model_type: str) -> str:
@@ -55,12 +60,17 @@ def _code(folder: Path) -> Path:
 
 
 def _tensors(folder: Path, missing: str) -> None:
-    """One is missing, one has another shape, and so many are too many."""
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
+    """One is missing, one is misshapen, one of another type, one in two files, and so many are too many."""
+    tensors = load_file(folder / "model.safetensors")
     del tensors[missing]
-    tensors["model.norm.weight"] = torch.zeros(3)
-    save_file(tensors | {f"extra.{i}": torch.zeros(2) for i in range(10)}, path, {"format": "pt"})
+    twice = {TWICE: tensors[TWICE].clone()}
+    tensors |= {"model.norm.weight": torch.zeros(3), INTEGERS: torch.zeros(len(tensors[INTEGERS])).char()}
+    tensors |= {f"extra.{i}": torch.zeros(2) for i in range(10)}
+    (folder / "model.safetensors").unlink()
+    for name, held in (("a.safetensors", tensors), ("b.safetensors", twice)):
+        save_file(held, folder / name, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "a.safetensors") | {TWICE: "b.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def _refused(folder: Path, read: Callable[[Path], Any] = load_decoder) -> list[str]:
@@ -79,9 +89,10 @@ def _has(reasons: list[str], *parts: str) -> None:
     assert firsts == sorted(firsts), reasons
 
 
-def test_a_family_of_transformers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Qwen3", pytest.param("Llama", marks=pytest.mark.slow)])
+def test_a_family_of_transformers(name: str, tmp_path: Path) -> None:
     """The config asks for biases, a function that nothing computes and code; tensors and tokenizer differ."""
-    family("Qwen3", hidden_act="mish").save_pretrained(tmp_path)
+    family(name, hidden_act="mish", attention_bias=False).save_pretrained(tmp_path)
     _config(tmp_path, attention_bias=True)
     _tensors(tmp_path, f"{LAYER}.mlp.up_proj.weight")
     _tokenizer(tmp_path)
@@ -89,13 +100,14 @@ def test_a_family_of_transformers(tmp_path: Path) -> None:
     reasons = _refused(tmp_path)
     _has(
         reasons,
-        _told("qwen3"),
+        _told(name.lower()),
         f"tensor {LAYER}.mlp.up_proj.weight is missing",
         f"tensor {LAYER}.self_attn.k_proj.bias is missing",
         "and 1 more like the last",
         "tensor extra.0 has no place in the model",
         "and 2 more like the last",
         "tensor model.norm.weight has shape [3]; [48] is needed",
+        *TYPES,
         "model.layers.0.mlp.act_fn",
         TOKENIZER,
     )
@@ -105,7 +117,8 @@ def test_a_family_of_transformers(tmp_path: Path) -> None:
 
 def test_a_family_that_is_read_here(tmp_path: Path) -> None:
     family("Llama").save_pretrained(tmp_path)
-    _config(tmp_path, hidden_act="mish", intermediate_size=80, num_key_value_heads=2, num_hidden_layers=3)
+    _config(tmp_path, partial_rotary_factor=0.5)
+    _config(tmp_path, intermediate_size=80, num_key_value_heads=2, num_hidden_layers=3)
     _tensors(tmp_path, f"{LAYER}.self_attn.q_proj.weight")
     _tokenizer(tmp_path)
     mark = _code(tmp_path)
@@ -113,11 +126,12 @@ def test_a_family_that_is_read_here(tmp_path: Path) -> None:
     _has(
         reasons,
         _told("llama"),
-        "hidden_act is 'mish', which is not supported",
+        "partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate whole",
         "3 query heads cannot share 2 key heads evenly",
         f"the metadata says 3 layers, the file has 2 (tensors like {LAYER}.self_attn.q_proj.weight)",
         "tensor model.norm.weight has shape [3]; [48] is needed",
         f"tensor {LAYER}.self_attn.q_proj.weight is missing",
+        *TYPES,
         "tensor extra.0 has no place in a decoder of 2 layers",
         "and 2 more like the last",
         TOKENIZER,
@@ -132,12 +146,13 @@ def test_values_that_cannot_be_used(tmp_path: Path) -> None:
     _tensors(tmp_path, f"{LAYER}.self_attn.q_proj.weight")
     _tokenizer(tmp_path)
     reasons = _refused(tmp_path)
-    assert reasons[:3] == [
+    assert reasons[:5] == [
         "hidden_size is '48'; an integer of at least 1 is needed",
         "attention_bias is 1; true or false is needed",
         f"tensor {LAYER}.self_attn.q_proj.weight is missing",
+        *TYPES,
     ]
-    assert all(" extra." in reason for reason in reasons[3:-2])
+    assert all(" extra." in reason for reason in reasons[5:-2])
     assert reasons[-2:] == ["and 2 more like the last", TOKENIZER]
 
 
@@ -153,6 +168,7 @@ def test_packed_weights(tmp_path: Path) -> None:
         _told("qwen2"),
         f"tensor {LAYER}.mlp.up_proj.scales is missing",
         "tensor extra.0 has no place in the model",
+        *TYPES,
         "aten.mish.default",
         TOKENIZER,
     )
@@ -165,25 +181,33 @@ def test_packed_weights(tmp_path: Path) -> None:
 def test_a_gguf_file(tmp_path: Path) -> None:
     path = tmp_path / "llama.gguf"
     changes = {"blk.1.ffn_up.weight": None, "output_norm.weight": np.zeros(3, np.float32)}
+    changes |= {
+        "blk.0.attn_norm.weight": np.zeros(64, np.int32),
+        "rope_freqs.weight": np.zeros(8, np.float32),
+    }
     metadata = {"logit_scale": 0.25, "attention.head_count_kv": 3}
     gguf_file(path, llama(), {}, metadata=metadata, tensors=changes, words=len(llama().lm_head.weight) + 1)
     reasons = _refused(path)
     _has(
         reasons,
         "llama.logit_scale is 0.25, which is not supported",
+        "tensor rope_freqs.weight has shape [8]; [8] divisors above 0 are needed",
         "4 query heads cannot share 3 key heads evenly",
         "tensor output_norm.weight has shape [3]; [64] is needed",
         "tensor blk.1.ffn_up.weight is missing",
+        "tensor blk.0.attn_norm.weight is I32; F32, F16, BF16 and what quantises them can be read",
         "the tokenizer has 49 tokens, the vocabulary of the model 48",
     )
 
 
 def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     path = tmp_path / "gemma.gguf"
-    written(path, "gemma3", None, {"expert_count": 4}, "blk.3.ffn_up.weight", words=VOCABULARY + 1)
+    fields, wrong = {"expert_count": 4}, ("blk.3.ffn_up.weight", "blk.2.attn_norm.weight")
+    written(path, "gemma3", None, fields, *wrong, words=VOCABULARY + 1)
     assert _refused(path) == [
         "gemma3.expert_count is 4, which is not supported",
         "tensor model.layers.3.mlp.up_proj.weight is missing",
+        f"tensor {wrong[1]} is I32; F32, F16, BF16 and what quantises them can be read",
         TOKENIZER,
     ]
 
@@ -193,8 +217,7 @@ def test_operations_and_a_tokenizer(name: str, tmp_path: Path) -> None:
     """A function that nothing computes is told as for modules when it is alone, else with the tokenizer."""
     family(name).save_pretrained(tmp_path)
     _config(tmp_path, hidden_act="mish")
-    kind = CheckpointError if name == "Llama" else UnsupportedOperationError
-    with pytest.raises(kind, match="mish"):
+    with pytest.raises(UnsupportedOperationError, match="mish"):
         load_decoder(tmp_path)
     _tokenizer(tmp_path)
     reasons = _refused(tmp_path)
@@ -208,6 +231,22 @@ def test_a_tokenizer_alone_is_told_by_who_reads_it(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         streamgen.compile(tmp_path, None, streamgen.CompileConfig(channels=2, context=16))
     assert str(caught.value) == f"{tmp_path}: {TOKENIZER}"
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "Mistral"])
+def test_parts_of_heads_that_rotate_whole(name: str, tmp_path: Path) -> None:
+    """transformers' classes of most families pass over a part; other programs do not."""
+    family(name).save_pretrained(tmp_path)
+    _config(tmp_path, partial_rotary_factor=0.5)
+    said = (
+        f"partial_rotary_factor is 0.5, which is not supported; heads of model_type {name.lower()!r} rotate "
+        "whole, those of 'stablelm' in part"
+    )
+    for function in ("silu", "relu2"):  # with the second one transformers reads a Mistral, too
+        _config(tmp_path, hidden_act=function)
+        with pytest.raises(CheckpointError) as caught:
+            load_decoder(tmp_path)
+        assert str(caught.value) == f"{tmp_path}: {said}"
 
 
 @pytest.mark.parametrize("known", [True, False])

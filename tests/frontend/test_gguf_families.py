@@ -57,13 +57,14 @@ def written(
     kinds: dict[str, Kind] | None = None,
     fields: dict[str, Any] | None = None,
     dropped: str = "",
+    integers: str = "",
     words: int = 0,
     **changes: Any,
 ) -> Any:
     """A file as llama.cpp's converter writes it; the model gets the weights that the file holds.
 
     kinds: of tensors by the start of their names, F32 without. dropped: a tensor that is left out.
-    words: tokens of its tokenizer, 0 for one that says no more.
+    integers: one that has integers instead. words: tokens of its tokenizer, 0 for one that says no more.
     """
     name, own, more = MODELS[architecture]
     model = family(name, **own | changes)
@@ -92,6 +93,8 @@ def written(
             parameter.copy_(held.T if turned else held)
         if architecture.startswith("gemma") and "norm" in ours:
             data = data + 1
+        if ours == integers:
+            data, kind = np.zeros(data.shape, np.int32), Kind.I32
         if ours != dropped:
             writer.add_tensor(ours, np.ascontiguousarray(data), raw_dtype=kind)
     writer.write_header_to_file()

@@ -117,7 +117,16 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         ({f"{stem}.scales": None}, rf"tensor {stem}.scales is missing"),
         ({f"{stem}.scales": whole[f"{stem}.scales"][:1]}, r"zeros \[2, 96\] and scales \[1, 96\]"),
         ({f"{stem}.g_idx": whole[f"{stem}.g_idx"].flip(0)}, "columns of a group do not follow one another"),
-        ({f"{stem}.qzeros": torch.zeros(2, 12)}, f"tensor {stem}.qzeros is float32; integers are needed"),
+        ({f"{stem}.qzeros": torch.zeros(2, 12)}, f"tensor {stem}.qzeros is F32; I32, I64 can be read"),
+        (
+            {f"{stem}.scales": torch.zeros(2, 96).int()},
+            f"tensor {stem}.scales is I32; F64, F32, F16, BF16 can",
+        ),
+        ({f"{stem}.scales": torch.zeros(2)}, rf"tensor {stem}.scales has shape \[2\]; two dimensions"),
+        (
+            {"model.norm.weight": torch.zeros(64).int()},
+            "tensor model.norm.weight is I32; F64, F32, F16, BF16 can",
+        ),
         ({"model.norm.weight": None}, "tensor model.norm.weight is missing"),
         ({"extra.weight": torch.zeros(2)}, "tensor extra.weight has no place in the model"),
         ({"model.norm.weight": torch.zeros(3)}, r"model.norm.weight has shape \[3\]; \[64\] is needed"),
