@@ -1,8 +1,8 @@
-"""What a board has room for: whether each memory channel holds its buffers, before anything is packed or
-written; what of each SLR is used."""
+"""What a board has room for: whether each memory channel holds its tables and its buffers, before anything is
+packed or written; what of each SLR is used."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 
@@ -13,12 +13,53 @@ from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
 from streamgen.tables import rendered, table
 
-__all__ = ["RESOURCES", "number", "require_room", "short_of", "usage"]
+__all__ = ["RESOURCES", "StoredTable", "number", "require_room", "require_tables", "short_of", "usage"]
 
 RESOURCES = {field.name: field.name.upper() for field in fields(Resources)}
 """Their titles, by the fields' names."""
 _PAGE = 4096  # hosts give memory in pages
 _LARGEST = 5  # buffers that an error names
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTable:
+    """A table of rows that are found by numbers. rows: with that of unknown numbers. row_bytes: of a row in
+    memory, by the formats that the table may have. format: what it has."""
+
+    rows: int
+    row_bytes: Mapping[str, int]
+    format: str
+
+    @property
+    def bytes(self) -> int:
+        """In memory."""
+        return self.rows * self.row_bytes[self.format]
+
+
+def require_tables(name: str, tables: Mapping[str, StoredTable], board: Board) -> None:
+    """BudgetError when a channel has less room than all tables need, which lie in one: with a table of them,
+    and what would help. tables: by the paths of their operations."""
+    room = board.hbm.channel_bytes
+    if _sum(tables) <= room:
+        return
+    made = table("table", "format", "rows", "bytes a row", "all", "over by", texts=2, lines=False)
+    for path, one in tables.items():
+        made.add_row(path, one.format, f"{one.rows:,}", f"{one.row_bytes[one.format]:,}", f"{one.bytes:,}")
+    made.add_row("all", "", "", "", f"{_sum(tables):,}", f"{_sum(tables) - room:,}")
+    least = {
+        path: replace(one, format=min(one.row_bytes, key=one.row_bytes.__getitem__))
+        for path, one in tables.items()
+    }
+    smaller = {path: one.format for path, one in least.items() if one.bytes < tables[path].bytes}
+    advice = [f"formats={smaller}"] if smaller else []
+    if _sum(least) > room:
+        advice.append("a board whose channels are larger")
+    lines = [
+        f"{_short(name, board)}; tables lie in one",
+        rendered([made]),
+        f"What would help: {' and '.join(advice)}",
+    ]
+    raise BudgetError("\n".join(lines))
 
 
 def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:
@@ -37,7 +78,7 @@ def require_room(name: str, buffers: Sequence[Buffer], board: Board) -> None:
         return
     largest = sorted((b for b in buffers if b.channel in over), key=lambda b: (-b.bytes, b.name))[:_LARGEST]
     lines = [
-        f"{name!r} does not fit the memory of board {board.name!r}: a channel has {room:,} bytes",
+        _short(name, board),
         _table({channel: by_channel[channel] for channel in over}, room),
         f"largest there: {', '.join(f'{b.name} (channel {b.channel}) {b.bytes:,}' for b in largest)}",
         f"What would help: {'; '.join(_advice(by_channel, over, sum(needs.values()), board))}",
@@ -74,6 +115,15 @@ def usage(used: Mapping[str, Resources], board: Board) -> str:
 def number(value: float) -> str:
     """Halves (of block memories) are exact, what is estimated is rounded."""
     return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")
+
+
+def _sum(tables: Mapping[str, StoredTable]) -> int:
+    return sum(one.bytes for one in tables.values())
+
+
+def _short(name: str, board: Board) -> str:
+    room = board.hbm.channel_bytes
+    return f"{name!r} does not fit the memory of board {board.name!r}: a channel has {room:,} bytes"
 
 
 def _bytes(buffers: Sequence[Buffer]) -> int:

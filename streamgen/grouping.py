@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
 
+from streamgen.capacity import require_tables
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
 from streamgen.explore.estimate import WORD_LANES, converter_budget
@@ -14,7 +15,7 @@ from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, Plan, Shape, agree
 from streamgen.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
-from streamgen.operations import Constant
+from streamgen.operations import Constant, TableRows
 from streamgen.policy import hardware, is_network, policy_of, rate_of, sized, spatial_plan
 from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 
@@ -45,8 +46,10 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
     """The accelerators of a quantised model, in the order in which they run; budgets are those of each.
 
     A spatial network becomes several when its converters are too large for one. BudgetError when an operation
-    fits no accelerator, ValueError for factors that cannot be.
+    fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
     """
+    tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
+    require_tables(config.name, tables, config.card)
     config = sized(model, config)
     if policy_of(model, config) != "spatial" or not is_network(model):
         return [Part(model=model, plan=hardware(model, config), config=config)]

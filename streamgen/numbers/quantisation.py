@@ -26,6 +26,7 @@ from streamgen.numbers import formats
 __all__ = [
     "CODE_MAX",
     "CODE_MIN",
+    "F24_BYTES",
     "MATMUL_FORMATS",
     "GroupGrid",
     "Numbers",

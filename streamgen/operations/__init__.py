@@ -15,6 +15,7 @@ from streamgen.operations.rotary import Rotary
 from streamgen.operations.scalar import Scalar
 from streamgen.operations.slice import Slice
 from streamgen.operations.softmax import Softmax
+from streamgen.operations.table_rows import TableRows
 from streamgen.operations.top_k import TopK
 from streamgen.operations.unary import UNARY_FUNCTIONS, Unary
 
@@ -36,6 +37,7 @@ __all__ = [
     "Scalar",
     "Slice",
     "Softmax",
+    "TableRows",
     "TopK",
     "Unary",
 ]

@@ -11,12 +11,14 @@ from typing import Self
 
 import numpy as np
 
+from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.capacity import StoredTable
 from streamgen.errors import GraphError
 from streamgen.graph.logical import Operator
 from streamgen.kernels.attention.dequantise import DequantiseParams
 from streamgen.memory import RowsLoadParams
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise
+from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, quantise
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["TableRows"]
@@ -45,6 +47,17 @@ class TableRows(Operator, ABC):
         if isinstance(self.table, QuantisedWeight) or numbers.table_format(path, self.table.size) == "f24":
             return self
         return replace(self, table=quantise(self.table, form="w8"))
+
+    @property
+    def in_memory(self) -> StoredTable:
+        """What it takes in memory, where each row fills whole beats: of w8 one more for its scale."""
+        rows, features = self.extents
+        beats = {"f24": -(-features * F24_BYTES // BEAT_BYTES), "w8": -(-features // BEAT_BYTES) + 1}
+        return StoredTable(
+            rows=rows + 1,
+            row_bytes={form: count * BEAT_BYTES for form, count in beats.items()},
+            format="w8" if isinstance(self.table, QuantisedWeight) else "f24",
+        )
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
         """Rows as numbers; of a quantised table those that its integers stand for, float64."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamgen.boards import board_of
-from streamgen.capacity import require_room
+from streamgen.capacity import StoredTable, require_room, require_tables
 from streamgen.errors import BudgetError
 from streamgen.manifest import Buffer
 
@@ -47,6 +47,33 @@ def test_the_table_names_what_is_over() -> None:
         "What would help: more channels (3 are in use, all bytes need 3 at least); weights of fewer bits; "
         "a smaller context; a smaller max_tokens; a board whose channels are larger",
     ]
+
+
+def _tables(**sizes: tuple[int, str]) -> dict[str, StoredTable]:
+    """Of 32,768 rows; sizes: features and format."""
+    return {
+        path: StoredTable(rows=1 << 15, row_bytes={"f24": 4 * size, "w8": size + 64}, format=form)
+        for path, (size, form) in sizes.items()
+    }
+
+
+def test_tables_that_no_channel_holds() -> None:
+    require_tables("a", _tables(embedding=(448, "w8")), BOARD)
+    with pytest.raises(BudgetError) as error:
+        require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD)
+    assert str(error.value).splitlines() == [
+        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; tables lie in one",
+        "table          format    rows  bytes a row         all    over by",
+        "embedding      w8      32,768          448  14,680,064",
+        "position_rows  f24     32,768          256   8,388,608",
+        "all                                         23,068,672  6,291,456",
+        "What would help: formats={'position_rows': 'w8'} and a board whose channels are larger",
+    ]
+
+
+def test_tables_that_fit_in_eight_bits() -> None:
+    with pytest.raises(BudgetError, match=r"\nWhat would help: formats={'embedding': 'w8'}$"):
+        require_tables("a", _tables(embedding=(256, "f24"), position_rows=(64, "w8")), BOARD)
 
 
 def test_a_channel_that_the_board_has_not() -> None:
