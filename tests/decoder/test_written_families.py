@@ -17,10 +17,15 @@ from tests.frontend.families import FAMILIES, PARTS, VOCABULARY, family, partly_
 pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
 
 
+DEPTHS = {"GPT2": (1, 2, 6), "Gemma2": (1, 2, 6), "Gemma3": (1, 2, 6, 8), "SmolLM3": (1, 4, 6)}
+"""Layers; of the last three they take turns, and may end within one."""
+CASES = [(name, layers) for name in FAMILIES for layers in DEPTHS.get(name, (1, 2))]
+
+
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", sampled(FAMILIES, ("GPT2", "Gemma3")))
-def test_on_verilog(name: str) -> None:
-    _same_bits(name, family(name))
+@pytest.mark.parametrize(("name", "layers"), sampled(CASES, (("GPT2", 2), ("Gemma3", 6))))
+def test_on_verilog(name: str, layers: int) -> None:
+    _same_bits(name, family(name, **{"n_layer" if name == "GPT2" else "num_hidden_layers": layers}))
 
 
 @pytest.mark.campaign

@@ -10,7 +10,17 @@ import pytest
 
 from streamgen.frontend import import_decoder
 from streamgen.graph.logical import LogicalGraph, Operator
-from streamgen.operations import Attention, Binary, Linear, Norm, PositionRows, Rotary, Scalar, Unary
+from streamgen.operations import (
+    Attention,
+    Binary,
+    Identity,
+    Linear,
+    Norm,
+    PositionRows,
+    Rotary,
+    Scalar,
+    Unary,
+)
 from tests.decoders import stepper
 from tests.frontend.families import (
     CONTEXT,
@@ -71,8 +81,13 @@ def test_any_even_part_of_a_head_rotates(name: str) -> None:
     assert np.abs(_logits(graph) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def _without(op: Operator) -> Iterator[tuple[str, Operator]]:
+BIASES = dict.fromkeys("qkv", "bias of q, k and v") | {"o": "bias of o"}
+SCALES = {"scale": "scale of the embeddings", "logits": "scale of the logits"}
+
+
+def _without(path: str, op: Operator) -> Iterator[tuple[str, Operator]]:
     """A feature of an operation, and the operation without it."""
+    name = path.rpartition(".")[2]
     if isinstance(op, Attention):
         if op.window is not None:
             yield "window", replace(op, window=None)
@@ -80,14 +95,19 @@ def _without(op: Operator) -> Iterator[tuple[str, Operator]]:
             yield "soft-cap of scores", replace(op, soft_cap=None)
         yield "scale of scores", replace(op, scale=op.head_dim**-0.5 * 1.25)
     elif isinstance(op, Norm):
-        heads = " of heads" if op.heads > 1 else ""
-        yield f"weight of a norm{heads}", replace(op, weight=np.ones_like(op.weight))
+        kind = "norm of heads" if name in ("norm_q", "norm_k") else "norm"
+        yield f"weight of a {kind}", replace(op, weight=np.ones_like(op.weight))
+        if kind == "norm of heads" or name.startswith("post_"):
+            yield kind if kind == "norm of heads" else "norm behind a block", Identity()
         if op.bias is not None:
             yield "bias of a norm", replace(op, bias=None)
         if op.kind == "layer":
             yield "mean of a norm", replace(op, kind="rms")
-    elif isinstance(op, Linear) and op.bias is not None:
-        yield "bias", Linear(op.weight)
+    elif isinstance(op, Linear):
+        if op.bias is not None:
+            yield BIASES.get(name, "bias of the feed-forward"), Linear(op.weight)
+        if name == "gate":
+            yield "gate", Linear(np.zeros_like(op.weight), np.ones(len(op.weight), np.float32))
     elif isinstance(op, Rotary):
         yield "rotation", replace(op, frequencies=tuple(0.0 for _ in op.frequencies))
         yield "pairs of a rotation", replace(op, interleaved=not op.interleaved)
@@ -95,7 +115,8 @@ def _without(op: Operator) -> Iterator[tuple[str, Operator]]:
             more = np.geomspace(1, 0.01, op.head_dim // 2)
             yield "part of a head that rotates", replace(op, frequencies=tuple(more))
     elif isinstance(op, Scalar):
-        kind = "final soft-cap" if op.function == "soft_cap" else "scale"
+        capped = op.function == "soft_cap"
+        kind = "final soft-cap" if capped else SCALES.get(path, "scale of the residual")
         yield kind, Scalar("scale", 1.0)
     elif isinstance(op, PositionRows):
         yield "learned positions", PositionRows(np.zeros_like(op.table))
@@ -104,26 +125,49 @@ def _without(op: Operator) -> Iterator[tuple[str, Operator]]:
         yield "function", Unary(other) if isinstance(op, Unary) else Binary(f"{other}_mul")
 
 
+def _with_others(name: str, graph: LogicalGraph) -> Iterator[tuple[str, str, Operator]]:
+    """Features that other operations, or the family, tell; of each a path, and the operation without it."""
+    ops = {path: operation.op for path, operation in graph.walk()}
+    windows = [op.window for op in ops.values() if isinstance(op, Attention) and op.window]
+    bases = [op.frequencies for op in ops.values() if isinstance(op, Rotary)]
+    for path, op in ops.items():
+        if isinstance(op, Attention) and op.window is None and windows:
+            yield "layers without a window", path, replace(op, window=windows[0])
+        if isinstance(op, Rotary) and op.frequencies != bases[0]:
+            yield "second base of rotation", path, replace(op, frequencies=bases[0])
+        if isinstance(op, Rotary) and name == "Llama":
+            plain = 10000.0 ** -(np.arange(0, op.rotated, 2) / op.rotated)
+            yield "scaling of a rotation", path, replace(op, frequencies=tuple(plain))
+        if isinstance(op, Norm) and name in ("Gemma2", "Gemma3"):
+            yield "1 of 1 + weight", path, replace(op, weight=op.weight - 1)
+
+
 PLAIN = ("function", "scale of scores", "weight of a norm")
 ROTATION = ("rotation", "pairs of a rotation")
-LAYER_NORM = ("bias", "bias of a norm", "mean of a norm")
+GATED = (*PLAIN, *ROTATION, "gate")
+BIASED = (*BIASES.values(), "bias of the feed-forward")
+LAYER_NORM = ("bias of a norm", "mean of a norm")
+HEADS = ("norm of heads", "weight of a norm of heads")
+LOCAL = ("window", "layers without a window")
+SCALED = "scale of the embeddings"
+GEMMA = (*GATED, *LOCAL, SCALED, "norm behind a block", "1 of 1 + weight")
 FEATURES: dict[str, tuple[str, ...]] = {
-    "GPT2": (*PLAIN, *LAYER_NORM, "learned positions"),
-    "Llama": (*PLAIN, *ROTATION, "bias"),
-    "Mistral": (*PLAIN, *ROTATION, "window"),
-    "Qwen2": (*PLAIN, *ROTATION, "bias"),
-    "Qwen3": (*PLAIN, *ROTATION, "weight of a norm of heads"),
-    "Gemma2": (*PLAIN, *ROTATION, "window", "soft-cap of scores", "final soft-cap", "scale"),
-    "Gemma3": (*PLAIN, *ROTATION, "window", "weight of a norm of heads", "scale", "second base of rotation"),
-    "OPT": (*PLAIN, *LAYER_NORM, "learned positions"),
-    "Phi3": (*PLAIN, *ROTATION),
-    "SmolLM3": (*PLAIN, *ROTATION),
-    "Phi": (*PLAIN, *ROTATION, *LAYER_NORM, "part of a head that rotates"),
-    "Olmo2": (*PLAIN, *ROTATION),
-    "GPTNeoX": (*PLAIN, *ROTATION, *LAYER_NORM, "part of a head that rotates"),
-    "Granite": (*PLAIN, *ROTATION, "scale"),
-    "Starcoder2": (*PLAIN, *ROTATION, *LAYER_NORM),
-    "Cohere": (*PLAIN, *ROTATION, "mean of a norm", "scale"),
+    "GPT2": (*PLAIN, *BIASED, *LAYER_NORM, "learned positions"),
+    "Llama": (*GATED, *BIASED, "scaling of a rotation"),
+    "Mistral": (*GATED, "window"),
+    "Qwen2": (*GATED, "bias of q, k and v"),
+    "Qwen3": (*GATED, *HEADS),
+    "Gemma2": (*GEMMA, "soft-cap of scores", "final soft-cap"),
+    "Gemma3": (*GEMMA, *HEADS, "second base of rotation"),
+    "OPT": (*PLAIN, *BIASED, *LAYER_NORM, "learned positions"),
+    "Phi3": GATED,
+    "SmolLM3": GATED,
+    "Phi": (*PLAIN, *ROTATION, *BIASED, *LAYER_NORM, "part of a head that rotates"),
+    "Olmo2": (*GATED, *HEADS, "norm behind a block"),
+    "GPTNeoX": (*PLAIN, *ROTATION, *BIASED, *LAYER_NORM, "part of a head that rotates"),
+    "Granite": (*GATED, SCALED, "scale of the residual", "scale of the logits"),
+    "Starcoder2": (*PLAIN, *ROTATION, *BIASED, *LAYER_NORM),
+    "Cohere": (*GATED, "mean of a norm", "scale of the logits"),
 }
 EACH = [
     pytest.param(name, feature, marks=() if name in CHIEF else (pytest.mark.slow,))
@@ -135,16 +179,11 @@ EACH = [
 @cache
 def _changes(name: str) -> dict[str, dict[str, Operator]]:
     """By feature, the operations without it, by their paths."""
+    graph = graph_of(name)
+    each = ((what, path, op) for path, one in graph.walk() for what, op in _without(path, one.op))
     found: dict[str, dict[str, Operator]] = {}
-    bases: list[tuple[float, ...]] = []
-    for path, operation in graph_of(name).walk():
-        for feature, without in _without(operation.op):
-            found.setdefault(feature, {})[path] = without
-        if isinstance(operation.op, Rotary):
-            bases.append(operation.op.frequencies)
-            if bases[0] != bases[-1]:
-                same = replace(operation.op, frequencies=bases[0])
-                found.setdefault("second base of rotation", {})[path] = same
+    for feature, path, without in (*each, *_with_others(name, graph)):
+        found.setdefault(feature, {})[path] = without
     return found
 
 
