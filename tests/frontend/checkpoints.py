@@ -6,6 +6,9 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from gguf import GGML_QUANT_SIZES
+from gguf import GGMLQuantizationType as Kind
+from gguf.quants import quantize
 
 from streamgen.graph.logical import LogicalGraph
 from tests.decoders import stepper
@@ -25,6 +28,21 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+
+
+def stored(array: np.ndarray, kind: Kind, seed: int) -> np.ndarray:
+    """A tensor [N, K] as a GGUF file holds it; random blocks of Q4_K and Q6_K, to which the library does not
+    quantise."""
+    if kind not in (Kind.Q4_K, Kind.Q6_K):
+        return quantize(array, kind)
+    rng = np.random.default_rng(seed)
+    weights, size = GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (len(array), array.shape[1] // weights, size), np.uint8)
+    if kind == Kind.Q4_K:  # a factor of scales and one of minimums come first
+        data[..., :4] = rng.uniform(1e-4, 1e-3, (*data.shape[:2], 2)).astype(np.float16).view(np.uint8)
+    else:  # the factor of scales comes last
+        data[..., -2:] = rng.uniform(1e-5, 5e-5, (*data.shape[:2], 1)).astype(np.float16).view(np.uint8)
+    return data.reshape(len(array), -1)
 
 
 def llama(**changes: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from gguf.quants import dequantize, quantize
+from gguf.quants import dequantize
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend import load_decoder
@@ -16,7 +16,7 @@ from streamgen.frontend.gguf_file import open_gguf, read_tensor
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import Numbers
 from tests.decoders import stepper
-from tests.frontend.checkpoints import add_words
+from tests.frontend.checkpoints import add_words, stored
 from tests.frontend.families import CONTEXT, VOCABULARY, family, stepper_of
 
 BLOCK = 256  # weights of a block of Q4_K
@@ -87,7 +87,7 @@ def written(
         array = parameter.detach().numpy()
         turned = architecture == "gpt2" and full.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
         array = array.T if turned else array
-        data = _blocks(array, ours) if kind == Kind.Q4_K else quantize(array, kind)
+        data = stored(array, kind, len(ours))
         with torch.no_grad():
             held = torch.from_numpy(dequantize(data, kind).astype(np.float32))
             parameter.copy_(held.T if turned else held)
@@ -102,15 +102,6 @@ def written(
     writer.write_tensors_to_file()
     writer.close()
     return model
-
-
-def _blocks(array: np.ndarray, name: str) -> np.ndarray:
-    """Random blocks of Q4_K."""
-    rng = np.random.default_rng(len(name))
-    data = rng.integers(0, 256, (len(array), array.shape[1] // BLOCK, 144), np.uint8)
-    factors = rng.uniform(1e-4, 1e-3, (*data.shape[:2], 2)).astype(np.float16)
-    data[..., :4] = factors.view(np.uint8)
-    return data.reshape(len(array), -1)
 
 
 def _same(graph: LogicalGraph, model: Any) -> None:
