@@ -30,6 +30,7 @@ FOREIGN = (
     "llama.residual_scale",
 )
 DIVISORS = "rope_freqs.weight"
+WINDOW = "llama.attention.sliding_window"
 NAMES = Names(
     embedding="token_embd",
     norm="output_norm",
@@ -80,10 +81,9 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
             f"it must be that of keys, {head_dim}",
         )
     context = metadata.integer("llama.context_length")
-    for key in ("llama.expert_count", "llama.attention.sliding_window"):
-        value = metadata.get(key)
-        if value and not (key.endswith("window") and isinstance(value, int) and value >= context):
-            metadata.lack(key, value, "dense feed-forward blocks and attention to all tokens are")
+    if experts := metadata.get("llama.expert_count"):
+        metadata.lack("llama.expert_count", experts, "dense feed-forward blocks are")
+    window = metadata.integer(WINDOW) if metadata.get(WINDOW) else context
     for key in FOREIGN:
         if metadata.get(key):
             metadata.lack(key, metadata.get(key), "a Llama decoder has no such factor, bound or cap")
@@ -107,6 +107,7 @@ def _sizes(path: Path, metadata: Metadata, tensors: dict[str, ReaderTensor]) -> 
         context=context,
         epsilon=metadata.number("llama.attention.layer_norm_rms_epsilon"),
         function="silu",
+        window=window if window < context else None,
         rotation=lambda: Rotation(linear_scaling(frequencies(base, rotated), factor) / divisors),
         problems=metadata.problems,
         broken=metadata.broken,

@@ -5,6 +5,7 @@ tensors. Each matmul then says how its tensor is held in the file: `weight_grid`
 and `weight_format`, "w8" where another quantisation asks for it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from streamgen.frontend.gguf_file import (
 from streamgen.frontend.pretrained import attention_of, imported, quiet, tensor_problems, unreadable
 from streamgen.frontend.problems import refusal
 from streamgen.graph.logical import LogicalGraph
+from streamgen.operations import Attention
 
 __all__ = ["load_gguf_pretrained"]
 
@@ -37,7 +39,9 @@ ALSO = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
     "rope.dimension_count": "head_dim",
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
 }
+WINDOW = "attention.sliding_window"
 TIED = "token_embd"  # what the head reads where it has no tensor of its own
 
 
@@ -59,6 +63,7 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     try:
         with quiet(), lent(reader):
             config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+            window = _complete(path, reader, config, architecture)
             problems += _unknown(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
             config._attn_implementation = attention_of(config)
             model, info = AutoModelForCausalLM.from_pretrained(
@@ -79,7 +84,28 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
         _mark(path, reader, architecture, model)
     name = field_of(path, reader, "general.name")
     name = name if isinstance(name, str) else path.stem
-    return imported(model, path, problems, *tensors, context=context, name=name)
+
+    def seen(graph: LogicalGraph) -> Sequence[str]:
+        if not window or window >= graph.context or window in _windows(graph):
+            return ()
+        return [f"{architecture}.{WINDOW} is {window!r}, which is not supported: no layer has it"]
+
+    return imported(model, path, problems, *tensors, context=context, name=name, seen=seen)
+
+
+def _complete(path: Path, reader: GGUFReader, config: Any, architecture: str) -> Any:
+    """Give a config what transformers does not read for it: features of a head, and a window, which comes
+    back. Whether the model has it, its graph tells."""
+    if getattr(config, "head_dim", None) is None:
+        config.head_dim = config.hidden_size // config.num_attention_heads
+    window = field_of(path, reader, f"{architecture}.{WINDOW}")
+    if getattr(config, "sliding_window", window) is None:
+        config.sliding_window = window or None
+    return window
+
+
+def _windows(graph: LogicalGraph) -> set[int | None]:
+    return {operation.op.window for _, operation in graph.walk() if isinstance(operation.op, Attention)}
 
 
 def _unknown(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> list[str]:

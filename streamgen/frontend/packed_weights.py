@@ -16,8 +16,8 @@ import torch
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
-from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable
-from streamgen.frontend.problems import config_problems, parts_of, refusal
+from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable, whole_heads
+from streamgen.frontend.problems import config_problems, refusal
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import TensorFolder
 from streamgen.graph.logical import LogicalGraph
@@ -56,7 +56,7 @@ def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = Non
             grids[stem] = None
             damaged.append(str(error).removeprefix(f"{folder}: "))
     kinds = damaged, *_fill(model, tensors, grids)
-    return imported(model, folder, problems, *kinds, context=context, parts=parts_of(said))
+    return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
 
 
 def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]:

@@ -4,8 +4,7 @@ Its classes say what a config.json means, so that nothing of a family stands her
 safetensors only, and code that a folder brings along is never run.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,28 @@ import torch
 from streamgen.errors import StreamgenError, UnsupportedOperationError
 from streamgen.extras import needed
 from streamgen.frontend.decoder import import_decoder, traced_context
-from streamgen.frontend.problems import config_problems, parts_of, refusal, refuse, tokenizer_problems
+from streamgen.frontend.problems import (
+    WHOLE,
+    config_problems,
+    parts_of,
+    refusal,
+    refuse,
+    tokenizer_problems,
+)
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 from streamgen.operations import Rotary
 
-__all__ = ["attention_of", "imported", "load_pretrained", "open_config", "tensor_problems", "unreadable"]
+__all__ = [
+    "attention_of",
+    "imported",
+    "load_pretrained",
+    "open_config",
+    "tensor_problems",
+    "unreadable",
+    "whole_heads",
+]
 
 KINDS = {
     "missing_keys": "tensor {} is missing",
@@ -58,7 +72,7 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
     read = (n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own)
     kinds = *tensor_problems(info), tensors.problems(read)
-    return imported(model, folder, problems, *kinds, context=context, parts=parts_of(said))
+    return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
 
 
 def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -90,12 +104,12 @@ def imported(
     *problems: Sequence[str],
     context: int | None,
     name: str | None = None,
-    parts: Sequence[str] = (),
+    seen: Callable[[LogicalGraph], Sequence[str]] = lambda graph: (),
 ) -> LogicalGraph:
     """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
     wrong: the problems found already, operations that nothing computes, a tokenizer of another model.
 
-    parts: what is wrong where some heads rotate whole."""
+    seen: what a checkpoint asks for and the graph does not have."""
     vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
     graph: LogicalGraph | None = None
     unsupported: Sequence[str] = ()
@@ -111,17 +125,21 @@ def imported(
     except (StreamgenError, TypeError, ValueError):
         if not any(problems):  # of which this may be a consequence
             raise
-    if graph is not None and _rotates_whole(graph):
-        problems = *problems, [part for part in parts if part not in chain(*problems)]
-    refuse(path, *problems, unsupported, vocabulary=vocabulary)
+    others = () if graph is None else seen(graph)
+    refuse(path, *problems, others, unsupported, vocabulary=vocabulary)
     assert graph is not None
     return graph
 
 
-def _rotates_whole(graph: LogicalGraph) -> bool:
-    """Whether some heads do."""
-    rotations = (operation.op for _, operation in graph.walk())
-    return any(op.rotated == op.head_dim for op in rotations if isinstance(op, Rotary))
+def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[str]]:
+    """What is wrong where a config.json has parts of heads rotate and the graph whole ones."""
+
+    def problems(graph: LogicalGraph) -> Sequence[str]:
+        rotations = (operation.op for _, operation in graph.walk())
+        whole = any(op.rotated == op.head_dim for op in rotations if isinstance(op, Rotary))
+        return parts_of(said) if whole and said.get("model_type") not in WHOLE else ()
+
+    return problems
 
 
 def attention_of(config: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from streamgen.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems"]
+__all__ = ["WHOLE", "config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems"]
 
 SHOWN = 8  # problems of a kind that a message lists
 PART = "partial_rotary_factor"

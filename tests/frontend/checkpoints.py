@@ -45,8 +45,8 @@ def stored(array: np.ndarray, kind: Kind, seed: int) -> np.ndarray:
     return data.reshape(len(array), -1)
 
 
-def llama(**changes: Any) -> Any:
-    """A model of two layers with random norms; changes: of its config."""
+def llama(kind: str = "Llama", **changes: Any) -> Any:
+    """A model of two layers with random norms; changes: of its config. kind: also "Mistral"."""
     torch.manual_seed(1)
     config = {
         "vocab_size": VOCABULARY,
@@ -58,7 +58,8 @@ def llama(**changes: Any) -> Any:
         "max_position_embeddings": 96,
         "rms_norm_eps": 1e-5,
     }
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config | changes)).eval()
+    made = getattr(transformers, f"{kind}Config")(**config | changes)
+    model = getattr(transformers, f"{kind}ForCausalLM")(made).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:

@@ -43,6 +43,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     ),
     "gemma3": ("Gemma3", {"query_pre_attn_scalar": 256}, GEMMA | {"rope.freq_base": 1e6}),
+    "phi3": (
+        "Phi3",
+        {"sliding_window": 5, "vocab_size": 32064},  # the class has its padding at 32,000
+        {
+            **{"vocab_size": 32064, "rope.dimension_count": 16, "attention.sliding_window": 5},
+            **{"rope.scaling.original_context_length": 4096, "attention.layer_norm_rms_epsilon": 1e-5},
+        },
+    ),
     "gpt2": (
         "GPT2",
         {"n_inner": None, "n_positions": 1024},
@@ -77,7 +85,7 @@ def written(
     if words:
         add_words(writer, words)
     else:
-        writer.add_token_list([str(token) for token in range(VOCABULARY)])
+        writer.add_token_list([str(token) for token in range(model.config.vocab_size)])
     kind_of = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(kind_of[architecture], count)
     for full, parameter in model.named_parameters():
@@ -216,6 +224,16 @@ def test_what_does_not_fit(fields: dict[str, Any], dropped: str, message: str, t
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path)
     assert str(caught.value).startswith(f"{path}:") and message in str(caught.value)
+
+
+def test_a_window_that_no_layer_has(tmp_path: Path) -> None:
+    """transformers' class of Qwen2 has windows only in layers that its config names."""
+    path = tmp_path / "qwen2.gguf"
+    written(path, "qwen2", None, {"attention.sliding_window": 5})
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(path, 32)
+    said = "qwen2.attention.sliding_window is 5, which is not supported: no layer has it"
+    assert str(caught.value) == f"{path}: {said}"
 
 
 def test_unknown_architecture(tmp_path: Path) -> None:

@@ -155,6 +155,16 @@ def test_gguf_scaling(tmp_path: Path, scaling: dict[str, Any], stated: dict[str,
     require_same(load_decoder(tmp_path / "scaled.gguf"), model)
 
 
+@pytest.mark.parametrize("window", [5, 96, 0])
+def test_a_window(window: int, tmp_path: Path) -> None:
+    """Of a Mistral, which is an architecture llama there."""
+    model = llama("Mistral", sliding_window=window or None)
+    gguf_file(tmp_path / "mistral.gguf", model, {}, metadata={"attention.sliding_window": window})
+    decoder = load_decoder(tmp_path / "mistral.gguf")
+    assert decoder.op("layers[1].attention").window == (5 if window == 5 else None)
+    require_same(decoder, model)
+
+
 def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
     model = llama()
     path = tmp_path / "k.gguf"
@@ -193,10 +203,14 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
             "rope_freqs.weight are",
         ),
         (
+            {"attention.sliding_window": -5.0},
+            {},
+            ": llama.attention.sliding_window is -5.0; an integer of at least 1 is needed",
+        ),
+        (
             {"expert_count": 8},
             {},
-            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention to "
-            "all tokens are",
+            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks are",
         ),
         (
             {"logit_scale": 0.25},
@@ -228,8 +242,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"logit_scale": 0.25, "expert_count": 8, "attention.head_count_kv": 3},
             {"blk.1.ffn_up.weight": None},
-            ":\n  llama.expert_count is 8, which is not supported; dense feed-forward blocks and attention "
-            "to all tokens are"
+            ":\n  llama.expert_count is 8, which is not supported; dense feed-forward blocks are"
             "\n  llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, "
             "bound or cap"
             "\n  4 query heads cannot share 3 key heads evenly"
