@@ -21,7 +21,7 @@ from streamgen.errors import DeviceError
 from streamgen.manifest import Buffer as BufferInfo
 from streamgen.manifest import Manifest
 from streamgen.runtime.device import Device, DeviceBuffer
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 
 __all__ = ["CocotbDevice", "IcarusDevice", "Job"]
 
@@ -34,7 +34,7 @@ class Job:
 
     memory: MemoryModel
     ports: list[tuple[str, dict[int, bytearray]]]
-    errors: set[int]
+    faults: dict[int, Fault]
     registers: list[tuple[int, int]]
     reads: list[int]
     timeout_cycles: int
@@ -68,7 +68,7 @@ class CocotbDevice(Device):
         self._content: dict[int, dict[int, bytearray]] = {port.channel: {} for port in manifest.ports}
         self._registers: dict[int, int] = {}
         self._place = tempfile.TemporaryDirectory(prefix="cocotb-")
-        self.errors: set[int] = set()
+        self.faults: dict[int, Fault] = {}
         self.interruptions: list[int] = []
         """Cycles after the start of runs that a reset ends, before the one that counts."""
         self.answers: list[int] = []
@@ -100,7 +100,7 @@ class CocotbDevice(Device):
         job = Job(
             memory=self.memory,
             ports=ports,
-            errors=self.errors,
+            faults=self.faults,
             registers=registers,
             reads=self._reads,
             timeout_cycles=self._timeout_cycles,

@@ -39,10 +39,7 @@ async def one_run(dut) -> None:
     cocotb.start_soon(Clock(dut.ap_clk, 2, unit="step").start())
     host = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), dut.ap_clk, dut.ap_rst_n, False)
     for c, (port, buffers) in enumerate(job.ports):
-        errors = {
-            address for address in job.errors if any(b <= address < b + len(v) for b, v in buffers.items())
-        }
-        MemorySlave(dut, port, Channel(job.memory, c, buffers, errors))
+        MemorySlave(dut, port, Channel(job.memory, c, buffers, job.faults))
     await reset(dut)
     if job.four_valued:
         cocotb.start_soon(hold_to_two_values(dut))

@@ -8,14 +8,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 
 __all__ = ["Channel", "MasterPins", "MemoryPins", "ProtocolError"]
 
 MASK = (1 << 64) - 1
 MAX_BURST = 64
 WRITE_QUEUE = 64
-SLVERR, DECERR = 2, 3
+DECERR = 3
 READ_TIME, WRITE_TIME, AR_GAP, AW_GAP, W_GAP, R_GAP = range(6)  # kinds of random delay
 
 
@@ -71,6 +71,8 @@ class _Burst:
     id: int
     time: int
     response: int = 0
+    delay: int = 0
+    """Cycles; of one that is read, what its next beat has waited for already."""
 
 
 @dataclass
@@ -80,8 +82,8 @@ class Channel:
     model: MemoryModel
     index: int = 0
     buffers: dict[int, bytearray] = field(default_factory=dict)
-    errors: set[int] = field(default_factory=set)
-    """Addresses whose beats answer SLVERR."""
+    faults: dict[int, Fault] = field(default_factory=dict)
+    """By address, what goes wrong with beats."""
 
     def __post_init__(self) -> None:
         self.now = 0
@@ -149,8 +151,15 @@ class Channel:
         pins = self.pins
         if pins.rvalid or not self.reads or self.reads[0].time > self.now + 1 or self.gaps[R_GAP]:
             return False
-        burst = self.reads[0]
-        content, offset, pins.rresp = self._find(burst.address)
+        burst, fault = self.reads[0], self.faults.get(self.reads[0].address)
+        bad = fault if fault is not None and fault.reads else None
+        if bad is not None and bad.delay and not burst.delay:
+            burst.delay = bad.delay
+            burst.time = self.now + 1 + bad.delay
+            return False
+        burst.delay = 0
+        content, offset = self._find(burst.address)
+        pins.rresp = DECERR if content is None else 0 if bad is None else bad.response
         pins.rdata = 0 if content is None else int.from_bytes(content[offset : offset + BEAT_BYTES], "little")
         pins.rvalid, pins.rid, pins.rlast = 1, burst.id, int(burst.beats == 1)
         burst.address += BEAT_BYTES
@@ -164,29 +173,32 @@ class Channel:
         if not self.data or not self.writes:
             return False
         data, strobe, last = self.data.popleft()
-        burst = self.writes[0]
-        content, offset, response = self._find(burst.address)
-        if content is not None:
+        burst, fault = self.writes[0], self.faults.get(self.writes[0].address)
+        content, offset = self._find(burst.address)
+        if content is None:
+            burst.response = DECERR
+        else:
+            if fault is not None and fault.writes:
+                burst.response = max(burst.response, fault.response)
+                burst.delay = max(burst.delay, fault.delay)
             for i, byte in enumerate(data.to_bytes(BEAT_BYTES, "little")):
                 if strobe >> i & 1:
                     content[offset + i] = byte
         if last != (burst.beats == 1):
             raise ProtocolError(f"WLAST is {last} with {burst.beats} beats of the burst to come")
-        burst.response = max(burst.response, response)
         burst.address += BEAT_BYTES
         burst.beats -= 1
         if not burst.beats:
-            burst.time = self.now + self.model.latency + self.delay(WRITE_TIME)
+            burst.time = self.now + self.model.latency + self.delay(WRITE_TIME) + burst.delay
             self.responses.append(self.writes.popleft())
         return True
 
-    def _find(self, address: int) -> tuple[bytearray | None, int, int]:
-        """The buffer of a beat, the offset in it, and the response."""
-        response = SLVERR if address in self.errors else 0
+    def _find(self, address: int) -> tuple[bytearray | None, int]:
+        """The buffer of a beat, and the offset in it."""
         for base, content in self.buffers.items():
             if base <= address < base + len(content):
-                return content, address - base, response
-        return None, 0, DECERR
+                return content, address - base
+        return None, 0
 
     def _check(self, master: MasterPins) -> None:
         for a in ("ar", "aw"):

@@ -69,7 +69,7 @@ class RunError(IntEnum):
     TIMEOUT = 1  # no token and no beat moved for `timeout` cycles; detail: mask of the channels at work
     AXI = 2  # a memory response was not OKAY; detail: mask of the channels
     TABLE = 3  # the phase table has no magic word or an illegal directory or header
-    HUNG = 4  # after an error the memory did not drain: the core could not be reset
+    HUNG = 4  # the memory did not drain, so the core could not be reset; detail: mask of the channels at work
     STOPPED = 5  # a reset was asked for in the run; in the register only, as no status block is written
 
 

@@ -28,7 +28,7 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
 from streamgen.numbers.formats import round_f24
 from streamgen.runtime.chain import Chain
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from tests.campaigns import sampled
 
 pytestmark = pytest.mark.slow
@@ -297,10 +297,10 @@ def test_failed_group_is_named(gated: Accelerator) -> None:
     gated.run(*x)
     running = gated._running().groups
     for name, group in zip(("group_0", "group_1"), running, strict=True):
-        group.device.inject_error("weights_0", 0)
+        group.device.inject("weights_0", 0, Fault("SLVERR"))
         with pytest.raises(DeviceError, match=rf"^{name}: the run ended with an error after \d+ cycles"):
             gated.run(*x)
-        group.device.inject_error("weights_0", 0, False)
+        group.device.inject("weights_0", 0, None)
         assert same(gated.run(*x), whole("gated").golden(*x))
     with pytest.raises(DeviceTimeoutError, match=r"^group_0: not done after"):
         gated.run(*x, memory=MemoryModel(latency=1_000_000), timeout=0.001)

@@ -206,7 +206,7 @@ class Control(wiring.Component):
                     m.d.sync += [timer.eq(_RESET), self.core_reset.eq(1)]
                     m.next = "RESET"
                 with m.Elif(expired):
-                    m.d.sync += error.eq(RunError.HUNG)
+                    m.d.sync += [error.eq(RunError.HUNG), detail.eq(~self.idle)]
                     m.next = "DONE"
             with m.State("RESET"), m.If(timer == 0):
                 m.d.sync += [self.core_reset.eq(0), self.halt.eq(0), dirty.eq(0), timer.eq(SETTLE)]

@@ -9,7 +9,7 @@ from streamgen.manifest import Port
 from streamgen.runtime.banks import Region
 from streamgen.runtime.driver import Model, declared
 from streamgen.runtime.instruments import Instruments
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.verilator import load
 
 __all__ = ["Core"]
@@ -23,7 +23,7 @@ class Core:
         self._masters = {port.channel: i for i, port in enumerate(ports)}
         self._models: dict[int, MemoryModel] = {}
         self._reached: dict[tuple[int, int], Region] = {}
-        self._failing: set[tuple[int, int]] = set()
+        self._faults: dict[tuple[int, int], Fault] = {}
         self._before = 0, dict.fromkeys(self._masters, (0, 0))  # cycles and traffic of those before
         self._handle = None
         self._create(library)
@@ -67,10 +67,17 @@ class Core:
         self._reached.pop((channel, region.address), None)
         self.do("detach", self._masters[channel], region.address)
 
-    def inject(self, channel: int, address: int, on: bool) -> None:
-        """A beat answers with an error, or no more."""
-        (self._failing.add if on else self._failing.discard)((channel, address))
-        self.do("inject", self._masters[channel], address, on)
+    def inject(self, channel: int, address: int, fault: Fault | None) -> None:
+        """Something goes wrong with a beat, or no more."""
+        self._faults.pop((channel, address), None)
+        if fault is not None:
+            self._faults[channel, address] = fault
+        said = (
+            (0, 0, False, False)
+            if fault is None
+            else (fault.response, fault.delay, fault.reads, fault.writes)
+        )
+        self.do("inject", self._masters[channel], address, *said)
 
     def join(self, other: "Core") -> None:
         """Keep the time of another one from now on."""
@@ -92,8 +99,8 @@ class Core:
             self.configure(channel, memory)
         for (channel, _), region in self._reached.items():
             self.attach(channel, region)
-        for channel, address in self._failing:
-            self.inject(channel, address, True)
+        for (channel, address), fault in tuple(self._faults.items()):
+            self.inject(channel, address, fault)
 
     def close(self) -> None:
         """Give everything back."""

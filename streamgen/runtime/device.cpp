@@ -347,10 +347,15 @@ EXPORT void device_detach(Device* device, unsigned channel, uint64_t address) {
     owner.buffers.erase(address);
 }
 
-EXPORT void device_inject(Device* device, unsigned channel, uint64_t address, bool on) {
-    auto& errors = device->channels[channel].errors;
-    if (on) errors.insert(address);
-    else errors.erase(address);
+// What reads and writes of a beat meet from now on; nothing without a response and without a delay.
+EXPORT void device_inject(Device* device, unsigned channel, uint64_t address, unsigned response, uint64_t delay,
+                          bool reads, bool writes) {
+    auto& owner = device->channels[channel];
+    owner.bad_reads.erase(address), owner.bad_writes.erase(address);
+    if (!response && !delay) return;
+    const Fault fault{uint8_t(response), delay};
+    if (reads) owner.bad_reads[address] = fault;
+    if (writes) owner.bad_writes[address] = fault;
 }
 
 EXPORT bool device_idle(Device* device) {

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, Manifest
+from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, Manifest, RunError
 from streamgen.manifest import Buffer as BufferInfo
 
 __all__ = ["Device", "DeviceBuffer"]
@@ -66,6 +66,8 @@ class Device(ABC):
         self.manifest = manifest
         self._roles = {buffer.name: buffer.role for buffer in manifest.buffers}
         self._buffers: dict[tuple[str, int], DeviceBuffer] = {}
+        self.hung = False
+        """Whether the last run has left a core that cannot be reset, as after a response that is lost."""
         self.least_cycles: dict[int, Callable[[], float]] = {}
         """By slot what knows the least cycles of its run, for whoever waits; 0 for what does not know."""
 
@@ -116,13 +118,19 @@ class Device(ABC):
         return f"not done after {timeout:g} s"
 
     def reset(self) -> None:
-        """Stop what is under way or waits, and bring the core to its initial state; memory stays."""
+        """Stop what is under way or waits, and bring the core to its initial state; memory stays. A core that
+        is hung, or hangs in it, is loaded anew."""
         try:
-            self.set_scalar("command", COMMAND_RESET)
-            self.start()
-            self.wait(timeout=60.0)
+            if not self.hung:
+                self.set_scalar("command", COMMAND_RESET)
+                self.start()
+                self.wait(timeout=60.0)
+                self.hung = (self.error_word() or 0) & 0xFF == RunError.HUNG
         except DeviceError:
+            self.hung = True
+        if self.hung:
             self._reset_hard()
+        self.hung = False
         self.set_scalar("command", COMMAND_RUN)
 
     @property

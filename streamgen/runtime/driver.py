@@ -42,7 +42,7 @@ def declared(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("join", None, (handle,)),
         ("attach", None, (u32, u64, handle, u64)),
         ("detach", None, (u32, u64)),
-        ("inject", None, (u32, u64, ctypes.c_bool)),
+        ("inject", None, (u32, u64, u32, u64, ctypes.c_bool, ctypes.c_bool)),
         ("idle", ctypes.c_bool, ()),
         ("traffic", None, (u32, number, number)),
         ("probe", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p)),

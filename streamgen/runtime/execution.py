@@ -333,8 +333,14 @@ class Execution:
             status = StatusBlock.unpack(image, len(self.manifest.counters))
         except ValueError as error:
             word = device.error_word()
-            register = "" if word is None else f" (error register: {word & 0xFF}, detail {word >> 8:#x})"
-            raise DeviceError(f"the run left no status block{register}: {error}") from error
+            device.hung = True
+            said = ""
+            if word is not None:
+                code, detail = word & 0xFF, word >> 8
+                said = f" (error register: {code}, detail {detail:#x})"
+                if code == RunError.HUNG:
+                    said += f": after an error the memory at {_ports(self.manifest, detail)} did not drain"
+            raise DeviceError(f"the run left no status block{said}: {error}") from error
         if status.design_hash != self.manifest.design_hash:
             raise DeviceError(
                 f"the device holds design {status.design_hash}, "
@@ -345,7 +351,7 @@ class Execution:
 
 def explain(manifest: Manifest, status: StatusBlock) -> str:
     """What a status block with an error says, with every FIFO that is full or holds tokens."""
-    ports = ", ".join(port.name for i, port in enumerate(manifest.ports) if status.detail >> i & 1)
+    ports = _ports(manifest, status.detail)
     match status.error:
         case RunError.TIMEOUT:
             reason = f"no token and no beat moved any more; memory at work: {ports or 'none'}"
@@ -365,6 +371,11 @@ def explain(manifest: Manifest, status: StatusBlock) -> str:
                 state = "full" if level >= counter.depth else "waits"
                 lines.append(f"  {counter.name}: {state}, {level} of {counter.depth} tokens")
     return "\n".join(lines)
+
+
+def _ports(manifest: Manifest, detail: int) -> str:
+    """The masters with a bit in it."""
+    return ", ".join(port.name for i, port in enumerate(manifest.ports) if detail >> i & 1)
 
 
 def _stamp(path: Path) -> Stamp:

@@ -8,14 +8,13 @@
 #include <deque>
 #include <iterator>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "verilated.h"
 
 constexpr unsigned BEAT = 64, MAX_BURST = 64, WRITE_QUEUE = 64;
-constexpr uint8_t SLVERR = 2, DECERR = 3;
+constexpr uint8_t DECERR = 3;
 enum Kind { READ_TIME, WRITE_TIME, AR_GAP, AW_GAP, W_GAP, R_GAP, KINDS };
 
 using Beat = VlWide<16>;
@@ -39,11 +38,20 @@ struct Model {
     uint64_t numerator, denominator, latency, outstanding, delays, seed;
 };
 
+// delay: cycles; all bits for ever. Of a burst that is read, what its next beat has waited for already.
 struct Burst {
     uint64_t address, time;
     uint32_t beats;
     uint8_t id, response;
+    uint64_t delay;
 };
+
+struct Fault {
+    uint8_t response;
+    uint64_t delay;
+};
+
+inline uint64_t later(uint64_t time, uint64_t delay) { return ~delay ? time + delay : delay; }
 
 inline uint64_t mix(uint64_t x) {
     x += 0x9E3779B97F4A7C15ull;
@@ -62,7 +70,7 @@ class Channel {
   public:
     MasterPins pins;
     std::map<uint64_t, Region> buffers;  // by first address
-    std::set<uint64_t> errors;           // beats that answer SLVERR
+    std::map<uint64_t, Fault> bad_reads, bad_writes;
     std::string error;                   // the first breach of a law by the master
     uint64_t beats_read = 0, beats_written = 0;
 
@@ -91,11 +99,11 @@ class Channel {
         if (rvalid_ && *pins.rready) rvalid_ = false;
         if (bvalid_ && *pins.bready) bvalid_ = false;
         if (*pins.arvalid && arready_) {
-            reads_.push_back({*pins.araddr, now_ + model_.latency + delay(READ_TIME), *pins.arlen + 1u, *pins.arid, 0});
+            reads_.push_back({*pins.araddr, now_ + model_.latency + delay(READ_TIME), *pins.arlen + 1u, *pins.arid, 0, 0});
             gaps_[AR_GAP] = delay(AR_GAP);
         }
         if (*pins.awvalid && awready_) {
-            writes_.push_back({*pins.awaddr, 0, *pins.awlen + 1u, *pins.awid, 0});
+            writes_.push_back({*pins.awaddr, 0, *pins.awlen + 1u, *pins.awid, 0, 0});
             gaps_[AW_GAP] = delay(AW_GAP);
         }
         if (*pins.wvalid && wready_) {
@@ -189,15 +197,24 @@ class Channel {
         return mixed & 3 ? 0 : (mixed >> 8) % (model_.delays + 1);
     }
 
-    uint8_t response(uint64_t address) const { return !errors.empty() && errors.count(address) ? SLVERR : 0; }
+    static Fault fault(const std::map<uint64_t, Fault>& faults, uint64_t address) {
+        const auto found = faults.empty() ? faults.end() : faults.find(address);
+        return found == faults.end() ? Fault{} : found->second;
+    }
 
     bool serve_read() {
         if (rvalid_ || reads_.empty() || reads_.front().time > now_ + 1 || gaps_[R_GAP]) return false;
         Burst& burst = reads_.front();
+        const Fault bad = fault(bad_reads, burst.address);
+        if (bad.delay && !burst.delay) {
+            burst.time = later(now_ + 1, burst.delay = bad.delay);
+            return false;
+        }
+        burst.delay = 0;
         uint64_t base = 0;
         const auto* region = find(burst.address, base);
         source_ = region ? region->data + (burst.address - base) : nullptr;
-        rresp_ = region ? response(burst.address) : DECERR;
+        rresp_ = region ? bad.response : DECERR;
         rvalid_ = shown_ = true;
         rid_ = burst.id;
         rlast_ = burst.beats == 1;
@@ -220,14 +237,16 @@ class Channel {
             else
                 for (unsigned i = 0; i < BEAT; ++i)
                     if (data.strobe >> i & 1) target[i] = source[i];
-            burst.response = std::max(burst.response, response(burst.address));
+            const Fault bad = fault(bad_writes, burst.address);
+            burst.response = std::max(burst.response, bad.response);
+            burst.delay = std::max(burst.delay, bad.delay);
         } else burst.response = DECERR;
         if (data.last != (burst.beats == 1))
             breach("WLAST is %llu with %llu beats of the burst to come", data.last, burst.beats);
         data_.pop_front();
         burst.address += BEAT;
         if (!--burst.beats) {
-            burst.time = now_ + model_.latency + delay(WRITE_TIME);
+            burst.time = later(now_ + model_.latency + delay(WRITE_TIME), burst.delay);
             responses_.push_back(burst);
             writes_.pop_front();
         }

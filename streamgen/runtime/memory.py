@@ -13,8 +13,10 @@ follow the same laws and give equal cycles on one trace:
 4. A W beat waits in a queue of 64 and is served in order, when its address is known. The response
    of a burst whose last beat was served in cycle t shows in cycle t + `latency` at the earliest, in order.
 5. At most `outstanding` read and as many write addresses wait; then `arready`, `awready` are low.
-6. An address outside the buffers of the channel answers DECERR, an injected error SLVERR; a burst answers
-   its worst beat. Reads return what is in memory when the beat is served.
+6. An address outside the buffers of the channel answers DECERR, an injected `Fault` what it says; a burst
+   that is written answers its worst beat. Reads return what is in memory when the beat is served. A late beat
+   that is read is shown so many cycles after it would have been, and one that is written makes the response
+   of its burst so much later; what is never shown is lost, and so is what comes behind it in order.
 7. `delays` = D > 0 adds to the n-th address, response, or gap before the next ready or beat a random number
    of cycles up to D, a pure function of (`seed`, channel, kind, n): see `sim.memory.Channel.delay`.
 8. Bursts are INCR, of full width, aligned, at most 64 beats, never across 4 KiB; WLAST marks the
@@ -23,14 +25,17 @@ follow the same laws and give equal cycles on one trace:
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, get_args
 
 from streamgen.boards import DEFAULT_BOARD
 from streamgen.manifest import MemoryTiming
 
-__all__ = ["MemoryModel"]
+__all__ = ["Fault", "MemoryModel"]
 
 _HBM = DEFAULT_BOARD.hbm
 _RATE = _HBM.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
+_LOST = 2**64 - 1  # cycles, of a response that never comes
+_Kind = Literal["SLVERR", "DECERR", "late", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +62,32 @@ class MemoryModel:
     def of(cls, timing: MemoryTiming, **choices: int) -> "MemoryModel":
         """The channel that a manifest describes."""
         return cls(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency, **choices)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with a beat: it answers SLVERR or DECERR, comes `cycles` "late", or "never". reads,
+    writes: which accesses it meets."""
+
+    kind: _Kind
+    cycles: int = 0
+    reads: bool = True
+    writes: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(_Kind):
+            raise ValueError(f"kind of a fault is {self.kind!r}; {', '.join(get_args(_Kind))} are allowed")
+        if (self.kind == "late") != (self.cycles > 0) or not 0 <= self.cycles < 2**31:
+            raise ValueError(f"{self.cycles} cycles of a fault {self.kind!r}; only one that is late has some")
+        if not (self.reads or self.writes):
+            raise ValueError("a fault that meets neither reads nor writes is none")
+
+    @property
+    def response(self) -> int:
+        """Of the beat, as AXI writes it."""
+        return {"SLVERR": 2, "DECERR": 3}.get(self.kind, 0)
+
+    @property
+    def delay(self) -> int:
+        """Cycles that the response is late; 2^64 - 1 for ever."""
+        return _LOST if self.kind == "never" else self.cycles

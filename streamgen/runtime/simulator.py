@@ -25,7 +25,7 @@ from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.core import Core
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import Instruments
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.observed import Observed, Profiled, Watched
 from streamgen.runtime.verilator import build, is_built
 
@@ -188,13 +188,13 @@ class SimulatedDevice(Device):
         """Whether no memory transaction is under way."""
         return bool(self._core.do("idle"))
 
-    def inject_error(self, name: str, offset: int, on: bool = True) -> None:
-        """Let the beat at this offset of a buffer answer SLVERR, or no more."""
+    def inject(self, name: str, offset: int, fault: Fault | None) -> None:
+        """Let something go wrong with the beat at this offset of a buffer, or no more."""
         buffer = self.allocate(name)
         assert isinstance(buffer, SimulatedBuffer)
         address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
         (channel,) = (info.channel for info in self.manifest.buffers if info.name == name)
-        self._core.inject(channel, address, on)
+        self._core.inject(channel, address, fault)
 
     def watch(self, tokens: Sequence[np.ndarray]) -> None:
         """Hold the next tokens of each of the instruments' streams against these: uint8 (count, bytes).

@@ -10,7 +10,7 @@ from sim.cocotb_device import CocotbDevice
 from streamgen.errors import DeviceError
 from streamgen.manifest import Manifest
 from streamgen.runtime.execution import Execution
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 
 pytestmark = pytest.mark.slow
 
@@ -61,15 +61,15 @@ def test_same_results_and_the_same_status(
 
 def test_error_response(folder: Path, cocotb: Execution) -> None:
     device = _device(cocotb)
-    device.errors = {device.address("weights_0")}
+    device.faults = {device.address("weights_0"): Fault("SLVERR")}
     messages = []
     with Execution(folder) as simulated:
-        simulated.device.inject_error("weights_0", 0)
+        simulated.device.inject("weights_0", 0, Fault("SLVERR"))
         device.memory = simulated.device.memory
         for execution in (cocotb, simulated):
             with pytest.raises(DeviceError) as error:
                 execution.run(X)
             messages.append(str(error.value))
     assert messages[0] == messages[1] and "error response of the memory at m_axi_gmem0" in messages[0]
-    device.errors = set()
+    device.faults = {}
     assert same(cocotb.run(X)[0], tiny().golden(X))

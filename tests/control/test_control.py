@@ -25,6 +25,7 @@ from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
+from streamgen.runtime.memory import Fault
 from tests.platform.rig import channel
 
 COPIES = 2
@@ -291,7 +292,7 @@ def test_axi_errors_end_the_run(place):
     setup = Setup()
     index = int(place == "x1")
     beat = {"x1": 70, "y0": 40, "table": 1, "status": 0}[place]
-    setup.channels[index].errors = {BASES[place] + 64 * beat}
+    setup.channels[index].faults = {BASES[place] + 64 * beat: Fault("SLVERR")}
 
     def host():
         yield from write_arguments(command=0, position=0, timeout=2000, tiles=100)
@@ -299,7 +300,7 @@ def test_axi_errors_end_the_run(place):
         if place != "status":
             assert setup.status().error == RunError.AXI
             assert setup.status().detail == 1 << index
-        setup.channels[index].errors = set()
+        setup.channels[index].faults = {}
         for name in ("y0", "y1"):
             setup.memory[name][:] = bytes(len(setup.memory[name]))
         yield "write", OFFSETS["tiles"], 9
@@ -407,7 +408,7 @@ def test_dead_memory_ends_the_run_and_recovers():
     def host():
         yield from write_arguments(command=0, position=0, timeout=300, tiles=100)
         assert (yield from start_and_wait({30: lambda: freeze(True)})) == RunError.HUNG | 3 << 8
-        assert (yield from start_and_wait()) == RunError.HUNG
+        assert (yield from start_and_wait()) == RunError.HUNG | 3 << 8
         freeze(False)
         for name in ("y0", "y1"):
             setup.memory[name][:] = bytes(len(setup.memory[name]))

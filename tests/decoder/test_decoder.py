@@ -13,7 +13,7 @@ from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, G
 from streamgen.language_model import LanguageModel
 from streamgen.observe.waves import Waves
 from streamgen.runtime.generation import BEST
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler
 from tests.campaigns import sampled
@@ -163,11 +163,11 @@ def test_a_failed_pass_leaves_the_text_as_it_was(model: LanguageModel, expected:
     device.timeout = 0.0
     simulated = device.execution.device
     assert isinstance(simulated, SimulatedDevice)
-    simulated.inject_error("ids", 0)
+    simulated.inject("ids", 0, Fault("SLVERR"))
     with pytest.raises(DeviceError) as raised:
         session.last_logits(IDS[3:6])
     assert not isinstance(raised.value, DeviceTimeoutError) and "m_axi_gmem0" in str(raised.value)
-    simulated.inject_error("ids", 0, on=False)
+    simulated.inject("ids", 0, None)
     device.timeout = 600.0
     np.testing.assert_array_equal(session.last_logits(IDS[3:6]), expected[5])
 

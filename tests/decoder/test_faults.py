@@ -1,4 +1,4 @@
-"""Faults in a decoder, in Verilog, memory and weights: each is caught, or harmless; none hangs."""
+"""Faults in a decoder, in Verilog and weights, and a slow memory: each is caught, or harmless; none hangs."""
 
 import random
 import shutil
@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
-from streamgen.language_model import LanguageModel
 from streamgen.runtime import execution, simulator
 from streamgen.runtime.memory import MemoryModel
-from streamgen.runtime.simulator import SimulatedDevice
 from tests.decoders import WORDS, opened_model, tiny_accelerator
 from tests.verilog_mutants import Mutant, with_mutants
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(0)]
 
 MUTANTS, QUICK = 300, 30
-PLACES, FEW = 500, 40  # of wrong responses
 FLIPS = 200
 IDS = np.random.default_rng(1).integers(0, WORDS.size, 72)
 WATCHDOG = 1 << 14  # cycles without progress, low bits 0
@@ -121,43 +118,6 @@ def test_mutations(
     record_property("outcomes", dict(counts))
     assert faulty.outcome(0, monkeypatch) == ("same", usual)  # nothing of a fault is left
     assert counts["nothing"] <= 0.5 * len(part), survivors
-
-
-def _text(model: LanguageModel) -> np.ndarray:
-    """The logits of a text of two passes, by themselves: nothing of texts before is used."""
-    session = model.device().session()
-    session.last_logits(IDS[:3])
-    return session.last_logits(IDS[3:6])
-
-
-@pytest.mark.parametrize("part", range(PLACES // FEW + 1))
-def test_wrong_responses(part: int, seed: int, expected: np.ndarray) -> None:
-    """SLVERR at a random beat of a random buffer: the run ends with an error that names the channel, or does
-    not touch the beat; the next run is right."""
-    draw = random.Random(f"{seed} {part}")
-    model = tiny_accelerator()
-    device = model.device()
-    device.open()
-    simulated = device.execution.device
-    assert isinstance(simulated, SimulatedDevice)
-    ports = {port.channel: port.name for port in model.manifest.ports}
-    seen = Counter[str]()
-    for _ in range(min(FEW, PLACES - part * FEW)):
-        info = draw.choice([buffer for buffer in model.manifest.buffers if buffer.role != "status"])
-        offset = 64 * draw.randrange(info.bytes // 64)
-        simulated.inject_error(info.name, offset)
-        try:
-            found = _text(model)
-            np.testing.assert_array_equal(found, expected[5])
-            seen["harmless"] += 1
-        except DeviceError as error:
-            assert not isinstance(error, DeviceTimeoutError) and ports[info.channel] in str(error)
-            seen["named"] += 1
-        finally:
-            simulated.inject_error(info.name, offset, on=False)
-    np.testing.assert_array_equal(_text(model), expected[5])
-    assert seen["named"] and seen["harmless"]
-    model.close()
 
 
 @pytest.mark.parametrize("part", range(5))

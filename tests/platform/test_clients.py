@@ -8,6 +8,7 @@ from sim.axi import AxiBench
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
+from streamgen.runtime.memory import Fault
 from tests.platform.rig import BASE, Pulses, Rig, beats_of, channel, command, content
 
 LIMIT = 512  # beats of the test buffer: 8 pages
@@ -286,7 +287,7 @@ def test_error_responses_raise_error(kind):
     bench = AxiBench(rig)
     bad = {"read": {BASE + 64 * 9}, "write": {BASE + 64 * 40}, "none": set()}[kind]
     model = channel({BASE: memory}, latency=10)
-    model.errors = bad
+    model.faults = {address: Fault("SLVERR") for address in bad}
     bench.memory(rig.m_axi, model)
     bench.source(reader.i_command, [command(BASE, 20)])
     sink = bench.sink(reader.o, 20)  # an error loses no beat: all can drain

@@ -13,7 +13,7 @@ import pytest
 import streamgen
 from sim.add_one import CYCLES, ERRORS, manifest
 from streamgen.runtime import background, simulator, verilator
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import OnSimulator, SimulatedDevice, simulated
 from tests.decoders import TINY, tiny_decoder
 from tests.runtime.test_simulator import run
@@ -65,11 +65,11 @@ def test_errors_and_models_stay(kernel: Callable[..., Path]) -> None:
         device.configure(1, MemoryModel(latency=300))
         run(device, 10)
         before = device.read_register(CYCLES)
-        device.inject_error("data0", 0)
+        device.inject("data0", 0, Fault("SLVERR"))
         built(device)
         run(device, 10, seed=1)
         assert device.better is None and device.read_register(ERRORS) == 1
-        device.inject_error("data0", 0, on=False)
+        device.inject("data0", 0, None)
         run(device, 10, seed=2)
         assert device.read_register(CYCLES) == before and device.read_register(ERRORS) == 0
 

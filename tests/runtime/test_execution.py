@@ -247,7 +247,8 @@ def test_number_of_inputs(execution):
         (
             "silent",
             DeviceError,
-            "the run left no status block (error register: 4, detail 0x1): "
+            "the run left no status block (error register: 4, detail 0x1): after an error the memory at "
+            "m_axi_gmem0 did not drain: "
             f"status block starts with 0x00000000, not {STATUS_MAGIC:#010x}",
         ),
         (
@@ -284,7 +285,7 @@ def test_failed_run(execution, fault, kind, message):
     with pytest.raises(kind) as error:
         execution.run(x, BIAS_VALUES)
     assert str(error.value) == message
-    assert execution.device.resets == 1
+    assert execution.device.resets == 1 and execution.device.hung == (fault == "silent")
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
 
 

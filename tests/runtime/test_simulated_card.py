@@ -15,6 +15,7 @@ from streamgen.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime import MemoryModel, OnSimulator
 from streamgen.runtime.banks import Banks
 from streamgen.runtime.chain import ChainExecution
+from streamgen.runtime.memory import Fault
 from streamgen.runtime.simulator import SimulatedBuffer, SimulatedDevice, simulated
 from tests.decoders import tiny_accelerator
 
@@ -92,10 +93,10 @@ def test_a_group_that_fails(copies: set[int]) -> None:
     assert same(accelerator.run(x), golden)
     group = accelerator._running().groups[1]
     assert isinstance(group.device, SimulatedDevice)
-    group.device.inject_error("m_2", 0)
+    group.device.inject("m_2", 0, Fault("SLVERR"))
     with pytest.raises(DeviceError, match=r"^group_1: the run ended with an error after \d+ cycles"):
         accelerator.run(x)
-    group.device.inject_error("m_2", 0, False)
+    group.device.inject("m_2", 0, None)
     assert same(accelerator.run(x), golden)
     group.patience = 200
     group.device.configure(0, MemoryModel(latency=100_000))

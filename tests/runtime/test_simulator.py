@@ -11,7 +11,7 @@ import pytest
 from sim.add_one import CYCLES, ERRORS, Breach, manifest
 from streamgen.boards import DEFAULT_BOARD
 from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 
 BEAT_WORDS = 16
@@ -140,13 +140,49 @@ def test_a_first_run_says_how_many_cycles_it_takes_at_least(kernel, monkeypatch)
 
 def test_error_response(kernel):
     with open_kernel(kernel(channels=2), 2) as device:
-        device.inject_error("data1", 5 * 64)  # a beat that is read
-        device.inject_error("data1", 4096 + 3 * 64)  # and one that is written
+        device.inject("data1", 5 * 64, Fault("SLVERR"))  # a beat that is read
+        device.inject("data1", 4096 + 3 * 64, Fault("SLVERR"))  # and one that is written
         run(device, 64)
         assert device.read_register(ERRORS) == 2
-        device.inject_error("data1", 5 * 64, on=False)
+        device.inject("data1", 5 * 64, None)
         run(device, 64)
         assert device.read_register(ERRORS) == 1
+
+
+def test_late_and_lost_responses(kernel):
+    """A beat that is late takes its time, and no other bits; a lost one is waited for in vain."""
+    with open_kernel(kernel(channels=2), 2) as device:
+        run(device, 64)
+        usual = device.read_register(CYCLES)
+        for offset, fault in ((5 * 64, Fault("late", 3_000)), (4096 + 5 * 64, Fault("late", 3_000))):
+            device.inject("data1", offset, fault)
+            run(device, 64)
+            assert usual + 2_900 < device.read_register(CYCLES) < usual + 3_100
+            device.inject("data1", offset, None)
+        for offset in (5 * 64, 4096 + 5 * 64):
+            device.inject("data1", offset, Fault("never"))
+            device.start()
+            device.run(100_000)
+            assert not device.done() and not device.idle()
+            device.inject("data1", offset, None)
+            device._reset_hard()
+            run(device, 64)
+            assert device.read_register(CYCLES) == usual
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("slow",), "kind of a fault is 'slow'; SLVERR, DECERR, late, never are allowed"),
+        (("late",), "0 cycles of a fault 'late'; only one that is late has some"),
+        (("DECERR", 3), "3 cycles of a fault 'DECERR'; only one that is late has some"),
+        (("never", 0, False, False), "a fault that meets neither reads nor writes is none"),
+    ],
+)
+def test_faults_that_are_none(given, message):
+    with pytest.raises(ValueError) as error:
+        Fault(*given)
+    assert str(error.value) == message
 
 
 def test_address_outside_the_buffers(kernel):

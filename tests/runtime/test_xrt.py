@@ -164,6 +164,19 @@ def test_timeout_then_reset(pyxrt, monkeypatch, binary):
         device.wait()
 
 
+def test_a_core_that_cannot_be_reset_is_loaded_anew(pyxrt, binary):
+    """What is told of a run without a status block."""
+    with board(binary, DESCRIPTION) as device:
+        device.set_scalar("tiles", 1)
+        device.allocate("data0").write(b"kept", 60)
+        device.reset()
+        assert Card.loads == 1
+        device.hung = True
+        device.reset()
+        assert Card.loads == 2 and not device.hung
+        assert device.allocate("data0").read(4, 60) == b"kept"
+
+
 def test_a_run_that_ends_late_is_waited_for(pyxrt, monkeypatch, binary):
     """The design stays on the board."""
     with board(binary, DESCRIPTION) as device:
