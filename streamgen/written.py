@@ -60,6 +60,12 @@ class WrittenFolder:
                 "load(folder, changed_files=True), or --changed-files"
             )
 
+    def held(self, name: str) -> str:
+        """The digest that a file beside the manifest must have; where files may be changed, has."""
+        if not self.changed:
+            return self.manifest.digest_of(name)
+        return _sealed(self.path / name).digest
+
 
 def sealed(manifest: Manifest, folder: Path) -> Manifest:
     """The same, with the digests of all files that are written beside it, and of itself without that one."""

@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.files import Digest
 from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
 from streamgen.phase_table import PhaseTable
 from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, padded
@@ -50,6 +51,7 @@ class _Flight:
     watched: ExitStack
 
 
+_PIECE = 1 << 24  # bytes that are read back at a time
 OpenDevice = Callable[[Path, Manifest], Device]
 Stamp = tuple[int, int, int]
 Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
@@ -253,6 +255,27 @@ class Execution:
             for info in self.buffers("output")
             if info.name in flight.outputs and (wanted is None or info.name in wanted)
         }
+
+    def check_weights(self) -> None:
+        """Read back the weights that are on the device and compare them with the digests of their files.
+
+        DeviceError that names buffer and channel of those that are others; all of them are written again
+        before the next run. RuntimeError while a run is in flight.
+        """
+        if self._in_flight:
+            raise RuntimeError("weights cannot be read back while a run is in flight")
+        wrong, device = [], self.device
+        for info in self.manifest.buffers:
+            if info.file is None or info.file not in self._stamps:
+                continue
+            found, buffer = Digest(), device.allocate(info.name)
+            for offset in range(0, info.bytes, _PIECE):
+                found.update(buffer.read(min(_PIECE, info.bytes - offset), offset))
+            if found.hexdigest() != self._files.held(info.file):
+                wrong.append(f"{info.name!r} in memory channel {info.channel}")
+                del self._stamps[info.file]
+        if wrong:
+            raise DeviceError(f"weights on the device are not those of {self.folder}: {', '.join(wrong)}")
 
     def forget(self) -> None:
         """Fill the buffers that runs leave to one another with zeros, as before the first run."""
