@@ -10,7 +10,6 @@ position * first position + tiles * tiles in each phase.
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from streamgen.contract import descriptor_values
 from streamgen.errors import GraphError
 from streamgen.graph import Graph, Node, Program
 from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
@@ -144,11 +143,11 @@ def _walk(end: int, walks: int) -> int:
 
 def _describe(graph: Graph, end: int) -> _Described:
     return {
-        (node.name, phase): descriptor_values(node.params, bounds)
+        (node.name, phase): described
         for phases, walks in graph.walked()
         for phase in phases
         for node in graph.nodes
-        if (bounds := node.at(phase, _walk(end, walks))) is not None
+        if (described := node.described(phase, _walk(end, walks))) is not None
     }
 
 

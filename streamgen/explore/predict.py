@@ -1,28 +1,29 @@
 """The cycles of one pass of a finished graph, predicted token by token (`tokens`).
 
-Layers do the same one after the other, so only some walks of a section are looked at, until two in a row take
-about the same cycles.
+Layers do the same one after the other, so a run is played without the loops that say nothing new
+(`contexts`), with longer contexts until these make no difference.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain, count
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import count, islice
 
 import numpy as np
 
 from streamgen.buffers.packing import BEAT_BYTES
 from streamgen.control.descriptor_bus import DescriptorBusParams, Target
 from streamgen.errors import GraphError
+from streamgen.explore.contexts import contexts, spread, without_loops
 from streamgen.explore.tokens import Descriptors, Fifo, Known, TokenRun
 from streamgen.fifo.crossing import fifo, way_of
 from streamgen.graph import Graph
 from streamgen.manifest import MemoryTiming
-from streamgen.phase_table import TABLE_CHUNK, PhaseTable
+from streamgen.phase_table import TABLE_CHUNK, Descriptor, PhaseTable
 
 __all__ = ["phase_cycles", "predict"]
 
-WALKS = 3, 5, 8  # of a section, looked at, until the others take as many cycles; then twice as many
-STEADY = 0.002  # of a walk, by which the next one may differ
+BEFORE, BEHIND = 6, 2  # phases of a context at first; then twice as many
+STEADY = 0.002  # of a run, by which contexts of half the length may say something else
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
 _TABLE_DEPTH, _TABLE_BURST = 64, 16
@@ -46,80 +47,96 @@ def phase_cycles(
     """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
     has passed the last stream, as in a profile. The end of the run belongs to the last.
 
-    Of a section the first walks and the last are looked at, WALKS in all, until two in a row differ by no
-    more than STEADY: those that are left out take as many cycles as the second of them. The last walk has
-    nobody behind it whose weights are read meanwhile, so it is none of the two.
+    The phases that are played follow one another as in the run, in all contexts of BEFORE and BEHIND phases;
+    others take as long as one of the same context. Contexts of half the length would say the same but for
+    STEADY of the run, else they are made longer.
 
     known: what passes that are predicted one after the other have in common.
     """
     known = known or Known()
-    walks = [walks for _, walks in graph.walked()]
-    for seen in chain(WALKS, (WALKS[-1] << k for k in count(1))):
-        few = [min(seen, most) for most in walks]
-        steps = _steps(*_cut(graph, table, few), memory, control_channel, known)
-        of_phase = [0] * graph.phases
-        steady, step = True, 0
-        for (phases, _), looked_at, most in zip(graph.walked(), few, walks, strict=True):
-            by_walk = steps[step : step + looked_at * len(phases)].reshape(looked_at, len(phases))
-            step += by_walk.size
-            total = by_walk.sum(0)
-            if looked_at < most:
-                one = _steady(by_walk[:-1])
-                steady &= one is not None
-                total = total + (most - looked_at) * by_walk[one or 0]
-            of_phase[phases.start : phases.stop] = map(int, total)
-        if steady:
+    phases = [phase for phase, _ in graph.steps()]
+    does = _does(graph)
+    run = _kinds(graph, does)
+    for longer in count():
+        before, behind = BEFORE << longer, BEHIND << longer
+        found = contexts(run, before, behind)
+        played = without_loops(found)
+        few = [phases[step] for step in played]
+        descriptors = _descriptors(graph, table, few, control_channel)
+        cycles = _steps(graph, [does[phase] for phase in few], memory, descriptors, known)
+        took = dict(zip(played, map(int, cycles), strict=True))
+        of_step = spread(found, took)
+        if len(played) == len(run):
             break
-    return tuple(of_phase)
+        shorter = spread(contexts(run, before // 2, behind // 2), took, first=True)
+        if np.abs(np.subtract(of_step, shorter)).sum() <= STEADY * sum(of_step):
+            break
+    of_phase = Counter[int]()
+    for phase, cycles_of in zip(phases, of_step, strict=True):
+        of_phase[phase] += cycles_of
+    return tuple(of_phase[phase] for phase in range(graph.phases))
 
 
-def _steady(by_walk: np.ndarray) -> int | None:
-    """The first walk that takes about the cycles of the one before it, phase by phase."""
-    differ = np.abs(np.diff(by_walk, axis=0)).sum(1) <= STEADY * by_walk[1:].sum(1)
-    return 1 + int(differ.argmax()) if differ.any() else None
+def _does(graph: Graph) -> list[int]:
+    """For each phase the first one in which all nodes do the same, but for what changes from walk to walk."""
+    found: dict[Hashable, int] = {}
+    first = []
+    for phase in range(graph.phases):
+        one = tuple(node.lasting(phase) for node in graph.nodes)
+        first.append(found.setdefault(one, phase))
+    return first
 
 
-def _cut(graph: Graph, table: PhaseTable, few: Sequence[int]) -> tuple[Graph, PhaseTable]:
-    """A pass with so many walks of each section."""
-    sections, told = [], iter(table.sections)
-    for (phases, _), walks in zip(graph.walked(), few, strict=True):
-        if any(node.bounds[phase] is not None for node in graph.nodes for phase in phases):
-            sections.append(replace(next(told), repeats=walks))
-    each = tuple((len(phases), walks) for (phases, _), walks in zip(graph.walked(), few, strict=True))
-    return replace(graph, sections=each), PhaseTable(sections=tuple(sections))
+def _kinds(graph: Graph, does: Sequence[int]) -> list[Hashable]:
+    """What each step of a run does; whether a walk begins with it; and what is held behind it."""
+    moved = [Counter[int]() for _ in does]  # tokens into back edges, less those out of them
+    for number, edge in enumerate(graph.edges):
+        if edge.back:
+            ends = graph.node(edge.source.node).outputs, graph.node(edge.target.node).inputs
+            for phase, into in enumerate(moved):
+                sent, taken = ends[0](phase).get(edge.source.name), ends[1](phase).get(edge.target.name)
+                into[number] += (sent.token_count if sent else 0) - (taken.token_count if taken else 0)
+    first = {phases.start for phases, _ in graph.walked()}
+    held = Counter[int]()
+    kinds: list[Hashable] = []
+    for phase, _ in graph.steps():
+        held.update(moved[phase])
+        kinds.append((does[phase], phase in first, tuple(sorted(held.items()))))
+    return kinds
 
 
 def _steps(
-    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known
+    graph: Graph, phases: Sequence[int], memory: MemoryTiming, descriptors: Descriptors, known: Known
 ) -> np.ndarray:
-    """The cycles of each phase in each walk, in their order."""
-    run = _run(graph, table, memory, control_channel, known)
+    """The cycles of each of some phases, one after the other."""
+    run = _run(graph, phases, memory, descriptors, known)
     ends = np.maximum.accumulate(run.ends)
     ends[-1] = run.cycles + _END
     return np.diff(ends, prepend=0)
 
 
 def _run(
-    graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known
+    graph: Graph, phases: Sequence[int], memory: MemoryTiming, descriptors: Descriptors, known: Known
 ) -> TokenRun:
+    played = sorted(set(phases))
     with known.turn:
         executions = {
             node.name: {
                 phase: known.clocks(node.params, bounds)
-                for phase, bounds in enumerate(node.bounds)
-                if bounds is not None
+                for phase in played
+                if (bounds := node.bounds[phase]) is not None
             }
             for node in graph.nodes
         }
     channels = {(tensor.node, tensor.port): tensor.channel for tensor in graph.tensors}
     try:
         return TokenRun(
-            [phase for phase, _ in graph.steps()],
+            phases,
             {name: by_phase for name, by_phase in executions.items() if by_phase},
             _fifos(graph),
             memory,
             channels,
-            _descriptors(graph, table, control_channel),
+            descriptors,
             known=known,
         )
     except RuntimeError as error:
@@ -139,16 +156,18 @@ def _fifos(graph: Graph) -> list[Fifo]:
     return fifos
 
 
-def _descriptors(graph: Graph, table: PhaseTable, channel: int) -> Descriptors:
-    """What the sequencer does with the table."""
+def _descriptors(graph: Graph, table: PhaseTable, phases: Sequence[int], channel: int) -> Descriptors:
+    """What the sequencer does with the parts of the table that belong to some phases."""
     targets = tuple(Target(fields=node.params.descriptor_fields()) for node in graph.nodes)
-    bodies = [(section, len(section.pack()) // _SLOTS) for section in table.sections]
-    walks = [
-        [(graph.nodes[one.target].name, 1 + len(one.words)) for one in section.descriptors]
-        for section, _ in bodies
-        for _ in range(section.repeats)
-    ]
-    beats = [beats for section, beats in bodies for _ in range(section.repeats)]
+    told = _told(graph, table)
+    first = {phases.start for phases, _ in graph.walked()}
+    walks: list[list[tuple[str, int]]] = []
+    for phase in phases:
+        if phase in first or not walks:
+            walks.append([])
+        walks[-1] += [(graph.nodes[one.target].name, 1 + len(one.words)) for one in told[phase]]
+    walks = [walk for walk in walks if walk]
+    beats = [-(-sum(slots for _, slots in walk) // _SLOTS) for walk in walks]
     ahead = _CHUNK - 1
     return Descriptors(
         walks=walks,
@@ -161,3 +180,14 @@ def _descriptors(graph: Graph, table: PhaseTable, channel: int) -> Descriptors:
         waiting=1 if graph.phases == 1 else 4,
         way=_WORD + DescriptorBusParams(targets=targets).levels,
     )
+
+
+def _told(graph: Graph, table: PhaseTable) -> list[Sequence[Descriptor]]:
+    """The descriptors of each phase: in a section they come phase by phase, one for each node that works."""
+    sections = iter(table.sections)
+    found: list[Sequence[Descriptor]] = []
+    for phases, _ in graph.walked():
+        counts = [sum(node.bounds[phase] is not None for node in graph.nodes) for phase in phases]
+        rest: Iterator[Descriptor] = iter(next(sections).descriptors if any(counts) else ())
+        found += [list(islice(rest, count)) for count in counts]
+    return found

@@ -16,13 +16,13 @@ position of the first) gives another graph of the same structure, same params, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from streamgen.contract import Bounds, KernelParams, streams
+from streamgen.contract import Bounds, KernelParams, descriptor_values, streams
 from streamgen.errors import GraphError
 from streamgen.itensor import ITensor
 
@@ -58,6 +58,25 @@ class Node:
         if bounds is None or not walk:
             return bounds
         return {**bounds, **{name: bounds[name] + walk * step for name, step in self.steps.items()}}
+
+    def lasting(self, phase: int) -> Hashable:
+        """The bounds of a phase that are the same in all walks; None where the node rests."""
+        bounds = self.bounds[phase]
+        if bounds is None:
+            return None
+        return tuple(sorted((name, value) for name, value in bounds.items() if name not in self.steps))
+
+    def described(self, phase: int, walk: int) -> Mapping[str, int] | None:
+        """The values of its descriptor in a phase and a walk; None where the node rests."""
+        key = phase, walk
+        if key not in self._descriptors:
+            bounds = self.at(phase, walk)
+            self._descriptors[key] = None if bounds is None else descriptor_values(self.params, bounds)
+        return self._descriptors[key]
+
+    @cached_property
+    def _descriptors(self) -> dict[tuple[int, int], Mapping[str, int] | None]:
+        return {}
 
     def inputs(self, phase: int) -> Mapping[str, ITensor]:
         """ITensor of each input port in a phase; empty where the node rests."""
@@ -186,6 +205,15 @@ class Graph:
     def deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Phase and walk in which the source sends, with those in which the target reads that; a back edge
         that sends and reads in different numbers of walks has some on one side only, which are left out."""
+        if edge not in self._delivered:
+            self._delivered[edge] = self._deliveries(edge)
+        return self._delivered[edge]
+
+    @cached_property
+    def _delivered(self) -> dict[Edge, list[tuple[tuple[int, int], tuple[int, int]]]]:
+        return {}
+
+    def _deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         source, target = self.node(edge.source.node), self.node(edge.target.node)
         sends = [step for step in self.steps() if edge.source.name in source.outputs(step[0])]
         if not edge.back:

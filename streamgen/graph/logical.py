@@ -289,7 +289,8 @@ class LogicalGraph:
 class Repeat(Operator):
     """Layers, one after the other: what one gives the next one takes, in the order of its inputs.
 
-    Layers that are `period` apart are alike; the first `period` are the body of the repetition.
+    Layers that are `period` apart are alike; the first `period` are the body of the repetition, which is
+    walked as often as it is there whole. The `rest` behind them are the beginning of a body.
     """
 
     layers: tuple[LogicalGraph, ...]
@@ -318,15 +319,20 @@ class Repeat(Operator):
 
     @cached_property
     def period(self) -> int:
-        """Layers of the body: the fewest after which all repeats, in whole bodies."""
+        """Layers of the body: the fewest after which all repeats, or all where that is less than twice."""
         forms = [layer.form() for layer in self.layers]
         count = len(forms)
-        return next(p for p in range(1, count + 1) if count % p == 0 and forms == forms[:p] * (count // p))
+        return next((p for p in range(1, count // 2 + 1) if forms[p:] == forms[:-p]), count)
 
     @property
     def walks(self) -> int:
         """How often the body is walked."""
         return len(self.layers) // self.period
+
+    @property
+    def rest(self) -> tuple[LogicalGraph, ...]:
+        """The layers behind the last whole body."""
+        return self.layers[self.walks * self.period :]
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         for given, value in zip(inputs, self.layers[0].inputs, strict=True):
@@ -349,4 +355,4 @@ class Repeat(Operator):
         return "Repeat", (("layers", tuple(layer.form() for layer in self.layers)),)
 
     def __str__(self) -> str:
-        return f"repeat[{self.walks} x {self.period}]"
+        return f"repeat[{self.walks} x {self.period}" + (f" + {len(self.rest)}]" if self.rest else "]")

@@ -13,7 +13,7 @@
 
 from collections import Counter
 
-from streamgen.contract import descriptor_values, memory_ports, missing_methods
+from streamgen.contract import memory_ports, missing_methods
 from streamgen.errors import GraphError
 from streamgen.graph.ir import Edge, Graph
 from streamgen.itensor import same_stream
@@ -45,9 +45,9 @@ def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
         if len(node.bounds) != graph.phases:
             fail(f"node {node.name!r} has {len(node.bounds)} phases, the graph {graph.phases}")
         for phase, walk in _ends(graph):
-            if (bounds := node.at(phase, walk)) is not None:
+            if node.bounds[phase] is not None:
                 try:
-                    descriptor_values(node.params, bounds)
+                    node.described(phase, walk)
                 except ValueError as error:
                     fail(
                         f"node {node.name!r} cannot run phase {phase}{f', walk {walk}' * (walk > 0)}: {error}"

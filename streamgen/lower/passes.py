@@ -235,9 +235,21 @@ def _runs(corners: Sequence[Graph]) -> Iterator[tuple[Graph, int]]:
 
 
 def _run_key(graph: Graph, phase: int) -> Hashable:
-    """Equal for runs of graphs of equal params in which the same happens."""
-    bounds = (node.bounds[phase] for node in graph.nodes)
-    return phase, tuple(None if one is None else tuple(sorted(one.items())) for one in bounds)
+    """Equal for runs of graphs of equal params in which the same happens, but for what changes from walk to
+    walk."""
+    bounds = ((node.bounds[phase], node.steps) for node in graph.nodes)
+    does = (
+        None
+        if one is None
+        else tuple(sorted((name, value) for name, value in one.items() if name not in steps))
+        for one, steps in bounds
+    )
+    return tuple(does), tuple(edge.name for edge in graph.edges if edge.back and _within(graph, edge, phase))
+
+
+def _within(graph: Graph, edge: Edge, phase: int) -> bool:
+    """Whether what a back edge brings in a phase is made in it."""
+    return ((phase, 0), (phase, 0)) in graph.deliveries(edge)
 
 
 def run_nodes(graph: Graph) -> list[str]:
@@ -261,7 +273,7 @@ def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> 
     streams: list[Stream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
-        if itensor is None or (edge.back and ((phase, 0), (phase, 0)) not in graph.deliveries(edge)):
+        if itensor is None or (edge.back and not _within(graph, edge, phase)):
             streams.append(None)
             continue
         depth, latency, way = edge.depth if edge.back else None, None, way_of(edge.boundaries)

@@ -6,7 +6,7 @@ meet in one elementwise operation (gate and factor): half of the columns then co
 half the others, and neither waits.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
@@ -70,6 +70,7 @@ class Engine:
         self.plan = plan
         self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
         self._columns: dict[int, np.ndarray] = {}
+        self._packed_once: dict[Hashable, np.ndarray] = {}
 
     @cached_property
     def params(self) -> ColumnParams:
@@ -105,8 +106,13 @@ class Engine:
 
     def column(self, phase: int, column: int, layout: WeightLayout) -> np.ndarray:
         """What a column reads of its weights: beats [walks, beats, 64]."""
-        if phase not in self._columns:  # once for the graphs of all runs
-            self._columns[phase] = self._packed(self.matmuls[phase], layout)
+        if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
+            matmul = self.matmuls[phase]
+            ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.ops)  # type: ignore[attr-defined]
+            key = layout, matmul.k, matmul.alternate, tuple(matmul.rows), ops
+            if key not in self._packed_once:
+                self._packed_once[key] = self._packed(matmul, layout)
+            self._columns[phase] = self._packed_once[key]
         return self._columns[phase][column]
 
     @property

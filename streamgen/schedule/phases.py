@@ -1,7 +1,7 @@
 """Schedule: which operations work in the same phase, which phases are walked again.
 
-    section   what lies before a repetition, its body, what lies behind it: phases that are walked once, or
-              once for each repetition of the body
+    section   what lies before a repetition, its body, what lies behind it with the layers that make no whole
+              body: phases that are walked once, or once for each repetition of the body
     phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
               and have weights of one format
 
@@ -209,18 +209,13 @@ class _Scheduler:
             ]
             self._carried += own
             values = own
+        whole = repeat.walks * repeat.period
         for index in range(repeat.period):
-            layers = repeat.layers[index :: repeat.period]
-            inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
             # names of the layers of a body differ by their number
             prefix = "" if repeat.period == 1 and repeat.walks > 1 else f"{operation.name}{index}_"
-            for inside in layers[0].operations:
-                if isinstance(inside.op, Repeat):
-                    raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
-                path = f"{operation.name}[{index}].{inside.name}"
-                ops = [layer.by_name[inside.name].op for layer in layers]
-                self._add(inside, ops, path, inner, prefix)
-            values = [inner[name] for name in layers[0].outputs]
+            values = self._layer(
+                operation, repeat.layers[index : whole : repeat.period], index, prefix, values
+            )
         if repeat.walks > 1:
             for carried, again in zip(own, values, strict=True):
                 if again in own:
@@ -229,7 +224,27 @@ class _Scheduler:
             values = list(own)
             self._steps.append([])
             self._walks.append(1)
+        for index, layer in enumerate(repeat.rest, whole):
+            values = self._layer(operation, (layer,), index, f"{operation.name}{index}_", values)
         scope |= zip(operation.values, values, strict=True)
+
+    def _layer(
+        self,
+        operation: Operation,
+        layers: Sequence[LogicalGraph],
+        index: int,
+        prefix: str,
+        values: Sequence[Value],
+    ) -> list[Value]:
+        """What one layer makes of its inputs: of the body in all walks, or of the rest behind them."""
+        inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
+        for inside in layers[0].operations:
+            if isinstance(inside.op, Repeat):
+                raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
+            path = f"{operation.name}[{index}].{inside.name}"
+            ops = [layer.by_name[inside.name].op for layer in layers]
+            self._add(inside, ops, path, inner, prefix)
+        return [inner[name] for name in layers[0].outputs]
 
 
 def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first: int) -> list[Phase]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from streamgen.schedule.phases import Phase, Schedule, Step
 if TYPE_CHECKING:
     from streamgen.schedule.bind import Binder
 
-__all__ = ["PhaseSite", "cache_places"]
+__all__ = ["CachePlace", "PhaseSite", "cache_places"]
 
 _UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
 
@@ -101,13 +102,13 @@ class PhaseSite:
     def caches(
         self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
     ) -> tuple[KvLayout, int, int, int]:
-        layer, step, index = self._binder.caches[self._own]
+        place = self._binder.caches[self._own]
         plan = self._binder.plan
         layout = KvLayout(
             dtype=dtype,
             width=width,
             heads=heads,
-            layers=step * len(self.ops),
+            layers=place.layers,
             positions=self.context,
             channels=plan.kv_channels,
         )
@@ -118,7 +119,8 @@ class PhaseSite:
             while channels > plan.attention_lanes and own / (channels // 2) <= _UNEVEN * others:
                 channels //= 2
             layout = replace(layout, channels=channels)
-        return layout, index * layout.channels % plan.kv_channels, layer, step
+        first = place.index * layout.channels % plan.kv_channels
+        return layout, first, place.layer, place.step
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._once:
@@ -126,16 +128,33 @@ class PhaseSite:
         return self._once[key]
 
 
-def cache_places(found: Schedule) -> dict[Step, tuple[int, int, int]]:
-    """For each cache its layer in memory, the layers of a walk (caches of different phases share one), and
-    which of its phase it is."""
-    kinds: dict[tuple[Operator, int, int], list[Step]] = {}
+@dataclass(frozen=True)
+class CachePlace:
+    """Where a cache lies in the memory of all caches of its kind. layer: in the first walk; step: layers from
+    walk to walk; layers: of all; index: which of the caches of its phase it is."""
+
+    layer: int
+    step: int
+    layers: int
+    index: int
+
+
+def cache_places(found: Schedule) -> dict[Step, CachePlace]:
+    """For each cache its place. Caches of different phases share memory, those of different sections where
+    their walks make the same steps: of one that is walked once no step is asked."""
+    kinds: dict[tuple[Operator, int], dict[int, list[Step]]] = {}
     for phase in found.phases:
         own = [step for step in phase.steps if isinstance(step.op, Cache)]
         for index, step in enumerate(own):
-            kinds.setdefault((step.op, phase.section, index), []).append(step)
-    return {
-        step: (layer, len(steps), index)
-        for (_, _, index), steps in kinds.items()
-        for layer, step in enumerate(steps)
-    }
+            kinds.setdefault((step.op, index), {}).setdefault(phase.section, []).append(step)
+    places: dict[Step, CachePlace] = {}
+    for (_, index), sections in kinds.items():
+        walked = {len(steps) for section, steps in sections.items() if found.sections[section].walks > 1}
+        shared = [sections] if len(walked) <= 1 else [{section: steps} for section, steps in sections.items()]
+        for some in shared:
+            sizes = [len(steps) * found.sections[section].walks for section, steps in some.items()]
+            for base, (section, steps) in zip(accumulate(sizes, initial=0), some.items(), strict=False):
+                stride = len(steps) if found.sections[section].walks > 1 else max(walked, default=1)
+                for layer, step in enumerate(steps, base):
+                    places[step] = CachePlace(layer, stride, sum(sizes), index)
+    return places

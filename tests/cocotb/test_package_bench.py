@@ -56,6 +56,7 @@ def test_it_passes(card: Path, simulator: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_decoder_in_icarus(tmp_path: Path) -> None:
     """A prompt and what continues it, with the KV cache in the bench's memory; every token is golden's."""
     model = decoder()

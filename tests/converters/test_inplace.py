@@ -165,14 +165,14 @@ def test_what_lies_across_a_tile_is_not_folded(source, target, fold):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["ring", "pool"])
-@pytest.mark.parametrize("block", sampled(range(7), {0, 4}))
+@pytest.mark.parametrize("block", sampled(range(7), {4}))
 def test_matches_golden_campaign(block, scheme):
     for seed in range(100 + 20 * block, 120 + 20 * block):
         check(seed, scheme, "mxi8s" if seed % 8 == 0 else "u8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", sampled(range(4), {1, 2}))
+@pytest.mark.parametrize("block", sampled(range(4), {1}))
 def test_choices_of_the_corpus(block):
     """Pairs of the benchmark, as large as in designs: promises, stalls, no slower than two halves."""
     for seed in range(block, 60, 4):

@@ -408,9 +408,10 @@ def test_what_is_not_built() -> None:
 
 @pytest.mark.timeout(1500)
 def test_any_sizes_and_features() -> None:
-    """Sizes that divide into nothing, biases, windows in turn, soft-caps, norms of heads, behind blocks."""
+    """Sizes that divide into nothing, biases, windows in turn and a layer behind the last whole body,
+    soft-caps, norms of heads, behind blocks."""
     sizes = {"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 24, "rotated": 20, "wide": 100}
-    odd = random_decoder(function="relu", bias=True, layers=4, vocabulary=71, context=24, **sizes)
+    odd = random_decoder(function="relu", bias=True, layers=5, vocabulary=71, context=24, **sizes)
     for change in FEATURES.values():
         odd = change(odd)
     config = replace(TINY, name="odd", n_lanes=4, lanes=4)

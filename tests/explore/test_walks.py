@@ -13,21 +13,24 @@ predicting = importlib.import_module("streamgen.explore.predict")  # its package
 
 
 @pytest.mark.slow
-def test_as_when_all_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, asked = random_decoder(layers=11), {"positions": (0, 40), "prompts": (4,)}
+@pytest.mark.parametrize("windows", [(None,), (3, 3, None)], ids=str)
+def test_as_when_all_are_played(windows: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_decoder(layers=11, windows=windows)
+    asked = {"positions": (0, 40), "prompts": (4,)}
     played: list[int] = []
-    known = predicting._cut
+    steps = predicting._steps
 
-    def cut(graph, table, few):  # type: ignore[no-untyped-def]
-        played.append(max(few))
-        return known(graph, table, few)
+    def counted(graph, phases, *others):  # type: ignore[no-untyped-def]
+        played.append(len(phases))
+        return steps(graph, phases, *others)
 
-    monkeypatch.setattr(predicting, "_cut", cut)
+    monkeypatch.setattr(predicting, "_steps", counted)
     found = streamgen.estimate(model, None, TINY, **asked)
-    assert max(played) < 11
-    monkeypatch.setattr(predicting, "WALKS", (100,))
+    few = max(played)
+    played.clear()
+    monkeypatch.setattr(predicting, "BEFORE", 1000)
     whole = streamgen.estimate(model, None, TINY, **asked)
-    assert played[-1] == 11
+    assert 2 * few < min(played)
     for one, other in zip(found.passes, whole.passes, strict=True):
         assert one.cycles == pytest.approx(other.cycles, rel=0.002)
         for phase, played_phase in zip(one.phases, other.phases, strict=True):

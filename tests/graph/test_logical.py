@@ -167,11 +167,13 @@ def _layer(op: Unary | Scalar) -> LogicalGraph:
         ((Unary("relu"), Unary("silu")) * 2, 2),
         ((Unary("relu"), Unary("silu"), Unary("relu")), 3),
         ((Scalar("scale", 1.0), Scalar("scale", 2.0)) * 3, 2),
+        ((Unary("relu"), Unary("silu"), Unary("relu"), Unary("silu"), Unary("relu")), 2),
     ],
 )
 def test_period(ops, period: int) -> None:
     found = Repeat(tuple(map(_layer, ops)))
     assert (found.period, found.walks) == (period, len(ops) // period)
+    assert found.rest == found.layers[len(ops) - len(ops) % period :]
     graph = LogicalGraph((X,), (Operation("all", found, ("x",)),), ("all",))
     x = np.linspace(-2, 2, 6).reshape(2, 3)
     expected = x

@@ -22,6 +22,7 @@ from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel
 from streamgen.testing.kernel import descriptor_word, encode_port
+from tests.campaigns import sampled
 from tests.memory.test_memory_promises import Done
 
 _BASE = 1 << 20
@@ -185,7 +186,7 @@ def test_a_pass_sees_itself_and_those_before(late: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled(range(4), [0]))
 def test_many_passes(seed: int) -> None:
     steps = [(0, 4), *((position, 1) for position in range(4, 9)), (9, 3)]
     assert _run_passes(steps, late=(0, 40, 1000, 1000)[seed], seed=seed)

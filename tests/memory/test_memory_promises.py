@@ -35,6 +35,7 @@ from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.testing.bench import stream_ports
 from streamgen.testing.kernel import descriptor_word, encode_port
+from tests.campaigns import sampled
 from tests.platform.rig import BASE, channel
 
 RATE, LATENCY = 0.6927, 100
@@ -148,8 +149,9 @@ LOADS = [  # width, heads, channels; lanes, parts, again
     *(((40, 1, 2, 256), (2, 20, 1)), ((48, 1, 8, 1024), (8, 8, 2))),
 ]
 PLACES = [(0, 1), (0, 5), (1, 1), (13, 1), (40, 1), (16, 3), (21, 12), (63, 1)]  # position, rows
+KEPT = {0: [], 3: [], 1: [pytest.mark.slow], 6: [pytest.mark.slow]}  # others belong to the campaign
 ALONE = [
-    pytest.param(*load, place, marks=[] if (k - n) % 8 in (0, 3) else pytest.mark.slow)
+    pytest.param(*load, place, marks=KEPT.get((k - n) % 8, [pytest.mark.slow, pytest.mark.campaign]))
     for k, load in enumerate(LOADS)
     for n, place in enumerate(PLACES)
 ]
@@ -171,7 +173,7 @@ def cache_loads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sizes", "built"), LOADS)
+@pytest.mark.parametrize(("sizes", "built"), sampled(LOADS, LOADS[::3]))
 def test_cache_loads_follow_one_another(sizes: tuple[int, ...], built: tuple[int, int, int]) -> None:
     """All places, one after the other: values, and bytes moved."""
     measure(*cache_loads(sizes, built, PLACES))

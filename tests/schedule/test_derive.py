@@ -13,6 +13,7 @@ from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.lower import finish, insert_converters, insert_forks, place_constants
+from streamgen.memory import KvLoadParams
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import (
@@ -174,6 +175,21 @@ def test_all_features_of_two_layers_in_turn() -> None:
     _check(model, _plan(columns=4, n_lanes=4, lanes=4))
     derived = Derivation(model, _plan(), 0.6927)
     assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (9, 2), (2, 1)]
+
+
+def test_layers_behind_the_last_whole_body() -> None:
+    """They are walked once, and share hardware and caches with the body."""
+    model = _model(layers=5, windows=(3, None))
+    _check(model, _plan(columns=4, n_lanes=4, lanes=4))
+    derived = Derivation(model, _plan(), 0.6927)
+    assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (9, 2), (6, 1)]
+    whole = Derivation(_model(layers=4, windows=(3, None)), _plan(), 0.6927).graph(4, 12)
+    graph = derived.graph(4, 12)
+    names, of_whole = ({node.name for node in one.nodes} for one in (graph, whole))
+    assert names ^ of_whole == {"fork_layers_x", "route_layers_x"}  # who takes it out of its hold
+    loads = [node for node in graph.nodes if isinstance(node.params, KvLoadParams)]
+    assert len(loads) == 4 and all(load.params.layout.layers == 5 for load in loads)
+    assert all([b["layer"] for b in load.bounds if b is not None] == [0, 1, 4] for load in loads)
 
 
 def test_phases_of_a_decoder() -> None:
