@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import (
     AttentionParts,
     FeedForwardParts,
@@ -26,7 +27,7 @@ from streamgen.frontend.assembly import (
     Rotation,
     language_model,
 )
-from streamgen.frontend.problems import refuse
+from streamgen.frontend.problems import refuse, untied
 from streamgen.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 from streamgen.operations import Linear, Norm
@@ -131,6 +132,7 @@ class _Builder:
         self.names = names
         self.sizes = sizes
         self.path = tensors.path
+        self.unread: list[str] = []
         has_head = f"{names.head}.weight" in tensors.shapes
         self.tied = not has_head if sizes.tied is None else sizes.tied
 
@@ -138,10 +140,29 @@ class _Builder:
         sizes, names = self.sizes, self.names
         self._check()
         rotation = sizes.rotation()
-        embedding, grid, asked = self.tensors.read(f"{names.embedding}.weight")
+        embedding, grid, asked = self._read(f"{names.embedding}.weight")
         head = Linear(embedding, None, grid, asked) if self.tied else self._linear(names.head)
         layers = [self._layer(index, rotation) for index in range(sizes.layers)]
-        return language_model(name, embedding, layers, self._norm(names.norm), head, sizes.context)
+        norm = self._norm(names.norm)
+        refuse(self.path, self.unread, vocabulary=self._vocabulary)
+        return language_model(name, embedding, layers, norm, head, sizes.context)
+
+    def _read(self, name: str) -> tuple[np.ndarray, GroupGrid | None, str | None]:
+        """A tensor; zeros for one that cannot be read, so that all those are found."""
+        try:
+            return self.tensors.read(name)
+        except CheckpointError as error:
+            self.unread.append(str(error).removeprefix(f"{self.path}: "))
+            return np.zeros(self.tensors.shapes[name], np.float32), None, None
+
+    def _untied(self) -> list[str]:
+        """Whether the file has a head of its own that the metadata tie."""
+        names, shapes = self.names, self.tensors.shapes
+        both = f"{names.head}.weight", f"{names.embedding}.weight"
+        if not self.sizes.tied or not shapes.keys() >= {*both} or self.tensors.problems(both):
+            return []
+        head, embedding = (self._read(one)[0] for one in both)
+        return [] if np.array_equal(head, embedding) or self.unread else [untied(*both)]
 
     def _check(self) -> None:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
@@ -174,6 +195,7 @@ class _Builder:
                 for name in missing
             ],
             self.tensors.problems([name for name in needed if name in shapes]),
+            self._untied(),
             [f"tensor {name} has no place in a decoder of {layers} layers" for name in foreign],
             vocabulary=self._vocabulary if f"{names.embedding}.weight" in shapes else sizes.vocabulary,
         )
@@ -247,13 +269,13 @@ class _Builder:
         )
 
     def _norm(self, name: str) -> Norm:
-        return Norm("rms", self.tensors.read(f"{name}.weight")[0], self.sizes.epsilon)
+        return Norm("rms", self._read(f"{name}.weight")[0], self.sizes.epsilon)
 
     def _linear(self, name: str, order: np.ndarray | None = None) -> Linear:
         """A Linear, its rows in the order given: those of weight, bias and grid alike."""
-        weight, grid, asked = self.tensors.read(f"{name}.weight")
+        weight, grid, asked = self._read(f"{name}.weight")
         has_bias = f"{name}.bias" in self.tensors.shapes
-        bias = self.tensors.read(f"{name}.bias")[0] if has_bias else None
+        bias = self._read(f"{name}.bias")[0] if has_bias else None
         if order is not None:
             weight, bias = weight[order], None if bias is None else bias[order]
             grid = grid and GroupGrid(grid.codes[order], grid.scale[order], grid.minimum[order])

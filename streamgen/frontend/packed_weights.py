@@ -8,6 +8,7 @@ of `AWQ_ORDER`.
 """
 
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
 from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable, whole_heads
-from streamgen.frontend.problems import config_problems, refusal
+from streamgen.frontend.problems import config_problems, refusal, untied
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import TensorFolder
 from streamgen.graph.logical import LogicalGraph
@@ -152,6 +153,9 @@ def _fill(model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid | Non
     if any(problems):
         return problems
     state = {name: tensors.floats(name) for name in read}
+    for first, second in combinations(read, 2):
+        if own[first] is own[second] and not np.array_equal(state[first], state[second]):
+            return [[untied(first, second)]]
     state |= {f"{stem}.weight": grid.dequantise().astype(np.float32) for stem, grid in grids.items() if grid}
     model.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()}, strict=False)
     for stem, grid in grids.items():

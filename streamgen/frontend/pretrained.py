@@ -20,6 +20,7 @@ from streamgen.frontend.problems import (
     refusal,
     refuse,
     tokenizer_problems,
+    untied,
 )
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
@@ -71,8 +72,26 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     tensors, own = TensorFolder(folder), model.state_dict()
     prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
     read = (n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own)
-    kinds = *tensor_problems(info), tensors.problems(read)
+    kinds = *tensor_problems(info), tensors.problems(read), _untied(model)
     return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
+
+
+def _untied(model: Any) -> list[str]:
+    """Whether there is a head of its own where the config says that there is none."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    head, body = (one.weight for one in (model.get_output_embeddings(), model.get_input_embeddings()))
+    tied = model.config.get_text_config(decoder=True).tie_word_embeddings
+    return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
+
+
+def _not_finite(model: Any) -> list[str]:
+    """Parameters that have a value that is no number, each with the first."""
+    problems = []
+    for name, parameter in model.named_parameters():
+        if not (finite := torch.isfinite(parameter)).all():
+            position = torch.nonzero(~finite)[0].tolist()
+            problems.append(f"tensor {name}{position} is {parameter[tuple(position)].item()}")
+    return problems
 
 
 def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -107,13 +126,14 @@ def imported(
     seen: Callable[[LogicalGraph], Sequence[str]] = lambda graph: (),
 ) -> LogicalGraph:
     """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
-    wrong: the problems found already, operations that nothing computes, a tokenizer of another model.
+    wrong: the problems found already, weights that are not finite, operations that nothing computes, a
+    tokenizer of another model.
 
     seen: what a checkpoint asks for and the graph does not have."""
     vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
     graph: LogicalGraph | None = None
     unsupported: Sequence[str] = ()
-    model.eval()
+    problems = *problems, _not_finite(model.eval())
     try:
         graph = import_decoder(
             model, context=traced_context(model, context), name=name or path.resolve().name

@@ -7,7 +7,7 @@ from typing import Any
 from streamgen.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["WHOLE", "config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems"]
+__all__ = ["WHOLE", "config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems", "untied"]
 
 SHOWN = 8  # problems of a kind that a message lists
 PART = "partial_rotary_factor"
@@ -66,6 +66,11 @@ def parts_of(config: Mapping[str, Any]) -> list[str]:
         for place, part in parts.items()
         if part not in (None, 1)
     ]
+
+
+def untied(head: str, embedding: str) -> str:
+    """What is wrong with a checkpoint whose config ties two tensors that differ."""
+    return f"tie_word_embeddings is true, but tensor {head} differs from {embedding}"
 
 
 def tokenizer_problems(path: Path, vocabulary: Any) -> list[str]:

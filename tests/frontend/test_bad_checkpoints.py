@@ -249,6 +249,37 @@ def test_parts_of_heads_that_rotate_whole(name: str, tmp_path: Path) -> None:
         assert str(caught.value) == f"{tmp_path}: {said}"
 
 
+def _change(folder: Path, *changes: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for change in changes:
+        change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "Llama"])
+def test_a_head_of_its_own_that_the_config_ties(name: str, tmp_path: Path) -> None:
+    """transformers takes it, and says so in a log; older files have the embedding twice."""
+    family(name, tie_word_embeddings=True).save_pretrained(tmp_path)
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    _change(tmp_path, lambda tensors: tensors.update({head: tensors[embedding].clone()}))
+    assert load_decoder(tmp_path).op("logits").weight.shape == (VOCABULARY, 48)
+    _change(tmp_path, lambda tensors: tensors[head][3].add_(1))
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    said = f"{tmp_path}: tie_word_embeddings is true, but tensor {head} differs from {embedding}"
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "Llama"])
+def test_weights_that_are_not_finite(name: str, tmp_path: Path) -> None:
+    """All tensors that have some."""
+    family(name).save_pretrained(tmp_path)
+    norm, up = "model.norm.weight", f"{LAYER}.mlp.up_proj.weight"
+    _change(tmp_path, lambda t: t[norm][3].fill_(torch.inf), lambda t: t[up][2, 1].fill_(torch.nan))
+    assert {*_refused(tmp_path)} == {f"tensor {norm}[3] is inf", f"tensor {up}[2, 1] is nan"}
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_code_of_a_folder_is_never_run(known: bool, tmp_path: Path) -> None:
     """A model type that only the code knows leaves nothing else to look at but the tokenizer."""
