@@ -87,7 +87,8 @@ def test_golden_of_any_policy(policy: str, layers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.long_runs
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("policy", [pytest.param("spatial", marks=pytest.mark.campaign), "mixed"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("policy", ["spatial", "mixed"])
 def test_an_encoder(policy: str) -> None:
     """Attention, norms and layers that are walked, with columns of their own, on Verilog; cycles as they are
     predicted."""

@@ -58,6 +58,7 @@ def test_smollm2_keeps_its_quality() -> None:
     assert agreement > 92.5
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_gemma_keeps_its_quality() -> None:
     """512 tokens: their perplexity was found to rise by 1.2 % and 94.3 % of next tokens to agree."""

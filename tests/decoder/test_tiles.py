@@ -17,6 +17,7 @@ SIZES = {"hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "wide": 96, "r
 CONFIG = CompileConfig(name="tiled", max_tokens=8, context=64, channels=8, n_lanes=2, lanes=2)
 
 
+@pytest.mark.campaign
 def test_logits_are_those_of_golden_and_cycles_those_promised() -> None:
     graph = random_decoder(3, **SIZES, bias=True, function="gelu_tanh", vocabulary=64)
     model = compiled_model(graph, CONFIG)

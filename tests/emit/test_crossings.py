@@ -79,6 +79,7 @@ def test_no_wire_between_slrs_comes_from_logic_or_goes_into_it() -> None:
         assert all(ends.match(name) for name in names), (wire, names)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_bits_cycles_and_instruments() -> None:
     whole, parts = spread()

@@ -91,6 +91,7 @@ def test_delays_that_begin_later_keep_the_simulator(kernel: Callable[..., Path])
         assert device.better is None and device._core._library is before
 
 
+@pytest.mark.campaign
 def test_a_text_goes_on() -> None:
     """Keys and values stay in memory; logits are golden's in every pass."""
     with warnings.catch_warnings():
