@@ -14,11 +14,7 @@ import numpy as np
 
 __all__ = ["Flip", "with_flips"]
 
-NUMBER, CYCLE, PATIENCE = (
-    8,
-    9,
-    17,
-)  # bits of `timeout`: of the number and of the cycle; one that is always high
+NUMBER, CYCLE = 8, 9  # bits of `timeout`: of the number and of the cycle; the one above is always high
 MODULE = re.compile(r"^module (\\\S+|\w+) ?\((.*?)^endmodule", re.MULTILINE | re.DOTALL)
 INSTANCE = re.compile(r"^  (\\\S+|\w+) +(\\\S+|\w+) +\($", re.MULTILINE)
 STATE = re.compile(r"^  reg (?:\[(\d+):0\] )?(\\\S+|\w+) ?(?: = [^;]+| \[(\d+):0\])?;$", re.MULTILINE)
