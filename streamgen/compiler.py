@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from streamgen.accelerator import Accelerator, Group
+from streamgen.collector import collector_at_rest
 from streamgen.config import CompileConfig, checked_config
 from streamgen.emit import Design, emit, place_program
 from streamgen.errors import AccuracyWarning, CheckpointError, GraphError
@@ -94,7 +95,7 @@ def compile(
     TypeError and ValueError for bad inputs or weights.
     """
     config, show = checked_config(config), after or (lambda name, made: None)
-    with told(progress) as tell:
+    with told(progress) as tell, collector_at_rest():
         graph, interface = _imported(model, example_inputs, config, tell)
         language = is_language_model(graph)
         text = None

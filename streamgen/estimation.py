@@ -7,7 +7,6 @@ These are the passes of `compile` up to the emission, so resources are those of 
 `predict`. Weights without values stay views of one number (`frontend.shapes`).
 """
 
-import gc
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from streamgen.collector import collector_at_rest
 from streamgen.config import CompileConfig, checked_config
 from streamgen.contract import multipliers
 from streamgen.cost import Resources
@@ -67,7 +67,7 @@ def estimate(
     """
     config = checked_config(config)
     seconds: dict[str, float] = {}
-    with told(progress) as tell, _collector_at_rest():
+    with told(progress) as tell, collector_at_rest():
         with _timed("import", seconds):
             tell(step(1, _STEPS, "reading the model"))
             graph = imported(model, example_inputs, config)
@@ -281,18 +281,6 @@ def _first(built: _Built, tokens: int, most: int) -> int:
         total += one(0) + (one(whole - 1) if whole > 1 else 0)
         total += round(between(0, whole - 1))
     return total
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Graphs and schedules are millions of values that end without it: looking for cycles takes a tenth."""
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
-            gc.enable()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Reading the files of a written folder: each whole, once, held to its digest, then to its schema.
+"""The files of a written folder. Reading them: each whole, once, held to its digest, then to its schema.
 
 A folder is data of somebody, perhaps damaged, perhaps made to do harm. A file is a regular one in the folder
 itself, no link out of it. JSON is decoded into what an annotation says, and an error names file and field.
@@ -17,7 +17,7 @@ import types
 import typing
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from streamgen.errors import CheckpointError
 __all__ = [
     "DEFLATED_BYTES",
     "Digest",
+    "as_text",
     "decode",
     "parsed",
     "read_arrays",
@@ -94,6 +95,12 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("its values are nested too deeply") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no text: {error}") from error
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """JSON of a document with one of its fields a line, dataclasses as their fields: megabytes in a blink."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value, default=vars)}" for name, value in document.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:

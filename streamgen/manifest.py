@@ -16,7 +16,6 @@ run, and a run whose memory is dead, writes no status block.
 
 import dataclasses
 import hashlib
-import json
 import re
 import typing
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.files import decode, parsed
+from streamgen.files import as_text, decode, parsed
 from streamgen.phase_table import PhaseTable
 
 __all__ = [
@@ -331,7 +330,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Text that `from_json` turns back into an equal manifest; the same manifest, the same bytes."""
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+        return as_text(vars(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":

@@ -7,14 +7,12 @@ first time equal params are met. Modules that are Verilog already are not conver
 the `Library` of the conversion, to be shipped beside the text.
 """
 
-import gc
 import hashlib
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +23,7 @@ from amaranth.hdl._ast import SignalDict
 from amaranth.hdl._ir import PortDirection, build_netlist  # no public names for these
 from amaranth.lib import wiring
 
+from streamgen.collector import collector_at_rest
 from streamgen.errors import StreamgenError
 
 __all__ = [
@@ -153,7 +152,7 @@ def to_verilog(component: wiring.Component, name: str = "top", library: Library 
     A `library`, empty, holds after the call what else belongs to the design: `library.sources`.
     """
     library = Library() if library is None else library
-    with _without_garbage_collection():
+    with collector_at_rest():
         top = to_rtlil(component, name, library)
     verilog = rtlil_to_verilog(library.text() + "\n" + top)
     library.check_foreign(verilog)
@@ -202,20 +201,6 @@ def _is_power_of_two(operand: Any) -> bool:
 
 
 _DSP_OPERAND, _DSP_PRODUCT = 2, 9  # least bits
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """A netlist is millions of objects that stay until it is written. Looking for garbage among them,
-    again and again, takes a third of the time of a conversion.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _pins(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value]]:

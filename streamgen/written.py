@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +72,8 @@ class WrittenFolder:
 def sealed(manifest: Manifest, folder: Path) -> Manifest:
     """The same, with the digests of all files that are written beside it, and of itself without that one."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
-    found = dataclasses.replace(manifest, files=tuple(_sealed(folder / name) for name in names))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dataclasses.replace(manifest, files=tuple(pool.map(_sealed, (folder / n for n in names))))
     return dataclasses.replace(found, files=(*found.files, _own(found)))
 
 

@@ -18,6 +18,7 @@ FLOORS: list[list[set[str]]] = [
             "boards",
             "buffers",
             "capacity",
+            "collector",
             "errors",
             "extras",
             "files",

@@ -94,8 +94,10 @@ class MemoryLayout:
         self._check_range(tokens)
         tokens = tokens.reshape(len(tokens), -1)
         slots = self.token_slot // self.element_slot
-        padded = np.zeros((len(tokens), slots), holder)
-        padded[:, : tokens.shape[1]] = tokens
+        padded = tokens
+        if tokens.shape[1] != slots:
+            padded = np.zeros((len(tokens), slots), holder)
+            padded[:, : tokens.shape[1]] = tokens
         image = formats.encode(self._slot_dtype, padded.reshape(1, -1)).tobytes()
         return image.ljust(self.beats(len(tokens)) * BEAT_BYTES, b"\0")
 

@@ -189,10 +189,8 @@ def _ways(counts: Sequence[int]) -> list[int]:
 
 
 def _select(m: Module, choice: Value, values: Mapping[int, Value]) -> Value:
-    """The value of the present choice."""
+    """The value of the present choice, a wire: who takes parts of it does not put the whole together."""
     *cases, (_, rest) = values.items()
-    if not cases:
-        return rest
     selected = Signal(len(rest))
     with m.Switch(choice):
         for number, value in cases:

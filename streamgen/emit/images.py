@@ -1,6 +1,8 @@
 """Files of the constants, one buffer a channel, and what the host must know of every buffer."""
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -34,14 +36,21 @@ def weights_file(channel: int) -> str:
 
 def write_constants(graph: Graph, folder: Path) -> None:
     """Write the weight files: by channel the constants that its loads read, at the offsets of their
-    descriptors, zeros between them. One constant at a time is packed and held."""
-    for channel, count in constant_bytes(graph).items():
+    descriptors, zeros between them. Each processor packs and holds one constant at a time."""
+    placed: dict[int, list[tuple[ITensor, ndarray, int]]] = {}
+    for tensor, itensor, array, first in _placed(graph):
+        placed.setdefault(tensor.channel, []).append((itensor, array, first))
+
+    def write(channel: int, count: int) -> None:
         with Path(folder, weights_file(channel)).open("wb") as file:
-            for tensor, itensor, array, first in _placed(graph):
-                if tensor.channel == channel:
-                    file.seek(first)
-                    file.write(MemoryLayout.of(itensor).pack(itensor, array))
+            for itensor, array, first in placed[channel]:
+                file.seek(first)
+                file.write(MemoryLayout.of(itensor).pack(itensor, array))
             file.truncate(count)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda one: write(*one), constant_bytes(graph).items()):
+            pass  # raises what they raise
 
 
 def constant_bytes(graph: Graph) -> dict[int, int]:

@@ -13,7 +13,6 @@ What operations need of contents is read in three forms:
     cached    [.., positions, features]: heads of all positions   -> columns [heads, features]
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 import torch
@@ -67,12 +66,11 @@ class Elements:
 
     def parts(self, columns: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
         """Columns as features of values, one behind the other."""
-        owners = [bisect_right(self._firsts, column) - 1 for column in columns.tolist()]
-        starts = [i for i, owner in enumerate(owners) if not i or owners[i - 1] != owner]
-        return [
-            (self._names[owners[a]], columns[a:b] - self._firsts[owners[a]])
-            for a, b in zip(starts, [*starts[1:], len(owners)], strict=True)
-        ]
+        firsts = torch.tensor(self._firsts)
+        owners = torch.searchsorted(firsts, columns, right=True) - 1
+        owned, counts = torch.unique_consecutive(owners, return_counts=True)
+        parts = (columns - firsts[owners]).split(counts.tolist())
+        return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]
 
     def size(self, name: str) -> int:
         """Features of a value."""

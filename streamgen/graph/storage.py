@@ -8,7 +8,6 @@ streamgen's own are looked up, and those of packages that whoever loads the fold
 
 import dataclasses
 import importlib
-import json
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.errors import GraphError
-from streamgen.files import DEFLATED_BYTES, decode, parsed, read_arrays, read_file
+from streamgen.files import DEFLATED_BYTES, as_text, decode, parsed, read_arrays, read_file
 from streamgen.graph.ir import Edge, Graph, Node, Port, Tensor
 from streamgen.graph.program import Program, Variant
 from streamgen.graph.verify import verify
@@ -91,7 +90,7 @@ def save_program(program: Program, folder: Path) -> None:
             for name, variant in program.variants.items()
         },
     }
-    (folder / _GRAPH).write_text(json.dumps(document, indent=1) + "\n")
+    (folder / _GRAPH).write_text(as_text(document))
     large = (
         sum(tensor.data.nbytes for tensor in graph.tensors if tensor.data is not None) > DEFLATED_BYTES // 2
     )

@@ -18,8 +18,10 @@ def column_tensors(
     bias: f24 [rows] beside the row scales, or fewer rows.
     """
     n, k = weight.codes.shape
-    codes = np.zeros((rows, width), weight.codes.dtype)
-    codes[:n, :k] = weight.codes
+    codes = weight.codes
+    if (n, k) != (rows, width):
+        codes = np.zeros((rows, width), weight.codes.dtype)
+        codes[:n, :k] = weight.codes
     scale = np.zeros(rows, np.float32)
     scale[:n] = weight.row_scale
     if bias is not None:

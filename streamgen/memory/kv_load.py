@@ -37,6 +37,7 @@ from streamgen.memory.joints import COMMAND, beat_pace, join, paced, unused
 from streamgen.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
+from streamgen.rtl import Shared
 from streamgen.stream import descriptor_signature
 
 __all__ = ["KvLoad", "KvLoadParams"]
@@ -307,7 +308,7 @@ class KvLoad(wiring.Component):
         join(m, self.i, tiles.i)
         join(m, tiles.o, self.o)
         for c in range(params.layout.channels):
-            m.submodules[f"load_{c}"] = load = params.load.build()
+            m.submodules[f"load_{c}"] = load = Shared(params.load)
             wiring.connect(m, wiring.flipped(getattr(self, f"memory_{c}")), load.memory)
             m.d.comb += load.base.eq(getattr(self, f"base_{c}"))
             join(m, getattr(read, f"o_descriptor_{c}"), load.i_descriptor)

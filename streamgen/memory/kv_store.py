@@ -32,6 +32,7 @@ from streamgen.kernels.attention.kv_cache import KvAppendParams
 from streamgen.memory.joints import COMMAND, join, paced, unused
 from streamgen.platform.axi import WritePort
 from streamgen.platform.dma import StoreParams
+from streamgen.rtl import Shared
 from streamgen.stream import descriptor_signature
 
 __all__ = ["KvStore", "KvStoreParams"]
@@ -198,7 +199,7 @@ class KvStore(wiring.Component):
         join(m, self.i, append.i)
         m.d.comb += [append.o_appended.ready.eq(1), self.done.eq(append.o_appended.valid)]
         for c in range(self.params.layout.channels):
-            m.submodules[f"store_{c}"] = store = self.params.store.build()
+            m.submodules[f"store_{c}"] = store = Shared(self.params.store)
             wiring.connect(m, wiring.flipped(getattr(self, f"memory_{c}")), store.memory)
             join(m, getattr(append, f"o_{c}"), store.i)
             join(m, getattr(append, f"o_descriptor_{c}"), store.i_descriptor)

@@ -208,7 +208,8 @@ class KvTiles(wiring.Component):
         head = Signal(range(p.layout.heads), reset_less=True)
         starts, ends, head_ends = queue.valid & ~running, Signal(), Signal()
         own_there, own = self._own(m, running, starts, given.rows, step & ~is_whole)
-        needed = mask & (edge & fresh).replicate(p.lanes) | is_whole.replicate(p.lanes)
+        needed = Signal(p.lanes)
+        m.d.comb += needed.eq(mask & (edge & fresh).replicate(p.lanes) | is_whole.replicate(p.lanes))
         there, memory = self._rows(m, needed, step, ends, head_ends | ~running)
         last, last_head = new == 1, head == p.layout.heads - 1
         m.d.comb += [
@@ -219,7 +220,8 @@ class KvTiles(wiring.Component):
         ]
         tile = [Signal(p.row_bits, name=f"tile_{n}", reset_less=True) for n in range(p.lanes)]
         for n, lane in enumerate(tile):
-            here = ~is_whole & (slot == n)
+            here = Signal(name=f"here_{n}")
+            m.d.comb += here.eq(~is_whole & (slot == n))
             with m.If(step & (fresh | here)):
                 chosen = memory[n] & needed[n].replicate(p.row_bits)
                 m.d.sync += lane.eq(chosen | (own & here.replicate(p.row_bits)))

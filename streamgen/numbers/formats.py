@@ -199,7 +199,7 @@ def _integer_words(dtype: str, tokens: np.ndarray) -> np.ndarray:
             if not low <= value <= high:
                 raise ValueError(f"{value} is not a {dtype}; it must lie in {low}..{high}")
     holder = numpy_dtype(dtype)
-    return tokens.astype(holder).view(f"u{holder.itemsize}") if tokens.ndim else tokens
+    return tokens.astype(holder, copy=False).view(f"u{holder.itemsize}") if tokens.ndim else tokens
 
 
 def _float_words(dtype: str, tokens: np.ndarray) -> np.ndarray:

@@ -13,11 +13,12 @@ Weights are not padded here: a last group may be shorter than the others. Row sc
 normal f24 are flushed to zero with their rows.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,8 @@ CODE_MIN, CODE_MAX = -8, 7
 CENTRE = 8
 W8_MAX = 127
 _ROWS = 1024  # at a time
+_AT_ONCE = 1 << 17  # elements
+_ARRAYS = ("codes", "scale", "minimum", "row_scale")  # of a QuantisedWeight, by rows
 STRETCHES = np.linspace(1.0, 1.25, 65)[1:]  # of a row scale: which steps suit a row best is chance
 
 
@@ -106,10 +109,14 @@ class Numbers:
 
 def require_finite(name: str, array: np.ndarray) -> None:
     """ValueError naming the first position that holds NaN or an infinity."""
-    finite = np.isfinite(array if not is_uniform(array) else array.flat[:1])
-    if not finite.all():
-        position = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise ValueError(f"{name}{list(position)} is {array[position]}; all must be finite")
+    rows = np.atleast_1d(array[(slice(1),) * array.ndim] if is_uniform(array) else array)
+    step = max(1, _AT_ONCE * len(rows) // max(1, rows.size))
+    for first in range(0, len(rows), step):
+        finite = np.isfinite(rows[first : first + step])
+        if not finite.all():
+            within, *rest = (int(i) for i in np.argwhere(~finite)[0])
+            position = [first + within, *rest][: array.ndim]
+            raise ValueError(f"{name}{position} is {array[tuple(position)]}; all must be finite")
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,22 +242,35 @@ def quantise(
 
 
 def _by_rows(
-    shape: tuple[int, ...], one: Callable[[slice], QuantisedWeight], at_once: int = 1 << 17
+    shape: tuple[int, ...], one: Callable[[slice], QuantisedWeight], at_once: int = _AT_ONCE
 ) -> QuantisedWeight:
-    """A weight [N, K], made a few rows at a time: rows do not depend on one another, and numbers of that many
-    elements stay in the cache."""
+    """A weight [N, K], made a few rows at a time on all processors: rows do not depend on one another, and
+    numbers of that many elements stay in the cache."""
     N, K = shape
     step = max(1, at_once // K)
     if step >= N:
         return one(slice(N))
-    parts = [one(slice(first, first + step)) for first in range(0, N, step)]
+    start = one(slice(step))
+    parts = {name: part for name in _ARRAYS if (part := getattr(start, name)) is not None}
+    whole = {name: np.empty((N, *part.shape[1:]), part.dtype) for name, part in parts.items()}
 
-    def joined(name: str) -> Any:
-        found = [getattr(part, name) for part in parts]
-        return None if found[0] is None else np.concatenate(found)
+    def put(first: int) -> None:
+        rows = slice(first, first + step)
+        part = one(rows) if first else start
+        for name, array in whole.items():
+            array[rows] = getattr(part, name)
 
-    codes, scale, minimum, row_scale = map(joined, ("codes", "scale", "minimum", "row_scale"))
-    return QuantisedWeight(codes, scale, minimum, row_scale, parts[0].format, parts[0].group)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(put, range(0, N, step)):
+            pass  # raises what they raise
+    return QuantisedWeight(
+        whole["codes"],
+        whole.get("scale"),
+        whole.get("minimum"),
+        whole["row_scale"],
+        format=start.format,
+        group=start.group,
+    )
 
 
 def is_uniform(array: np.ndarray) -> bool:
@@ -286,7 +306,7 @@ def quantise_w8(weight: np.ndarray) -> QuantisedWeight:
 def _rounded_w8(weight: np.ndarray) -> QuantisedWeight:
     """A few rows, float64."""
     row_scale = formats.round_f24(np.abs(weight).max(axis=1) / W8_MAX)
-    codes = np.clip(np.rint(_divide(weight, row_scale[:, None])), -W8_MAX, W8_MAX).astype(np.int8)
+    codes = _codes(weight / _divisor(row_scale)[:, None], -W8_MAX, W8_MAX)
     return QuantisedWeight(codes, None, None, row_scale, "w8", None)
 
 
@@ -325,8 +345,10 @@ def _rounded_w4(weight: np.ndarray, group: int, scale_bits: int, symmetric: bool
     scale, minimum, row_scale = _share(fitted, centre, scale_bits)
     scale = np.where(scale == 0, np.sign(fitted), scale).astype(np.int32)  # a step too wide beats none
     offset = 0.0 if minimum is None else _spread(minimum, group, K)
-    levels = _divide(_divide(weight, row_scale[:, None]) - offset, _spread(scale, group, K))
-    codes = np.clip(np.rint(levels), CODE_MIN, CODE_MAX).astype(np.int8)
+    levels = weight / _divisor(row_scale)[:, None]
+    levels -= offset
+    levels /= _spread(_divisor(scale), group, K)
+    codes = _codes(levels, CODE_MIN, CODE_MAX)
     return QuantisedWeight(codes, scale, minimum, row_scale, "w4", group)
 
 
@@ -410,7 +432,7 @@ def _share(
         greatest = np.maximum(greatest, np.abs(minimum).max(axis=1))
     row_scale = formats.round_f24(greatest / top * stretch)
 
-    divisor = np.where(row_scale == 0, np.inf, row_scale.astype(np.float64))[:, None]
+    divisor = _divisor(row_scale)[:, None]
 
     def integers(values: np.ndarray) -> np.ndarray:
         found = values / divisor
@@ -420,10 +442,15 @@ def _share(
     return integers(scale), None if minimum is None else integers(minimum), row_scale
 
 
-def _divide(values: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """values / by in float64, 0 where by is 0."""
-    by = np.broadcast_to(by, values.shape).astype(np.float64)
-    return np.divide(values, by, out=np.zeros_like(values), where=by != 0)
+def _divisor(by: np.ndarray) -> np.ndarray:
+    """float64 to divide finite numbers by, so that those over 0 become 0."""
+    return np.where(by == 0, np.inf, by.astype(np.float64))
+
+
+def _codes(levels: np.ndarray, least: int, most: int) -> np.ndarray:
+    """The nearest codes, int8; levels are lost."""
+    np.rint(levels, out=levels)
+    return np.clip(levels, least, most, out=levels).astype(np.int8)
 
 
 def _spread(per_group: np.ndarray, group: int, K: int) -> np.ndarray:

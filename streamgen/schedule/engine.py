@@ -55,7 +55,7 @@ class Matmul:
 
     def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
         """Rows of all matmuls in the order of the engine."""
-        whole = np.concatenate(parts)
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if not self.alternate:
             return whole
         order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)

@@ -112,33 +112,33 @@ class ScoreDots(wiring.Component):
         query = Signal(8 * p.dims, reset_less=True)
         with m.If(self.begins):
             m.d.sync += query.eq(self.q)
-        keys = [self.k.word_select(n, 8 * p.dims) for n in range(p.lanes)]
         dots: list[Value] = []
         for n in range(0, p.lanes, 2):
-            dots += self._dots(m, query, keys[n], keys[n + 1] if n + 1 < p.lanes else None)
+            dots += self._dots(m, query, n)
         m.d.comb += self.dots.eq(Cat(dots))
         return m
 
-    def _dots(self, m: Module, query: Value, low: Value, high: Value | None) -> list[Value]:
-        """The dots of one key or of two that share their multipliers."""
+    def _dots(self, m: Module, query: Value, first: int) -> list[Value]:
+        """The dots of the keys `first` and, if there is one, of the next: they share their multipliers."""
         p = self._params
-        lows = registered(m, low)
+        lows = registered(m, self.k.word_select(first, 8 * p.dims))
+        two = first + 1 < p.lanes
         terms: list[Value] = []
         for j in range(p.dims):
             factor: Value = lows.word_select(j, 8).as_signed()
-            if high is not None:
+            if two:
                 extended = Signal(signed(_FIELD), name=f"low_{j}")
                 m.d.comb += extended.eq(factor)
-                borrow = low.word_select(j, 8)[-1]
-                upper = (high.word_select(j, 8).as_signed() - borrow)[:9]
+                low, high = (self.k.word_select((first + n) * p.dims + j, 8) for n in (0, 1))
+                upper = (high.as_signed() - low[-1])[:9]
                 factor = Cat(extended, registered(m, upper)).as_signed()
             terms.append(registered(m, registered(m, factor * query.word_select(j, 8).as_signed())))
         trees = [terms]
         for level in range(p.levels + 1):
             if level == min(_PACKED_LEVELS, p.levels) and p.lanes > 1:
-                trees = self._part(m, trees[0], high is not None)
+                trees = self._part(m, trees[0], two)
             if level < p.levels:
-                packed = len(trees) == 1 and high is not None
+                packed = len(trees) == 1 and two
                 bits = p._sum_bits(packed, min(2 << level, p.dims))
                 trees = [_halve(m, tree, bits) for tree in trees]
         return [tree[0][: p.dot_bits].as_signed() for tree in trees]

@@ -85,17 +85,17 @@ class ValueSums(wiring.Component):
         far = delayed(m, self.far, _TO_PRODUCT)
         first = delayed(m, self.first, _TO_PRODUCT + p.levels)
         valid = delayed(m, self.valid, _TO_PRODUCT + p.levels)
-        values = [self.v.word_select(n, 8 * p.dims) for n in range(p.factors.lanes)]
-        for j in range(p.dims):
-            m.submodules[f"column_{j}"] = column = Shared(p.column)
+        columns = [Shared(p.column) for _ in range(p.dims)]
+        for j, column in enumerate(columns):
+            m.submodules[f"column_{j}"] = column
             m.d.comb += [
                 column.factors.eq(factors),
                 column.far.eq(far),
-                column.v.eq(Cat(value.word_select(j, 8) for value in values)),
+                column.v.eq(Cat(self.v.word_select(n * p.dims + j, 8) for n in range(p.factors.lanes))),
                 column.first.eq(first),
                 column.valid.eq(valid),
-                self.sums.word_select(j, p.sum_bits).eq(column.sum),
             ]
+        m.d.comb += self.sums.eq(Cat(column.sum for column in columns))
         return m
 
 
