@@ -343,6 +343,20 @@ class Accelerator:
         self._statuses = [() for _ in self.groups]
 
     @in_turn
+    def check_weights(self) -> None:
+        """Read back the weights that the last run has left on its device, and compare them with the digests
+        of the written files.
+
+        DeviceError names buffers and channels of those that are others; these are written again before the
+        next run. ValueError while no weights are on a device: before the first run, after one with probes
+        or waves, and after `close`. RuntimeError in the middle of a text.
+        """
+        if self._execution is None:
+            raise ValueError("the weights are not on a device yet: the next run writes them there")
+        for execution in self._execution.groups:
+            execution.check_weights()
+
+    @in_turn
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:

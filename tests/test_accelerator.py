@@ -337,6 +337,37 @@ def test_weights_are_read_back(execution: Execution) -> None:
         execution.check_weights()
 
 
+def test_weights_of_the_last_run(folder: Path) -> None:
+    """They are on a device from a run to `close`; what differs there is written again before the next run."""
+    accelerator = streamgen.load(folder)
+    absent = r"^the weights are not on a device yet: the next run writes them there$"
+
+    def turn_over() -> None:
+        (one,) = accelerator._running().groups
+        buffer = one.device.allocate("weights_0")
+        buffer.write(bytes([buffer.read(1)[0] ^ 1]))
+
+    with pytest.raises(ValueError, match=absent):
+        accelerator.check_weights()
+    expected = accelerator.golden(X)
+    with pytest.raises(ValueError, match=absent):
+        accelerator.check_weights()
+    for _ in range(2):
+        assert same(accelerator.run(X), expected)
+        accelerator.check_weights()
+        turn_over()
+        with pytest.raises(DeviceError, match=r"^weights on the device .*: 'weights_0' in memory channel 0$"):
+            accelerator.check_weights()
+        with pytest.raises(ValueError, match=absent):
+            accelerator.check_weights()
+    accelerator.run(X, probe=True)
+    with pytest.raises(ValueError, match=absent):
+        accelerator.check_weights()
+    accelerator.close()
+    with pytest.raises(ValueError, match=absent):
+        accelerator.check_weights()
+
+
 def test_runs_in_flight(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one runs the next one waits in line, each with its own inputs and outputs; one that fails takes
     those behind it along."""

@@ -99,6 +99,13 @@ def test_simulate(call: Call, tmp_path: Path, folder: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["models.py", "x.npy", "y.npy"]
 
 
+def test_weights_are_read_back(call: Call, folder: Path) -> None:
+    code, out, err = call("simulate", folder, "--check-weights")
+    assert (code, err) == (0, "") and "\nweights on the device are those that were written\n" in out
+    code, out, err = call("simulate", folder, "--check-weights", "--probe")
+    assert (code, out) == (2, "") and "--check-weights is for runs without probes and waves" in err
+
+
 def test_random_inputs_follow_the_seed(call: Call, folder: Path) -> None:
     results = []
     for k, arguments in enumerate((["--seed=3"], ["--seed=3", "--delays=20"], [], ["--tokens=3"])):

@@ -119,6 +119,11 @@ def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
     assert sum(matmuls.values()) / 2 + head < 4e3 * float(found[1]) < 1.2 * images
 
 
+def test_weights_are_read_back(call: Call, folder: Path) -> None:
+    code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 1, "--check-weights")
+    assert (code, err) == (0, "") and out.endswith("\nweights on the device are those that were written\n")
+
+
 def test_choice_among_tokens(call: Call, folder: Path) -> None:
     """All of temperature, top_k, top_p and seed count, and a seed fixes the text."""
     expected = golden_text(5, **CHOICE)

@@ -145,6 +145,12 @@ def _texts() -> dict[str, str]:
     }
 
 
+check_weights_option = click.option(
+    "--check-weights", is_flag=True,
+    help="Then read the weights back from the memory of the device, and compare them with the written ones.",
+)  # fmt: skip
+
+
 def card_options(command: Any) -> Any:
     """--xclbin, --device: a card in the place of the simulator."""
     command = click.option(

@@ -15,7 +15,13 @@ from streamgen.cli.group import (
     source_options,
     streamgen,
 )
-from streamgen.cli.options import card_of, card_options, config_options, require_used
+from streamgen.cli.options import (
+    card_of,
+    card_options,
+    check_weights_option,
+    config_options,
+    require_used,
+)
 from streamgen.errors import StreamgenError
 from streamgen.folders import require_free, require_place
 from streamgen.written import WRITTEN
@@ -65,6 +71,7 @@ __all__: list[str] = []
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report of the run as a page."
 )
+@check_weights_option
 @card_options
 @source_options
 def simulate(
@@ -85,6 +92,7 @@ def simulate(
     timeout: float,
     report: bool,
     html: Path | None,
+    check_weights: bool,
     xclbin: Path | None,
     device: int,
     **options: Any,
@@ -110,6 +118,8 @@ def simulate(
     if xclbin is None:
         unused |= {"device": "it is one of --xclbin FILE"}
     require_used(unused)
+    if check_weights and (probe or edges or waves is not None):
+        raise click.UsageError("--check-weights is for runs without probes and waves, whose device is closed")
     if html is not None:
         require_place(html)
     for file in (*outputs, *([waves_file] if waves else [])):
@@ -139,6 +149,9 @@ def simulate(
             device=card_of(xclbin, device),
         )
         results = result if isinstance(result, tuple) else (result,)
+        if check_weights:
+            progress("reading the weights back")
+            accelerator.check_weights()
         progress("computing golden" if golden else "")
         expected = accelerator.golden(*arrays) if golden else None
     if outputs:
@@ -152,6 +165,8 @@ def simulate(
         )
     summary = accelerator.report()
     click.echo(f"{summary.cycles or 0} cycles")
+    if check_weights:
+        click.echo(_WEIGHTS_ARE_RIGHT)
     if accelerator.probed is not None:
         click.echo(accelerator.probed)
     if window is not None:
@@ -195,6 +210,7 @@ def simulate(
     help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
 )  # fmt: skip
 @click.option("--golden", is_flag=True, help="Compare every token with the golden model's.")
+@check_weights_option
 @changed_files_option
 @card_options
 @config_options
@@ -209,6 +225,7 @@ def generate(
     seed: int | None,
     output: Path | None,
     golden: bool,
+    check_weights: bool,
     xclbin: Path | None,
     device: int,
     **options: Any,
@@ -261,11 +278,19 @@ def generate(
         texts.open()
     found = print_text(f"{prompt}\n" if chat else prompt, map(int, pieces), tokenizer)
     print_costs(texts.execution.manifest, texts.passes, len(ids))
+    if check_weights:
+        with progress_line() as progress:
+            progress("reading the weights back")
+            accelerator.check_weights()
+        click.echo(_WEIGHTS_ARE_RIGHT)
     if golden:
         with progress_line() as progress:
             progress("computing golden")
             expected = [*map(int, accelerator.generate(ids, max_new_tokens, golden=True, **choice))]
         require_golden(found, expected)
+
+
+_WEIGHTS_ARE_RIGHT = "weights on the device are those that were written"
 
 
 def _window(text: str) -> tuple[int, int]:

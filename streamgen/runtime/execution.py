@@ -259,15 +259,17 @@ class Execution:
     def check_weights(self) -> None:
         """Read back the weights that are on the device and compare them with the digests of their files.
 
-        DeviceError that names buffer and channel of those that are others; all of them are written again
-        before the next run. RuntimeError while a run is in flight.
+        DeviceError that names buffer and channel of those that are others; these are written again before
+        the next run. RuntimeError while a run is in flight; ValueError while weights are not on a device.
         """
         if self._in_flight:
             raise RuntimeError("weights cannot be read back while a run is in flight")
-        wrong, device = [], self.device
-        for info in self.manifest.buffers:
-            if info.file is None or info.file not in self._stamps:
-                continue
+        weights = [info for info in self.manifest.buffers if info.file is not None]
+        if self._device is None or not self._stamps.keys() >= {info.file for info in weights}:
+            raise ValueError("the weights are not on a device yet: the next run writes them there")
+        wrong, device = [], self._device
+        for info in weights:
+            assert info.file is not None
             found, buffer = Digest(), device.allocate(info.name)
             for offset in range(0, info.bytes, _PIECE):
                 found.update(buffer.read(min(_PIECE, info.bytes - offset), offset))

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from streamgen.errors import CheckpointError
 from streamgen.frontend import load_decoder
 from streamgen.numbers.quantisation import Numbers
-from tests.decoders import stepper
+from tests.decoders import is_tied, stepper
 from tests.frontend.families import VOCABULARY, family, stepper_of
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 1}
@@ -136,3 +136,17 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError) as caught:
             load_decoder(tmp_path)
         assert re.search(message, str(caught.value)), str(caught.value)
+
+
+def test_a_head_that_is_tied(tmp_path: Path) -> None:
+    """One that is written beside its embedding must be that."""
+    written_packed(tmp_path, "gptq")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = tensors["model.embed_tokens.weight"]
+    save_file(tensors | {"lm_head.weight": embedding.clone()}, tmp_path / "model.safetensors")
+    assert is_tied(load_decoder(tmp_path, 16))
+    save_file(tensors | {"lm_head.weight": embedding + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
+        load_decoder(tmp_path, 16)
