@@ -201,6 +201,8 @@ def _operand(
         array = draft.constants.array(node, value)
         name = draft.constants.paths.get(value, value.name)
     else:
+        if not math.isfinite(value):
+            raise Unsupported(f"its other operand is {value}; a finite number is needed")
         array, name = np.asarray(value, np.float32), f"{node.name}_constant"
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():

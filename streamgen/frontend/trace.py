@@ -183,6 +183,8 @@ def _gist(error: Exception) -> str:
         if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))
     ]
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    if "data-dependent" in first:
+        first = "what it computes depends on a decision about values, which a graph cannot take"
     return f"{first.rstrip()} ({own[-1].filename}:{own[-1].lineno})" if own else first
 
 
