@@ -26,9 +26,11 @@ queues turn out slower, so that runs are computed with the FIFOs that will be bu
 """
 
 import heapq
+import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -50,9 +52,11 @@ __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 Strategy = Literal["normal", "conservative"]
 Begin = Literal["free", "rates"]
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 # Token moves over all runs and FIFOs tried: about as many as a processor computes in half a second.
 _EFFORT = 20_000_000
+_LARGE = 200_000  # tokens of all runs, from which on threads are worth their switching
 # Beyond this, runs of nodes at their own rates are not computed at all: they have long to settle.
 _EFFORT_OWN_RATES = 500_000_000
 
@@ -105,15 +109,17 @@ def size(
     sizer = _Sizer(
         order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin, counted
     )
-    while True:
-        depths, schedules = sizer.search()
-        slower = [
-            max(old, _latency(fifo, depth)) for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
-        ]
-        if slower == latencies:
-            found = dict(zip(different, map(alike.expanded, schedules), strict=True))
-            return Sizing(tuple(alike.all(depths)), tuple(found[key] for key in alike.keys))
-        sizer.begin(latencies := slower)
+    with closing(sizer):
+        while True:
+            depths, schedules = sizer.search()
+            slower = [
+                max(old, _latency(fifo, depth))
+                for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
+            ]
+            if slower == latencies:
+                found = dict(zip(different, map(alike.expanded, schedules), strict=True))
+                return Sizing(tuple(alike.all(depths)), tuple(found[key] for key in alike.keys))
+            sizer.begin(latencies := slower)
 
 
 class _Alike:
@@ -273,7 +279,9 @@ class _Sizer:
         self._nodes, self._fifos, self._streams = nodes, fifos, runs
         self._counted = counted or (lambda what, done, goal: None)
         self._strategy, self._from_rates = strategy, begin == "rates"
-        self._runs = [SelfTimedRun(nodes, streams, latencies) for streams in runs]
+        large = sum(len(s.produced) for streams in runs for s in streams if s is not None) > _LARGE
+        self._threads = ThreadPoolExecutor(os.cpu_count()) if large and len(runs) > 1 else None
+        self._runs = self._each(lambda streams: SelfTimedRun(nodes, streams, latencies), runs)
         self._bits = [0 if f is None else f.bits * count for f, count in zip(fifos, counts, strict=True)]
         self._ways = [0 if fifo is None else fifo.way for fifo in fifos]
         self._most = [0 if fifo is None else max(1, len(fifo.produced)) for fifo in fifos]
@@ -287,21 +295,35 @@ class _Sizer:
 
     def begin(self, latencies: Sequence[int]) -> None:
         """Size them again, with queues that take so many cycles."""
-        for run in self._runs:
-            run.begin(latencies)
+        self._each(lambda run: run.begin(latencies), self._runs)
         self._promise(latencies)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _each(self, do: Callable[[_T], _R], runs: Iterable[_T]) -> list[_R]:
+        """What is done for every run; for large ones side by side, for the loops of a run are C."""
+        return [*(map if self._threads is None else self._threads.map)(do, runs)]
 
     def _promise(self, latencies: Sequence[int]) -> None:
         """Promise what the runs do while no FIFO is limited."""
         own: list[np.ndarray] = []
+        ends: list[np.ndarray] = []
         for run, streams in zip(self._runs, self._streams, strict=True):
             if not run.ends:
                 raise GraphError(deadlock(self._nodes, streams))
             if self._strategy == "normal" or self._from_rates:
                 own.append(own_rates(run, self._nodes, streams, self._bits, latencies))
-            end = np.full(len(run.group_cycle), run.finish - 1)
-            run.promise(own[-1] if self._strategy == "normal" else end)
+            ends.append(np.full(len(run.group_cycle), run.finish - 1))
+
+        def promise(one: tuple[SelfTimedRun, np.ndarray]) -> None:
+            run, done = one
+            run.promise(done)
             run.mark()
+
+        self._each(promise, zip(self._runs, own if self._strategy == "normal" else ends, strict=True))
         held = self._held([*zip(self._runs, own, strict=True)]) if self._from_rates else None
         self._begin = held
 
@@ -347,8 +369,7 @@ class _Sizer:
 
         together: many FIFOs are tried at once, and fewer where that goes wrong.
         """
-        for run in self._runs:
-            run.restart()
+        self._each(lambda run: run.restart(), self._runs)
         depths = list(self._most)
         if self._begin is not None:
             lower = {k: self._begin[k] for k in self._free if self._begin[k] < depths[k]}
@@ -426,21 +447,31 @@ class _Sizer:
                     depths[k] = trial
                 else:
                     low = trial + 1
-        for run in self._runs:
-            run.postpone(least)
+        self._each(lambda run: run.postpone(least), self._runs)
         return fits
 
     def _fits(self, depths: Mapping[int, int]) -> bool:
         """Limit some FIFOs if all runs keep their promises."""
         before = {k: int(self._runs[0].depth[k]) for k in depths}
-        for i, run in enumerate(self._runs):
+        failed = False
+
+        def fits(run: SelfTimedRun) -> bool | None:
+            """Whether it does; None, and nothing changed, behind one that does not."""
+            nonlocal failed
+            if failed:
+                return None
             for k, depth in depths.items():
                 run.limit(k, depth)
-            if not run.settle():
-                for other in self._runs[:i]:
-                    other.revert()
-                for other in self._runs[: i + 1]:
+            if not (settled := run.settle()):
+                failed = True
+            return settled
+
+        found = self._each(fits, self._runs)
+        if failed:
+            for run, fitted in zip(self._runs, found, strict=True):
+                if fitted:
+                    run.revert()
+                if fitted is not None:
                     for k, depth in before.items():
-                        other.depth[k] = depth
-                return False
-        return True
+                        run.depth[k] = depth
+        return not failed

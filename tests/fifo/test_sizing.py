@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -200,6 +201,26 @@ def test_runs_that_are_alike_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     finishes = [schedule.finish for schedule in found.schedules]
     assert finishes[0] == finishes[2] == finishes[4] != finishes[1] == finishes[3]
     assert [len(schedule.produced[0]) for schedule in found.schedules] == [16, 4, 16, 4, 16]
+
+
+def test_runs_side_by_side_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large runs are computed in threads; what one of them does not fit in is taken back in all others."""
+    rng = np.random.default_rng(0)
+    runs = []
+    for count in (400, 150, 90, 30, 7):
+        steps = [np.cumsum(rng.integers(1, 4, count)) for _ in range(6)]
+        ends = [("a", "b"), ("b", "c"), ("a", "c")]
+        runs.append([Stream(*end, 8, *steps[2 * k : 2 * k + 2]) for k, end in enumerate(ends)])
+    for strategy in get_args(Strategy):
+        alone = size("abc", runs, strategy)
+        monkeypatch.setattr(sizing, "_LARGE", 0)
+        beside = size("abc", runs, strategy)
+        assert beside.depths == alone.depths and min(alone.depths) > 0
+        for one, other in zip(beside.schedules, alone.schedules, strict=True):
+            assert one.finish == other.finish
+            for moves, same in zip(one.produced + one.consumed, other.produced + other.consumed, strict=True):
+                assert np.array_equal(moves, same)
+        monkeypatch.undo()
 
 
 def test_a_deep_queue_counts_with_its_own_latency() -> None:
