@@ -79,7 +79,9 @@ class Engine:
         grouped = next((w for w in weights if w.scale is not None), None)
         group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
         formats = {w.format for w in weights}
-        longest = max(matmul.k for matmul in self.matmuls.values())  # maybe of weights without groups
+        longest = {matmul.weight.format: 0 for matmul in self.matmuls.values()}
+        for matmul in self.matmuls.values():
+            longest[matmul.weight.format] = max(longest[matmul.weight.format], matmul.k)
         return ColumnParams(
             t_lanes=1,
             n_lanes=self.plan.n_lanes,
@@ -87,7 +89,8 @@ class Engine:
             group=group,
             scale_bits=0 if grouped is None else scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
-            max_k=-(-longest // group) * group,
+            max_k=-(-max(longest.values()) // group) * group,  # the longest may be of weights without groups
+            max_k_w8=longest["w8"] if len(longest) > 1 else None,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
             bias=any(op.bias is not None for op in self._operators),

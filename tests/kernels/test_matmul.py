@@ -256,6 +256,15 @@ def test_rtl_has_each_lane_once():
             {"formats": ("w8",), "scale_bits": 8},
             "scale_bits of a column is 8; 8-bit weights have no group scales",
         ),
+        ({"max_k_w8": 64}, "max_k_w8 of a column needs both formats"),
+        (
+            {"formats": ("w4", "w8"), "max_k_w8": 160},
+            "max_k_w8 of a column must be a multiple of 32 up to max_k, 128, not 160",
+        ),
+        (
+            {"formats": ("w4", "w8"), "max_k_w8": 40},
+            "max_k_w8 of a column must be a multiple of 32 up to max_k, 128, not 40",
+        ),
         (
             {"scale_bits": 16, "max_k": 2**21},
             "max_k of a column is 2097152: 64-bit accumulators could overflow",
@@ -283,6 +292,13 @@ def test_bad_bounds(change, message):
     for method in (params.describe, params.inputs, params.outputs, params.cost, params.curves):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             method(bounds)
+
+
+def test_bytes_of_shorter_rows():
+    params = column(formats=("w4", "w8"), max_k_w8=64)
+    assert params.inputs(bounds_of(params, k=128)) and params.inputs(bounds_of(params, format="w8"))
+    with pytest.raises(ValueError, match=r"^k is 96; the column takes multiples of 32 up to 64$"):
+        params.describe(bounds_of(params, format="w8", k=96))
 
 
 def test_grouped_needs_scales():

@@ -28,6 +28,7 @@ BUILDS = {
         "scales-of-two-beats": column(n_lanes=20, max_n=60, scale_bits=16, minimum=True),
         "biases": column(n_lanes=8, max_n=64, bias=True, formats=("w4", "w8")),
         "biases-of-rows-that-share-no-beat": column(n_lanes=3, max_n=30, bias=True),
+        "short-bytes": column(max_k=256, max_k_w8=64, n_lanes=4, max_n=12, formats=("w4", "w8")),
         "block-memory": column(n_lanes=4, max_k=2048, max_n=12, max_t=3),
     }.items()
 }
@@ -105,6 +106,17 @@ def test_rings_that_are_full(rows, tiles, bias):
     check_promises(small, *case)
     check_clocks(small, bounds)
     check_golden(small, [case], Stalls(seed=2, sources=0.1, sinks=0.4))
+
+
+def test_a_ring_holds_no_longer_rows_than_there_are():
+    """8-bit rows that are short, as those of a head: 288 of 512 words, not 576 of 1,024."""
+    long = {"n_lanes": 8, "max_n": 64, "max_k": 8192, "formats": ("w4", "w8")}
+    whole, short = (WeightsParams(column=column(**long, **more)) for more in ({}, {"max_k_w8": 2048}))
+    assert (whole.replay.depth, short.replay.depth) == (1024, 512)
+    assert whole.max_words == 512 and short.max_words == 256
+    bounds = bounds_of(whole.column)
+    one, other = (params.cost(bounds).resources for params in (whole, short))
+    assert (one.uram, one.bram, other.uram, other.bram) == (16, 0, 0, 15.5)
 
 
 @pytest.mark.slow

@@ -71,8 +71,9 @@ class ColumnParams:
     formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
     group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
     scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the
-    largest bounds. row_sum: what magnitudes of a row's integer weights, with scales and minimums, add up
-    to at most; None: not known.
+    largest bounds. max_k_w8: the largest k of 8-bit weights in a column of both formats; None: max_k.
+    row_sum: what magnitudes of a row's integer weights, with scales and minimums, add up to at most; None:
+    not known.
 
     Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
     "grouped": whether the weights have group scales}.
@@ -87,6 +88,7 @@ class ColumnParams:
     max_k: int
     max_n: int
     max_t: int
+    max_k_w8: int | None = None
     row_sum: int | None = None
     bias: bool = False
 
@@ -110,6 +112,14 @@ class ColumnParams:
         for name, unit in (("max_k", k_unit), ("max_n", self.n_lanes), ("max_t", self.t_lanes)):
             if (value := getattr(self, name)) < 1 or value % unit:
                 raise ValueError(f"{name} of a column must be a positive multiple of {unit}, not {value}")
+        if self.max_k_w8 is not None:
+            if not self.two_widths:
+                raise ValueError("max_k_w8 of a column needs both formats")
+            if not 1 <= self.max_k_w8 <= self.max_k or self.max_k_w8 % K_LANES:
+                raise ValueError(
+                    f"max_k_w8 of a column must be a multiple of {K_LANES} up to max_k, {self.max_k}, "
+                    f"not {self.max_k_w8}"
+                )
         if self.largest_sum >= 1 << 63:
             raise ValueError(f"max_k of a column is {self.max_k}: 64-bit accumulators could overflow")
         if self.max_k > LONGEST:
@@ -326,7 +336,7 @@ class ColumnParams:
         for name, unit, most in (
             ("t", self.t_lanes, self.max_t),
             ("n", self.n_lanes, self.max_n),
-            ("k", k_unit, self.max_k),
+            ("k", k_unit, self.max_k_w8 if self._wide(bounds) and self.max_k_w8 else self.max_k),
         ):
             if not 1 <= bounds[name] <= most or bounds[name] % unit:
                 raise ValueError(

@@ -70,8 +70,9 @@ class WeightsParams:
 
     @property
     def max_words(self) -> int:
-        """Tokens of codes of a tile."""
-        return self.column.max_k // K_LANES * len(self.column.formats)
+        """Tokens of codes of a tile; of 8 bits they come in halves where there are 4 bits, too."""
+        p = self.column
+        return max(p.max_k, 2 * (p.max_k_w8 or p.max_k) if p.two_widths else 0) // K_LANES
 
     @property
     def passes(self) -> int:
@@ -80,12 +81,16 @@ class WeightsParams:
 
     @property
     def replay(self) -> ReplayParams:
-        """The ring of words: with an eighth of a tile to run ahead, or none where tiles are sent once."""
-        least = self.max_words + -(-self.max_words // 8) if self.passes > 1 else 1
-        depth = max(32, 1 << ceil_log2(least))
+        """The ring of words: with an eighth of a tile to run ahead, or none where tiles are sent once. It is
+        of LUT memory where that holds a tile of `max_k` in all formats."""
+
+        def depth(words: int) -> int:
+            return max(32, 1 << ceil_log2(words + -(-words // 8) if self.passes > 1 else 1))
+
+        large = depth(self.column.max_k // K_LANES * len(self.column.formats)) > _LUTRAM_DEPTH
         return ReplayParams(
             bits=self.code_bits + self.scale_bits,
-            depth=depth if depth <= _LUTRAM_DEPTH else max(_BLOCK_DEPTH, depth),
+            depth=max(depth(self.max_words), _BLOCK_DEPTH if large else 1),
             max_tiles=self.column.max_n // self.column.n_lanes,
             max_passes=self.passes,
             max_words=self.max_words,
