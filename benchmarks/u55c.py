@@ -69,7 +69,7 @@ SHAPES = {
     "gemma": Shape(
         "gemma3_text",
         _llama_like(26, 1152, 6912, 4, 1, 262144) | {"head_dim": 256, "sliding_window": 512},
-        WHOLE,
+        WHOLE | {"cache_channels": 4},  # attention takes 2 positions a cycle
     ),
     "llama-3.2-1b": Shape(
         "llama", _llama_like(16, 2048, 8192, 32, 8, 128256) | {"tie_word_embeddings": True}, WHOLE

@@ -66,6 +66,9 @@ class CompileConfig:
     attention_lanes: positions of a text that attention over a cache takes in a cycle, a power of two, at most
         the channels of the cache; None: as many as its channels give, while attention has no more multipliers
         than `multipliers`, and no more of the board than its share (`attention_width`).
+    cache_channels: memory channels that the keys of a cache lie on, and its values on others where there are
+        as many more: a power of two, at least `attention_lanes`; None: all of them, a power of two. Each has
+        a load and a store for whole rows; a step waits for fewer where attention could take more.
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
         512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024, or less where those of all
         columns would take more than a fifth of the board's block RAM.
@@ -97,6 +100,7 @@ class CompileConfig:
     n_lanes: int | None = None
     lanes: int | None = None
     attention_lanes: int | None = None
+    cache_channels: int | None = None
     prefetch_beats: int | None = None
     hold_bits: int | None = None
     clock_mhz: float = 300.0
@@ -133,6 +137,7 @@ class CompileConfig:
                 "None or a power of two up to 32",
                 self.attention_lanes in (None, 1, 2, 4, 8, 16, 32),
             ),
+            ("cache_channels", "None or a power of two", _power_of_two_or_none(self.cache_channels)),
             (
                 "prefetch_beats",
                 "None or at least 64 (one burst)",

@@ -87,7 +87,14 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     """
     config = sized(model, config)
     found = _hardware(model, config)
-    return replace(found, attention_lanes=attention_width(model, config, found.kv_channels, rate_of(config)))
+    lanes = attention_width(model, config, found.kv_channels, rate_of(config))
+    asked = config.cache_channels
+    if asked is not None and model.context and not lanes <= asked <= found.kv_channels:
+        raise ValueError(
+            f"CompileConfig.cache_channels is {asked}; {lanes} to {found.kv_channels} are allowed: attention "
+            f"takes {lanes} a cycle, each of another channel, and all caches lie on {found.kv_channels}"
+        )
+    return replace(found, attention_lanes=lanes, cache_channels=asked)
 
 
 def _hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
@@ -351,6 +358,9 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
             lines.append(f"{count} are walked {section.walks} times")
     if model.context:
         lanes = f"{plan.attention_lanes} position{'s' * (plan.attention_lanes > 1)}"
-        lines.append(f"keys and values lie on {plan.kv_channels} channels, attention takes {lanes} a cycle")
+        where = f"{plan.kv_channels} channels"
+        if plan.cache_channels not in (None, plan.kv_channels):
+            where = f"{plan.cache_channels} channels each"
+        lines.append(f"keys and values lie on {where}, attention takes {lanes} a cycle")
     lines += [f"{name} waits in memory on channel {channel}" for name, channel in binding.spilled.items()]
     return (*lines, *(plan.own.reasons if plan.own else ()))

@@ -110,7 +110,7 @@ class PhaseSite:
             heads=heads,
             layers=place.layers,
             positions=self.context,
-            channels=plan.kv_channels,
+            channels=plan.cache_channels or plan.kv_channels,
         )
         if beside is not None:
             # keys on one half of the channels, values on the other: as many beats on each as before

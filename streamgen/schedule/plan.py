@@ -16,11 +16,12 @@ class HardwarePlan:
 
     max_tokens: of a run. context: positions. columns: of the engine, column c on channel c; 0: there is none.
     n_lanes: rows that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels:
-    over which caches are striped, a power of two. attention_lanes: positions of a cache a cycle, a divisor of
-    them. prefetch: beats of the FIFO of each column's codes. fabric:
-    of which it is built. own: unroll, widths and padding of the matmuls that have columns of their own.
-    own_prefetch: as `prefetch`, of these. boundary: given when a model is a part of a larger one and meets
-    the others in memory. hold_bits: of all holds on the chip, beyond which they go to memory; None: all stay.
+    over which caches are striped, a power of two. cache_channels: of these, those of keys, and as many of
+    values; None: all. attention_lanes: positions of a cache a cycle, a divisor of them. prefetch: beats of
+    the FIFO of each column's codes. fabric: of which it is built. own: unroll, widths and padding of the
+    matmuls that have columns of their own. own_prefetch: as `prefetch`, of these. boundary: given when a
+    model is a part of a larger one and meets the others in memory. hold_bits: of all holds on the chip,
+    beyond which they go to memory; None: all stay.
     """
 
     max_tokens: int
@@ -29,6 +30,7 @@ class HardwarePlan:
     n_lanes: int = 1
     lanes: int
     kv_channels: int = 1
+    cache_channels: int | None = None
     attention_lanes: int = 1
     prefetch: int = 512
     fabric: Fabric = ULTRASCALE_PLUS

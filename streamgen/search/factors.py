@@ -75,6 +75,8 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     if model.context:
         law = "a power of two, at most the context and what the channels of the cache hold"
         yield from one("attention_lanes", (None, 1, 2, 4, 8, 16, 32), policies, law)
+        law = "a power of two, from the positions that attention takes to the channels of all caches"
+        yield from one("cache_channels", (None, 1, 2, 4, 8, 16), policies, law)
     yield from one("prefetch_beats", (None, *PREFETCH), policies, "whole bursts of 64 beats")
     held = [None, 0, *(config.card.memory_bits // part for part in HELD)]
     yield from one("hold_bits", held, engine, "what does not fit on the chip goes through memory")

@@ -65,6 +65,19 @@ def test_fifos_of_kernels_at_their_own_rates(model: LanguageModel, expected: np.
     other.close()
 
 
+def test_keys_and_values_on_channels_of_their_own(expected: np.ndarray) -> None:
+    other = compiled_model(tiny_decoder(), replace(TINY, cache_channels=1))
+    states = [buffer.channel for buffer in other.manifest.buffers if buffer.role == "state"]
+    assert sorted(set(states)) == [0, 1]
+    session = other.session()
+    for first, last in ((0, 4), (4, 5), (5, 9), (9, 10)):
+        np.testing.assert_array_equal(session.last_logits(IDS[first:last]), expected[last - 1])
+    for one in other.device().passes:
+        predicted = other.predict(one.tokens, one.position, one.variant)
+        assert abs(predicted / one.cycles - 1) < 0.05
+    other.close()
+
+
 def test_texts_are_those_of_golden(model: LanguageModel) -> None:
     for length in (1, 2, 4, 5, 19):
         prompt = [int(i) for i in IDS[:length]]

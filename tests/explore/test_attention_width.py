@@ -8,6 +8,8 @@ import pytest
 from streamgen.config import CompileConfig
 from streamgen.explore import attention_width
 from streamgen.graph.logical import LogicalGraph
+from streamgen.operations.balance import balanced
+from streamgen.policy import hardware
 from tests.decoders import TINY, random_decoder, tiny_decoder
 
 RATE = 0.6927
@@ -41,6 +43,18 @@ def test_as_wide_as_memory(
 
 def test_small_designs_stay_narrow() -> None:
     assert attention_width(tiny_decoder(), TINY, 2, RATE) == 1
+
+
+def test_channels_that_a_cache_cannot_lie_on() -> None:
+    model = balanced(tiny_decoder()).quantised(TINY.numbers(True))
+    assert hardware(model, replace(TINY, cache_channels=1)).cache_channels == 1
+    for lanes, asked, said in (
+        (2, 1, "1; 2 to 2 are allowed: attention takes 2 a cycle, each of another channel, and all"),
+        (1, 4, "4; 1 to 2 are allowed: attention takes 1 a cycle, each of another channel, and all"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            hardware(model, replace(TINY, attention_lanes=lanes, cache_channels=asked))
+        assert str(caught.value) == f"CompileConfig.cache_channels is {said} caches lie on 2"
 
 
 def test_the_user_may_choose() -> None:

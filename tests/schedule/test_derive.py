@@ -127,6 +127,21 @@ def test_positions_side_by_side(lanes: int, channels: int, changes: dict[str, An
     _check(_model(**{**changes, "context": 19}), plan, (3, 1, 4, 1, 2, 4, 4))
 
 
+@pytest.mark.parametrize(("lanes", "caches"), [(1, 1), (1, 2), (2, 2), (4, 4)])
+def test_keys_beside_values(lanes: int, caches: int) -> None:
+    """Keys on some channels, values on as many others where there are any."""
+    plan = _plan(columns=8, kv_channels=4, cache_channels=caches, attention_lanes=lanes, context=19)
+    model = _model(context=19)
+    _check(model, plan, (3, 1, 4, 1, 2, 4, 4))
+    graph = Derivation(model, plan, 0.6927).largest
+    found = {
+        what: {t.channel for t in graph.tensors if t.role == "state" and t.node == f"load_{what}_x"}
+        for what in ("keys", "values")
+    }
+    assert [len(one) for one in found.values()] == [caches, caches]
+    assert caches == 4 or not found["keys"] & found["values"]
+
+
 def test_groups_of_the_head_alone() -> None:
     """The longest operand, of weights without groups, is no multiple of those of the head."""
     numbers = {"group": 128, "by_layer": {"*": "w8", "logits": "w4"}}
