@@ -10,6 +10,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browsers import axe_faults, messages, seen, served
@@ -118,8 +119,12 @@ def test_keyboard_opens_the_sidebars(browser: WebDriver, address: str) -> None:
     """Where there is no room for them, what is in them is no stop until a button has opened them."""
     _open(browser, f"{address}tutorial.html", NARROW)
     for name, where in (("nav", ".sidebar-drawer"), ("toc", ".toc-drawer")):
-        drawer = browser.find_element(By.CSS_SELECTOR, where)
-        assert not any(link.is_displayed() for link in drawer.find_elements(By.TAG_NAME, "a"))
+        links = browser.find_element(By.CSS_SELECTOR, where).find_elements(By.TAG_NAME, "a")
+
+        def are_seen(_: WebDriver, links: list[WebElement] = links) -> bool:
+            return any(link.is_displayed() for link in links)
+
+        assert not are_seen(browser)
         button = browser.find_element(By.CSS_SELECTOR, f".mobile-header .{name}-overlay-icon")
         assert button.aria_role == "button" and button.get_attribute("aria-expanded") == "false"
         for _ in range(5):
@@ -129,7 +134,8 @@ def test_keyboard_opens_the_sidebars(browser: WebDriver, address: str) -> None:
         for key, shown in ((Keys.ENTER, True), (Keys.SPACE, False)):
             _pressed(browser, key)
             assert button.get_attribute("aria-expanded") == str(shown).lower()
-            assert any(link.is_displayed() for link in drawer.find_elements(By.TAG_NAME, "a")) is shown
+            waiting = WebDriverWait(browser, 20)  # a drawer is drawn in
+            (waiting.until if shown else waiting.until_not)(are_seen)
 
 
 def test_search(browser: WebDriver, address: str) -> None:
