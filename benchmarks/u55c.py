@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SHAPES)}; gpt2-medium")
     parser.add_argument("--clock", type=float, default=300.0, help="MHz")
     parser.add_argument("--channels", type=int, default=None, help="fewer than all")
+    parser.add_argument("--cache-channels", type=int, default=None, help="of keys, and of values")
     parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
     parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
     parser.add_argument("--simulate", action="store_true")
@@ -98,6 +99,8 @@ def main() -> None:
         shape, changed = SHAPES[name], {"clock_mhz": options.clock, "fill": options.fill}
         if options.channels:
             changed["channels"] = options.channels
+        if options.cache_channels:
+            changed["cache_channels"] = options.cache_channels
         config = streamgen.CompileConfig(
             name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
         )

@@ -33,16 +33,12 @@ def bounds_of(params: ColumnParams, **changes: Any) -> dict[str, Any]:
     form = changes.get("format", params.formats[0])
     return {
         "t": params.max_t,
-        "k": _max_k(params, form),
+        "k": params.longest(form),
         "n": params.max_n,
         "format": form,
         "grouped": params.scale_bits > 0 and form == "w4",
         **changes,
     }
-
-
-def _max_k(params: ColumnParams, form: str) -> int:
-    return params.max_k_w8 or params.max_k if form == "w8" else params.max_k
 
 
 def random_bounds(params: ColumnParams, rng: np.random.Generator) -> dict[str, Any]:
@@ -53,7 +49,7 @@ def random_bounds(params: ColumnParams, rng: np.random.Generator) -> dict[str, A
     for name, unit, most in (
         ("t", params.t_lanes, params.max_t),
         ("n", params.n_lanes, params.max_n),
-        ("k", params.group if grouped else 32, _max_k(params, form)),
+        ("k", params.group if grouped else 32, params.longest(form)),
     ):
         sizes[name] = unit * int(rng.integers(1, most // unit + 1))
     return {**sizes, "format": form, "grouped": grouped}

@@ -130,6 +130,10 @@ class ColumnParams:
         """Whether 8-bit weights come in halves, to multipliers of 4 bits."""
         return len(self.formats) == 2
 
+    def longest(self, form: str) -> int:
+        """The largest k of weights of a format."""
+        return self.max_k_w8 or self.max_k if form == "w8" else self.max_k
+
     @property
     def largest_sum(self) -> int:
         """Bound of an accumulator's magnitude; see the module's docstring."""
@@ -336,7 +340,7 @@ class ColumnParams:
         for name, unit, most in (
             ("t", self.t_lanes, self.max_t),
             ("n", self.n_lanes, self.max_n),
-            ("k", k_unit, self.max_k_w8 if self._wide(bounds) and self.max_k_w8 else self.max_k),
+            ("k", k_unit, self.longest(bounds["format"])),
         ):
             if not 1 <= bounds[name] <= most or bounds[name] % unit:
                 raise ValueError(

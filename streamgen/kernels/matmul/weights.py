@@ -72,7 +72,7 @@ class WeightsParams:
     def max_words(self) -> int:
         """Tokens of codes of a tile; of 8 bits they come in halves where there are 4 bits, too."""
         p = self.column
-        return max(p.max_k, 2 * (p.max_k_w8 or p.max_k) if p.two_widths else 0) // K_LANES
+        return max(p.max_k, 2 * p.longest("w8") if p.two_widths else 0) // K_LANES
 
     @property
     def passes(self) -> int:
