@@ -184,6 +184,7 @@ class _Built:
             self.memory,
             tokens=tokens,
             position=position,
+            clocks=self._known.clocks,
         )
 
     def estimate(self) -> GroupEstimate:

@@ -3,42 +3,49 @@
 Nodes that are alike, as the columns of an engine, differ in one thing: their descriptors come one after the
 other. So the node that is told last stands for them, for which others would have to wait anyway.
 
-Columns are alike also where few writes, as those of keys and values, pass beside their weights at different
-times: writes of less than 1 / `FEW` of what is read from a channel do not tell channels apart. The channel
-that stands for others has its own; those of the others have a channel to themselves.
+Columns are alike also where few beats pass beside their weights at different times: writes, as those of keys
+and values, of less than 1 / `FEW` of what is read from a channel do not tell channels apart, nor do reads, as
+those of tables and norms, of less than 1 / `LITTLE`, nor does the length of the first of `MANY` bursts. The
+channel that stands for others, through which most passes, has its own; those of the others have a channel to
+themselves.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from streamgen.explore.layout import OUTSIDE, Client, Descriptors, Layout, Moves
+from streamgen.explore.periods import Cut, Track, cut_of
 from streamgen.fifo.symmetry import classes
 
 __all__ = ["TRACK", "Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
-TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups")])
-"""`struct track` of tokens.h: addresses of arrays, and how many groups."""
+MANY = 16  # bursts of a command, of which the first one may be shorter than another's
+LITTLE = 128  # reads of less than this part of a channel's are such
+TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups", "mark")])
+"""`struct track` of tokens.h: addresses of arrays, how many groups, address of the marks."""
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
 
 
 class Acting:
     """nodes, parts, streams, clients, channels: numbers in the layout of those who act, the FIFOs first, the
     client of the table last. fifos: how many of the streams are FIFOs. of_fifo: for every FIFO of the layout,
-    which of the streams has its times."""
+    which of the streams has its times. cuts: by phase, what is left out of it."""
 
     def __init__(self, layout: Layout, descriptors: Descriptors | None) -> None:
         self._layout, self._descriptors = layout, descriptors
         self._kept: list[np.ndarray] = []  # for those that act, beside the arrays that `Known` has
+        self.cuts: dict[int, Cut] = {}  # by phase
         clients = [*layout.clients.values()]
         part_nodes = [layout.nodes[node] for node, _ in layout.parts]
         count = len(layout.used)
-        counts = (len(layout.nodes), len(layout.parts), len(clients), count, 1, count)
-        # members: nodes, parts, clients, channels as read, the sequencer, channels as written
+        counts = (len(layout.nodes), len(layout.parts), len(clients), count, 1, count, count)
+        # members: nodes, parts, clients, channels as read, the sequencer, channels as written, as read little
         first = [0, *np.cumsum(counts).tolist()]
         labels = self._labels(clients)
         ends = [
@@ -50,17 +57,23 @@ class Acting:
         ]
         links: list[_Class] = [(a, b, label) for (a, b), label in zip(ends, labels, strict=True)]
         links += [(n, first[1] + p, layout.intakes[p]) for p, n in enumerate(part_nodes)]
-        ranks = Counter[tuple[int, bool]]()
-        for number, client in enumerate(clients):
-            way = client.channel, client.writes  # the master serves those of a channel in turn
-            place = first[5 if client.writes else 3] + client.channel
-            links.append((first[2] + number, place, (client.writes, ranks[way])))
-            ranks[way] += 1
+        little = _little(clients)
+        starts = [
+            first[5 if client.writes else 6 if number in little else 3]
+            for number, client in enumerate(clients)
+        ]
+        ranks = Counter[int]()
+        for number, (client, start) in enumerate(zip(clients, starts, strict=True)):
+            place = start + client.channel  # the master serves those of a channel in turn
+            links.append((first[2] + number, place, (client.writes, ranks[place])))
+            ranks[place] += 1
         for channel, share in _shares(clients).items():
             links.append((first[3] + channel, first[5 if share else 3] + channel, share))
         kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
         of = classes(kinds, links)
         last = {number: member for member, number in enumerate(of)}
+        for start in (first[3], first[5], first[6]):
+            last |= {of[start + channel]: start + channel for channel in _lightest_first(clients, count)}
         keys = [(of[a], of[b], label) for (a, b), label in zip(ends, labels, strict=True)]
         stream_of = {key: number for number, key in enumerate(keys)}
         self.nodes, self.parts, self.clients = (
@@ -78,8 +91,8 @@ class Acting:
         )
         self._part_nodes = [self._node_at[last[of[part_nodes[part]]]] for part in self.parts]
         acted = []
-        for start, client in ((first[5 if clients[k].writes else 3], clients[k]) for k in self.clients):
-            acted.append(last[of[start + client.channel]] - start)
+        for k in self.clients:
+            acted.append(last[of[starts[k] + clients[k].channel]] - starts[k])
         self.channels = sorted(set(acted))
         self._channel_of = [self.channels.index(channel) for channel in acted]
 
@@ -94,9 +107,10 @@ class Acting:
 
         self._ends = [(end(a), end(b)) for a, b in (ends[number] for number in self.streams)]
 
-    def arrays(self, phases: int) -> list[np.ndarray]:
-        """Those of `struct model`, behind the steps, in their order."""
-        layout = self._layout
+    def arrays(self, phases: int, long: int | None = None) -> list[np.ndarray]:
+        """Those of `struct model`, behind the steps, in their order. long: groups of a phase from which on
+        its middle is left out, if it can be (`cuts`)."""
+        layout, self.cuts = self._layout, {}
         streams = [layout.streams[number] for number in self.streams]
         everyone = [*layout.clients.values()]
         clients = [everyone[number] for number in self.clients]
@@ -106,7 +120,7 @@ class Acting:
             np.searchsorted(self._part_nodes, np.arange(len(self.nodes) + 1)),
             self._part_nodes,
             [layout.intakes[part] for part in self.parts],
-            *self._tracks(phases),
+            *self._tracks(phases, long),
             *([two[k] for two in self._ends] for k in (0, 1)),
             *([getattr(one, name) for one in streams] for name in ("depth", "latency", "back")),
             self._channel_of,
@@ -115,7 +129,7 @@ class Acting:
                 [-1 if (k := getattr(one, name)) < 0 else self._stream_at[k] for one in clients]
                 for name in ("asks", "beats", "done")
             ),
-            *_commands(clients, phases),
+            *_commands(clients, phases, self.cuts),
             [self._node_at.get(layout.nodes[node], -1) for node, _ in items],
             [slots for _, slots in items],
             np.cumsum([0, *map(len, walks)]),
@@ -144,7 +158,7 @@ class Acting:
         roles: dict[int, Hashable] = {}
         for client in clients:
             commands = tuple(
-                (phase, tuple(map(tuple, (rows % [1 << 30, client.burst]).tolist())))
+                (phase, tuple(zip(rows[:, 0].tolist(), _begun(rows, client.burst), strict=True)))
                 for phase, rows in client.commands.items()
             )
             for role in ("asks", "beats", "done"):
@@ -167,39 +181,95 @@ class Acting:
             found.setdefault(kept, (cycles, clock, kept))
         return [*found.values()]
 
-    def _tracks(self, phases: int) -> tuple[np.ndarray, np.ndarray]:
+    def _tracks(self, phases: int, long: int | None) -> tuple[np.ndarray, np.ndarray]:
         """By part and phase the number of its track, and the tracks."""
         number = np.full((len(self.parts), phases), -1)
         tracks: list[tuple[int, ...]] = []
         known = self._layout.known
-        for row, part in enumerate(self.parts):
-            for phase in range(phases):
-                if (moves := self._moves(part, phase)) is None:
-                    continue
+        for phase in range(phases):
+            at_work: dict[int, Track] = {}
+            for row, part in enumerate(self.parts):
+                if (moves := self._moves(part, phase)) is not None:
+                    streams = np.array([event >> 1 for *_, event in moves], np.int32)
+                    at_work[row] = known.grouped(moves), streams
+            if long is not None and (cut := self._cut(phase, at_work, long)) is not None:
+                self.cuts[phase] = cut
+            for row, (groups, streams) in at_work.items():
+                marks = np.zeros(0, np.int32)
+                if phase in self.cuts and row in self.cuts[phase].groups:
+                    groups = known.without(groups, *self.cuts[phase].groups[row])
+                    marks = self.cuts[phase].marks[row]
+                self._kept += [streams, marks]
                 number[row, phase] = len(tracks)
-                arrays = *known.grouped(moves), np.array([event >> 1 for *_, event in moves], np.int32)
-                self._kept.append(arrays[-1])
-                tracks.append((*(array.ctypes.data for array in arrays), len(arrays[0])))
+                addresses = [array.ctypes.data for array in (*groups, streams)]
+                tracks.append((*addresses, len(groups[0]), marks.ctypes.data if len(marks) else 0))
         return number, np.array(tracks, TRACK)
+
+    def _cut(self, phase: int, at_work: Mapping[int, Track], long: int) -> Cut | None:
+        """What is left out of a phase."""
+        if sum(len(groups[0]) for groups, _ in at_work.values()) < long:
+            return None
+        everyone = [*self._layout.clients.values()]
+        ends = {name: self._stream_at for name in ("asks", "beats", "done")}
+        clients = [
+            replace(
+                everyone[k],
+                **{name: at[n] for name, at in ends.items() if (n := getattr(everyone[k], name)) >= 0},
+            )
+            for k in self.clients
+        ]
+        return cut_of(at_work, self.fifos, clients, phase)
+
+
+def _begun(rows: np.ndarray, burst: int) -> list[int]:
+    """How much of its first burst is not a command's; 0 for those of many bursts."""
+    return np.where(rows[:, 0] < MANY * burst, rows[:, 1] % burst, 0).tolist()
+
+
+def _beats(client: Client) -> int:
+    return sum(int(rows[:, 0].sum()) for rows in client.commands.values())
+
+
+def _little(clients: Sequence[Client]) -> set[int]:
+    """Those that read least from each channel: together less than 1 / `LITTLE` of what is read from it."""
+    readers: dict[int, list[tuple[int, int]]] = {}
+    for number, client in enumerate(clients):
+        if not client.writes:
+            readers.setdefault(client.channel, []).append((_beats(client), number))
+    found = set()
+    for several in readers.values():
+        left = sum(beats for beats, _ in several) / LITTLE
+        for beats, number in sorted(several):
+            if (left := left - beats) > 0:
+                found.add(number)
+    return found
+
+
+def _lightest_first(clients: Sequence[Client], channels: int) -> list[int]:
+    """The channels, those through which most passes last."""
+    beats = Counter[int]()
+    for client in clients:
+        beats[client.channel] += _beats(client)
+    return sorted(range(channels), key=lambda channel: beats[channel])
 
 
 def _shares(clients: Sequence[Client]) -> dict[int, int]:
     """What is written to each channel, in whole `FEW`ths of what is read from it."""
     beats = Counter[tuple[int, bool]]()
     for client in clients:
-        beats[client.channel, client.writes] += sum(
-            int(rows[:, 0].sum()) for rows in client.commands.values()
-        )
+        beats[client.channel, client.writes] += _beats(client)
     used = {client.channel for client in clients}
     return {channel: FEW * beats[channel, True] // max(1, beats[channel, False]) for channel in used}
 
 
-def _commands(clients: Sequence[Client], phases: int) -> list[np.ndarray]:
+def _commands(clients: Sequence[Client], phases: int, cuts: Mapping[int, Cut]) -> list[np.ndarray]:
     """By client and phase its first command; beats and offset of each, and whether it is the last one."""
     track = np.full((len(clients), phases), -1)
     rows = [np.zeros((0, 3), np.int64)]
     for number, client in enumerate(clients):
         for phase, commands in client.commands.items():
             track[number, phase] = sum(map(len, rows))
+            if phase in cuts:
+                commands = commands - [cuts[phase].beats.get(number, 0), 0]
             rows.append(np.column_stack([commands, np.arange(len(commands)) == len(commands) - 1]))
     return [track, *np.concatenate(rows).T]

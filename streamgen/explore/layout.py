@@ -9,6 +9,7 @@ import numpy as np
 from streamgen.contract import Bounds, KernelParams
 from streamgen.fifo.clocks import Clocks, Transfers, clocks_of
 from streamgen.fifo.curves import ENOUGH, Part
+from streamgen.fifo.groups import Side, grouped
 from streamgen.fifo.symmetry import Contents
 from streamgen.turns import Turn
 
@@ -100,6 +101,7 @@ class Known:
         self._parts: dict[int, tuple[Part, np.ndarray]] = {}  # by id: a part in here stays alive
         self._moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._groups: dict[Hashable, tuple[Sequence[Moves], Groups]] = {}
+        self._shortened: dict[tuple[int, int, int], tuple[Groups, Groups]] = {}
 
     def clocks(self, params: KernelParams, bounds: Bounds) -> Clocks:
         """Those of a node; the same object for nodes that are alike."""
@@ -124,6 +126,13 @@ class Known:
         if key not in self._groups:
             self._groups[key] = moves, _grouped(moves)
         return self._groups[key][1]
+
+    def without(self, groups: Groups, first: int, behind: int) -> Groups:
+        """`shortened`; the same arrays for the same groups."""
+        key = id(groups), first, behind
+        if key not in self._shortened:
+            self._shortened[key] = groups, shortened(groups, first, behind)
+        return self._shortened[key][1]
 
 
 class Layout:
@@ -250,14 +259,22 @@ class Layout:
 def _grouped(moves: Sequence[Moves]) -> Groups:
     if not moves:
         return np.zeros(1, np.int32), np.zeros(2, np.int32), np.zeros(0, np.uint16)
-    cycle, clock = (np.concatenate([move[k] for move in moves]) for k in (0, 1))
-    sides = [2 * place + (move[2] & 1) for place, move in enumerate(moves)]
-    event = np.repeat(np.array(sides, np.uint16), [len(move[0]) for move in moves])
-    if len(moves) > 1:
-        order = np.argsort(2 * cycle + (event & 1), kind="stable")
-        cycle, clock, event = cycle[order], clock[order], event[order]
-    begins = np.flatnonzero(np.diff(cycle, prepend=-1))
-    return clock[begins].astype(np.int32), np.append(begins, len(cycle)).astype(np.int32), event
+    sides = [
+        Side(cycles, clock, 2 * place + (event & 1)) for place, (cycles, clock, event) in enumerate(moves)
+    ]
+    found = grouped([sorted(sides, key=lambda side: side.code & 1)])
+    return found.clock, found.first, found.event.astype(np.uint16)
+
+
+def shortened(groups: Groups, first: int, behind: int) -> Groups:
+    """What a part does without some groups, as if the others followed one another."""
+    clock, begins, event = groups
+    a, b = begins[first], begins[behind]
+    return (
+        np.concatenate([clock[:first], clock[behind:] - (clock[behind] - clock[first])]),
+        np.concatenate([begins[:first], begins[behind:] - (b - a)]),
+        np.concatenate([event[:a], event[b:]]),
+    )
 
 
 def _parts(several: Iterable[Clocks]) -> dict[str, bool]:

@@ -23,6 +23,7 @@ from streamgen.phase_table import TABLE_CHUNK, Descriptor, PhaseTable
 __all__ = ["phase_cycles", "predict"]
 
 BEFORE, BEHIND = 6, 2  # phases of a context at first; then twice as many
+LONG = 1_000_000  # moves of a phase, from which on its middle is left out; some milliseconds
 STEADY = 0.002  # of a run, by which contexts of half the length may say something else
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
 _SLOTS = 4  # of a beat of the table
@@ -138,6 +139,7 @@ def _run(
             channels,
             descriptors,
             known=known,
+            long=LONG,
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error

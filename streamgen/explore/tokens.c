@@ -7,18 +7,32 @@
 
 #include "tokens.h"
 
-/* Who stands at an end of a stream looks at it again: a part, or -1 - client. */
-static void wake(struct run *r, number end)
+/* A part looks again at what it waits for. */
+static void wake(struct run *r, number p)
+{
+    if (!r->parts[p].queued) {
+        r->parts[p].queued = 1;
+        r->todo[r->count++] = p;
+    }
+}
+
+static void wake_client(struct run *r, number c)
+{
+    if (!r->clients[c].queued) {
+        r->clients[c].queued = 1;
+        r->asking[r->askers++] = c;
+    }
+}
+
+/* Something has happened to a stream: who stands at an end of it looks again, if that is what it waits for. */
+static void tell(struct run *r, number end, number what)
 {
     if (end == OUTSIDE)
         return;
-    if (end >= 0 && !r->parts[end].queued) {
-        r->parts[end].queued = 1;
-        r->todo[r->count++] = end;
-    } else if (end < 0 && !r->clients[-1 - end].queued) {
-        r->clients[-1 - end].queued = 1;
-        r->asking[r->askers++] = -1 - end;
-    }
+    if (end < 0)
+        wake_client(r, -1 - end);
+    else if (r->parts[end].awaits == what)
+        wake(r, end);
 }
 
 void tokens_push(struct run *r, number stream, cycles time)
@@ -37,7 +51,7 @@ void tokens_push(struct run *r, number stream, cycles time)
     l->ready[l->pushed++ & (l->room - 1)] = time + r->m->latency[stream];
     if (++l->next_pushed >= r->m->depth[stream])
         l->next_pushed = 0;
-    wake(r, r->m->target[stream]);
+    tell(r, r->m->target[stream], stream);
 }
 
 void tokens_pop(struct run *r, number stream, cycles time)
@@ -52,7 +66,7 @@ void tokens_pop(struct run *r, number stream, cycles time)
     if (r->m->first_token && stream < r->m->fifos)
         r->m->taken[r->m->first_token[stream] + l->popped] = time;
     l->popped++;
-    wake(r, r->m->source[stream]);
+    tell(r, r->m->source[stream], ROOM);
 }
 
 /* From when on a stream has room for one more token; NEVER: not known. */
@@ -104,7 +118,8 @@ static int begin(struct run *r, number p)
         if (node->start[part->step] < 0)
             return 0;
         part->track = &m->track[track];
-        part->group = 0;
+        part->group = part->marks = 0;
+        part->mark = part->track->mark ? part->track->mark[0] : -1;
         part->late = part->sent + 1 - part->track->clock[0]; /* behind its last move */
         if (node->start[part->step] > part->late)
             part->late = node->start[part->step];
@@ -144,34 +159,58 @@ static int send(struct run *r, struct part *part, number g, int inside)
     return left;
 }
 
+/* A part has come to a mark. */
+static void note(struct run *r, number p)
+{
+    struct part *part = &r->parts[p];
+    r->m->marked[((int64_t)p * r->m->steps + part->step) * MARKS + part->marks] = part->sent;
+    part->mark = ++part->marks < MARKS ? part->track->mark[part->marks] : -1;
+}
+
 static void advance(struct run *r, number p)
 {
     const struct model *m = r->m;
     struct part *part = &r->parts[p];
+    part->awaits = DESCRIPTOR;
     while (part->started || begin(r, p)) {
         const struct track *t = part->track;
         number g = part->group, first = t->first[g], stop = t->first[g + 1];
         if (part->base < 0) {
             cycles base = t->clock[g] + part->late;
-            for (number i = first; i < stop && !(t->event[i] & 1); i++) {
-                const struct line *l = &r->lines[t->stream[t->event[i] >> 1]];
-                if (l->pushed == l->popped)
+            number i = first + part->there;
+            if (part->there && part->known > base)
+                base = part->known;
+            for (; i < stop && !(t->event[i] & 1); i++) {
+                number stream = t->stream[t->event[i] >> 1];
+                const struct line *l = &r->lines[stream];
+                cycles ready;
+                if (l->pushed == l->popped) {
+                    part->awaits = stream;
+                    part->there = i - first;
+                    part->known = base;
                     return;
-                if (l->ready[l->popped & (l->room - 1)] > base)
-                    base = l->ready[l->popped & (l->room - 1)];
+                }
+                ready = l->ready[l->popped & (l->room - 1)];
+                if (ready > base)
+                    base = ready;
             }
             part->base = part->sent = base;
+            part->there = 0;
             part->gone = 0;
         }
-        if (send(r, part, g, 0) || send(r, part, g, 1))
+        if (send(r, part, g, 0) || send(r, part, g, 1)) {
+            part->awaits = ROOM;
             return;
+        }
         for (number i = first; i < stop && !(t->event[i] & 1); i++) {
             moved(r, t->stream[t->event[i] >> 1], part->step, part->sent);
             tokens_pop(r, t->stream[t->event[i] >> 1], part->sent);
         }
         part->late = part->sent - t->clock[g];
         part->base = -1;
-        if (++part->group == t->groups) {
+        if (++part->group == part->mark)
+            note(r, p);
+        if (part->group == t->groups) {
             struct node *node = &r->nodes[m->part_node[p]];
             cycles behind = part->sent + 1;
             part->started = 0;
@@ -346,7 +385,7 @@ cycles tokens_run(const struct model *m)
             free(l->ready);
             l->ready = zeros(l->room, sizeof(cycles));
         }
-        wake(r, -1 - c);
+        wake_client(r, c);
     }
     for (;;) {
         cycles least = NEVER;

@@ -21,6 +21,9 @@ enum {
     SLOT = 2,         /* cycles from a beat of the table taken to its first slot */
     WALK = 2,         /* cycles from the directory to the first walk */
     AHEAD = 2,        /* walks of the table that are asked for ahead */
+    MARKS = 4,
+    ROOM = -1,
+    DESCRIPTOR = -2,
 };
 
 struct track { /* what a part does in a phase; parts that are alike have the same arrays but for `stream` */
@@ -28,6 +31,7 @@ struct track { /* what a part does in a phase; parts that are alike have the sam
     const uint16_t *event;       /* 2 * (place in stream) + (is output); inputs of a group first */
     const number *stream;
     int64_t groups;
+    const number *mark;        /* MARKS numbers of groups done, rising, or null */
 };
 
 struct model { /* as tokens.py gives it */
@@ -54,6 +58,7 @@ struct model { /* as tokens.py gives it */
     cycles *step_end;                             /* result: of each step, its last token at an end of a fifo */
     const number *first_token;                    /* fifos, or null */
     cycles *sent, *taken;                         /* result: of each token of these, where that is given */
+    cycles *marked;                               /* result: parts x steps x MARKS: when a part came to each, or null */
 };
 
 struct line { /* a stream */
@@ -67,6 +72,11 @@ struct part {
     const struct track *track; /* once it is started */
     number step, group;
     number started, queued;
+    number awaits; /* a stream for its next token; ROOM in any that it sends to; or DESCRIPTOR */
+    number there;  /* inputs of the group whose tokens are there, and since when */
+    cycles known;
+    number marks; /* that it has come to */
+    int64_t mark; /* groups at the next one, or -1 */
     uint64_t gone; /* which outputs of the group, at most 64, have been sent */
     cycles late, base, sent;
 };

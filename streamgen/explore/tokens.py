@@ -31,6 +31,7 @@ import numpy as np
 
 from streamgen.explore.acting import TRACK, Acting
 from streamgen.explore.layout import Descriptors, Fifo, Known, Layout
+from streamgen.explore.periods import MARKS
 from streamgen.fifo.clocks import Clocks
 from streamgen.manifest import MemoryTiming
 
@@ -43,7 +44,8 @@ class TokenRun:
     steps: the phase of each step. executions: by node and phase, how it moves; nothing where it rests.
     channels: of the memory ports, by node and port. descriptors: None when all of them are there in cycle 0.
     times: whether to keep those of the FIFOs, `sent` and `taken`. known: what other runs have in common with
-    this one.
+    this one. long: moves of all parts in a phase, from which on it is played without its middle, if it does
+    the same over and over (`periods`) and no times are kept.
 
     cycles: until the last response, or token. ends: of each step the cycle in which its last token passes an
     end of a FIFO, 0 where there is none. RuntimeError when nodes wait for one another for ever.
@@ -60,11 +62,29 @@ class TokenRun:
         *,
         times: bool = False,
         known: Known | None = None,
+        long: int | None = None,
     ) -> None:
         known = known or Known()
         with known.turn:
             acting = Acting(Layout(executions, fifos, channels, descriptors, known), descriptors)
-            own = acting.arrays(1 + max(steps))
+        self._of_fifo = acting.of_fifo
+        several = (steps, acting, memory, descriptors, known, times)
+        if times or not self._play(*several, long):
+            self._play(*several, None)
+
+    def _play(
+        self,
+        steps: Sequence[int],
+        acting: Acting,
+        memory: MemoryTiming,
+        descriptors: Descriptors | None,
+        known: Known,
+        times: bool,
+        long: int | None,
+    ) -> bool:
+        """Whether what was left out of long phases is known."""
+        with known.turn:
+            own = acting.arrays(1 + max(steps), long)
         arrays = [
             a if a.dtype == TRACK else np.ascontiguousarray(a, np.int32) for a in (np.array(steps), *own)
         ]
@@ -90,14 +110,23 @@ class TokenRun:
         self.ends = np.zeros(len(steps), np.int64)
         model.step_end = self.ends.ctypes.data
         if times:
-            self._of_fifo = acting.of_fifo
             self._first = np.ascontiguousarray(acting.tokens(steps), np.int32)
             self._times = np.full((2, self._first[-1]), -1, np.int64)
             model.first_token, model.sent = self._first.ctypes.data, self._times[0].ctypes.data
             model.taken = self._times[1].ctypes.data
+        marked = np.zeros((len(acting.parts), len(steps), MARKS) if acting.cuts else 0, np.int64)
+        model.marked = marked.ctypes.data
         self.cycles = int(_library.tokens_run(ctypes.byref(model)))
         if self.cycles < 0:
             raise RuntimeError("parts of nodes wait for ever")
+        for step, phase in enumerate(steps):
+            if phase in acting.cuts:
+                cut = acting.cuts[phase]
+                if (taken := cut.taken(marked[[*cut.marks], step])) is None:
+                    return False
+                self.ends[step:] += taken
+                self.cycles += taken
+        return True
 
     def sent(self, fifo: int) -> np.ndarray:
         """The cycle in which each token of a FIFO leaves its source."""
@@ -121,7 +150,7 @@ class _Model(ctypes.Structure):
         *((f"array{i}", ctypes.c_void_p) for i in range(27)),
         *((name, ctypes.c_int32) for name in ("table", "deepest", "way", "dropped")),
         *((name, ctypes.c_int32) for name in ("rate_beats", "rate_cycles", "rate_latency")),
-        *((name, ctypes.c_void_p) for name in ("step_end", "first_token", "sent", "taken")),
+        *((name, ctypes.c_void_p) for name in ("step_end", "first_token", "sent", "taken", "marked")),
     ]
 
 

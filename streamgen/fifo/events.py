@@ -27,6 +27,7 @@ from itertools import pairwise
 import numpy as np
 
 from streamgen.fifo.curves import Stream
+from streamgen.fifo.groups import Side, grouped
 
 __all__ = ["SelfTimedRun"]
 
@@ -40,8 +41,8 @@ class SelfTimedRun:
     settled: all tokens move as early as they can. ValueError for cycles beyond 2^29.
 
     ends: False when streams of given depths wait for one another for ever. tokens: of all streams. times,
-    latest: of all productions, then of all consumptions. group_node, group_cycle: node and cycle of its clock
-    of each group of events that are due together; group: of each token in `times`, -1 outside.
+    latest: of all productions, then of all consumptions. group_cycle: of each group of events that are due
+    together the cycle; group: of each token in `times`, -1 outside.
     """
 
     def __init__(
@@ -49,93 +50,71 @@ class SelfTimedRun:
     ) -> None:
         index: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
         curves = [(_EMPTY, _EMPTY) if s is None else (s.produced, s.consumed) for s in streams]
-        first = np.concatenate([[0], np.cumsum([len(p) for p, _ in curves])]).astype(np.int32)
         clocks = [(p, c) if s is None else s.clocks for s, (p, c) in zip(streams, curves, strict=True)]
-        sent, taken, sends, takes = (
-            np.concatenate([_EMPTY, *ends]).astype(np.int32)
-            for ends in (*zip(*curves, strict=True), *zip(*clocks, strict=True))
-        )
+        first = np.cumsum([0, *(len(p) for p, _ in curves)], dtype=np.int32)
+        if max((int(c[-1]) for ends in curves for c in ends if len(c)), default=0) >= _NEVER // 2:
+            raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
         source, target = (
             np.array([-1 if s is None else index.get(end(s), -1) for s in streams], np.int32)
             for end in (lambda s: s.source, lambda s: s.target)
         )
         inside = np.array([s is not None and s.inside for s in streams], np.int32)
         way = np.array([0 if s is None else s.way for s in streams], np.int32)
-        total = len(sent)
-        stream_of = np.repeat(np.arange(len(streams)), np.diff(first))
-        # every token at both ends, in the order: node, cycle, inputs, outputs to others, outputs inside
-        node = np.concatenate([target[stream_of], source[stream_of]])
-        cycle = np.concatenate([taken, sent])
-        shown = np.concatenate([takes, sends])
-        output = np.concatenate([np.zeros(total, np.int32), 1 + inside[stream_of]])
-        token = np.tile(np.arange(total), 2)
-        most = max((int(cycles.max(initial=0)) for cycles in (sent, taken)), default=0)
-        if most >= _NEVER // 2:
-            raise ValueError(f"curves reach beyond cycle {_NEVER // 2}, the last one that sizing counts")
-        order = np.argsort((node.astype(np.int64) * (most + 1) + cycle) * 3 + output, kind="stable")
-        order = order[np.searchsorted(node[order], 0) :]  # the world outside has no clock
-        node, cycle, shown = node[order], cycle[order], shown[order]
-        output, token = output[order], token[order]
-        begins = np.ones(len(order), bool)
-        begins[1:] = (np.diff(node) != 0) | (np.diff(cycle) != 0)
-        group = np.cumsum(begins) - 1
-        groups = int(begins.sum())
-        sent_group, taken_group = np.full(total, -1, np.int32), np.full(total, -1, np.int32)
-        sent_group[token[output > 0]] = group[output > 0]
-        taken_group[token[output == 0]] = group[output == 0]
+        total = int(first[-1])
+        of_token = np.full(2 * total, -1, np.int32)
+        sides: list[list[Side]] = [[] for _ in nodes]
+        # in a group inputs come first, then outputs to others, then those inside
+        for which in range(3):
+            for k, ((made, taken), (sends, takes)) in enumerate(zip(curves, clocks, strict=True)):
+                at, stop = first[k : k + 2]
+                if which == 0 and target[k] >= 0:
+                    own = of_token[total + at : total + stop]
+                    sides[target[k]].append(Side(taken, takes, 2 * k, at, own))
+                if which == 1 + inside[k] and source[k] >= 0:
+                    sides[source[k]].append(Side(made, sends, 2 * k + 1, at, of_token[at:stop]))
+        found = grouped(sides)  # the world outside has no clock
+        groups = len(found.clock)
         self._nodes, self.tokens, self._first = len(nodes), total, first
         self._sources, self._targets = source, target
-        self.depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
-        self._latency = np.zeros(len(streams), np.int32)
-        self.times = np.concatenate([sends, takes, np.zeros(groups, np.int32)])
-        self.latest = np.full(2 * total, _NEVER, np.int32)
-        self._promise = np.full(groups, _NEVER, np.int32)
-        self._needed, self._base = np.full(total, _NEVER, np.int32), np.full(groups, _NEVER, np.int32)
+        self.group, self.group_cycle, self._node_group = of_token, found.cycle, found.node
+        self._depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
+        self.depth, self._latency = self._depth.copy(), np.zeros(len(streams), np.int32)
+        alone = [end for ends in zip(*clocks, strict=True) for end in ends]
+        self._alone = np.concatenate([_EMPTY, *alone], dtype=np.int32)
+        self.times = np.zeros(2 * total + groups, np.int32)
+        self.latest, self._promise = np.empty(2 * total, np.int32), np.empty(groups, np.int32)
+        self._needed, self._base = np.empty(total, np.int32), np.empty(groups, np.int32)
         counts = (len(nodes), len(streams), total, groups)
         arrays = (
-            np.searchsorted(node[begins], np.arange(len(nodes) + 1)).astype(np.int32),
-            shown[begins],
-            np.append(np.flatnonzero(begins), len(order)).astype(np.int32),
-            (2 * stream_of[token] + (output > 0)).astype(np.int32),
-            token,
-            *(
-                first,
-                inside,
-                source,
-                target,
-                sent_group,
-                taken_group,
-                self._latency,
-                way,
-                self.depth,
-            ),
-            *(self.times, self.latest, self._needed, self._promise, self._base),
+            *(found.node, found.clock, found.first, found.event, found.token),
+            *(first, inside, source, target, of_token[:total], of_token[total:], self._latency, way),
+            *(self.depth, self.times, self.latest, self._needed, self._promise, self._base),
             *(np.zeros(len(nodes), np.int32) for _ in range(5)),
-            *(np.zeros(len(self.times), np.int32) for _ in range(2)),
-            np.zeros(len(self.times), np.int32),
+            *(np.zeros(len(self.times), np.int32) for _ in range(3)),
         )
         self._arrays = tuple(np.ascontiguousarray(array, np.int32) for array in arrays)
         self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0)
         self._state = (self.depth, self.times, self.latest, self._needed, self._base)
-        self.group = np.concatenate([sent_group, taken_group])
-        self.group_node, self.group_cycle = node[begins], cycle[begins].astype(np.int32)
-        self._longest = int(
-            np.concatenate([_EMPTY, *(c[-1:] for ends in curves for c in ends)]).astype(np.int64).sum()
-        )
+        self._longest = sum(int(c[-1]) for ends in curves for c in ends if len(c))
         self._longest += total * (2 + int(way.max(initial=0)))
-        self._new = [array.copy() for array in self._state]
         self.begin(latencies)
 
     def begin(self, latencies: Sequence[int]) -> None:
         """A new run of the same streams through FIFOs of other latencies."""
-        for array, new in zip(self._state, self._new, strict=True):
-            array[:] = new
-        self._promise[:] = _NEVER
+        self.depth[:] = self._depth
+        self.times[: 2 * self.tokens], self.times[2 * self.tokens :] = self._alone, 0
+        for array in (self.latest, self._needed, self._base, self._promise):
+            array[:] = _NEVER
         self._latency[:] = latencies
         self._touch(range(self._nodes))
         # no path of waits is longer, but where it goes round in circles
         longest = self._longest + self.tokens * max(latencies, default=0)
         self.ends = self.settle(min(longest, _NEVER))
+
+    @property
+    def group_node(self) -> np.ndarray:
+        """The node of each group of events."""
+        return np.repeat(np.arange(self._nodes), np.diff(self._node_group))
 
     @property
     def finish(self) -> int:
@@ -187,6 +166,12 @@ class SelfTimedRun:
     def promised_groups(self) -> np.ndarray:
         """What was promised, of all groups of events."""
         return self._promise
+
+    @property
+    def promised_finish(self) -> int:
+        """Cycles of the run, as promised."""
+        outside = self.times[: 2 * self.tokens][self.group < 0]
+        return 1 + max(int(self._promise.max(initial=-1)), int(outside.max(initial=-1)))
 
     def of_tokens(self, done: np.ndarray) -> np.ndarray:
         """When tokens move, as in `times`, if groups of events are done so; the world outside is as ever."""

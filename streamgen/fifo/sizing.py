@@ -63,7 +63,8 @@ _EFFORT_OWN_RATES = 500_000_000
 
 @dataclass(frozen=True, eq=False)
 class Timetable:
-    """The promise of a run: its cycles, and by stream the latest cycle in which each token moves."""
+    """The promise of a run: its cycles, and by stream the latest cycle in which each token moves, where that
+    was asked for."""
 
     finish: int
     produced: tuple[np.ndarray, ...]
@@ -85,12 +86,13 @@ def size(
     least: int = 1,
     begin: Begin = "free",
     counted: Counted | None = None,
+    times: bool = True,
 ) -> Sizing:
     """The depths for all runs. The streams of a run stand in the order of the FIFOs; None where one rests.
 
     least: what every FIFO holds anyhow, if that many tokens pass through it. begin: with which depths the
     search of `conservative` begins: without limit, or with what FIFOs hold when nodes keep their own rates.
-    counted: told of FIFOs.
+    counted: told of FIFOs. times: whether schedules have those of tokens.
 
     Streams with a depth of their own keep it, and may close cycles. ValueError: unknown strategy, runs
     that differ in more than curves; GraphError: a cycle of streams without a depth, or streams of given
@@ -107,7 +109,7 @@ def size(
     latencies = [_latency(fifo, 1) for fifo in fifos]
     different = dict(zip(alike.keys, map(alike.of, runs), strict=True))
     sizer = _Sizer(
-        order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin, counted
+        order, fifos, alike.counts, [*different.values()], latencies, strategy, least, begin, counted, times
     )
     with closing(sizer):
         while True:
@@ -182,9 +184,8 @@ class _Alike:
 
     def expanded(self, found: Timetable) -> Timetable:
         """The timetable of all FIFOs."""
-        return Timetable(
-            found.finish, *(tuple(self.all(moves)) for moves in (found.produced, found.consumed))
-        )
+        moves = (tuple(self.all(one)) if one else () for one in (found.produced, found.consumed))
+        return Timetable(found.finish, *moves)
 
 
 def _content(stream: Stream | None, known: Contents) -> Hashable:
@@ -275,12 +276,15 @@ class _Sizer:
         at_least: int,
         begin: Begin,
         counted: Counted | None,
+        times: bool,
     ) -> None:
         self._nodes, self._fifos, self._streams = nodes, fifos, runs
         self._counted = counted or (lambda what, done, goal: None)
-        self._strategy, self._from_rates = strategy, begin == "rates"
-        large = sum(len(s.produced) for streams in runs for s in streams if s is not None) > _LARGE
-        self._threads = ThreadPoolExecutor(os.cpu_count()) if large and len(runs) > 1 else None
+        self._strategy, self._from_rates, self._times = strategy, begin == "rates", times
+        tokens = [sum(len(stream.produced) for stream in streams if stream is not None) for streams in runs]
+        self._largest = sorted(range(len(runs)), key=lambda k: -tokens[k])
+        threads = sum(tokens) > _LARGE and len(runs) > 1
+        self._threads = ThreadPoolExecutor(os.cpu_count()) if threads else None
         self._runs = self._each(lambda streams: SelfTimedRun(nodes, streams, latencies), runs)
         self._bits = [0 if f is None else f.bits * count for f, count in zip(fifos, counts, strict=True)]
         self._ways = [0 if fifo is None else fifo.way for fifo in fifos]
@@ -304,8 +308,15 @@ class _Sizer:
             self._threads.shutdown()
 
     def _each(self, do: Callable[[_T], _R], runs: Iterable[_T]) -> list[_R]:
-        """What is done for every run; for large ones side by side, for the loops of a run are C."""
-        return [*(map if self._threads is None else self._threads.map)(do, runs)]
+        """What is done for every run; for large ones side by side, the largest first, for the loops of a run
+        are C."""
+        if self._threads is None:
+            return [*map(do, runs)]
+        given = [*runs]
+        found = dict(
+            zip(self._largest, self._threads.map(do, (given[k] for k in self._largest)), strict=True)
+        )
+        return [found[k] for k in range(len(given))]
 
     def _promise(self, latencies: Sequence[int]) -> None:
         """Promise what the runs do while no FIFO is limited."""
@@ -346,13 +357,13 @@ class _Sizer:
 
     def _schedules(self) -> tuple[Timetable, ...]:
         """What the runs promise with the FIFOs as they are limited at present."""
-        schedules = []
-        for run in self._runs:
-            promised = run.promised()
-            finish = 1 + int(promised.max(initial=-1))
-            moves = run.split(run.times.copy() if self._strategy == "conservative" else promised)
-            schedules.append(Timetable(finish, *(tuple(times) for times in moves)))
-        return tuple(schedules)
+        return tuple(self._each(self._schedule, self._runs))
+
+    def _schedule(self, run: SelfTimedRun) -> Timetable:
+        if not self._times:
+            return Timetable(run.promised_finish, (), ())
+        times = run.times.copy() if self._strategy == "conservative" else run.promised()
+        return Timetable(run.promised_finish, *(tuple(moves) for moves in run.split(times)))
 
     def _named(self, depths: Sequence[int]) -> list[int]:
         """The depths, those given included."""

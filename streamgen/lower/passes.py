@@ -189,7 +189,7 @@ def size_fifos(
     corners: Sequence[Graph], strategy: Strategy, counted: Counted | None = None
 ) -> tuple[Graph, list[Timetable]]:
     """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
-    schedules. Also these, phase by phase of each corner.
+    schedules. Also how long these take, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them, and those of wide tokens that can wait where they come from, have the depth that their
@@ -202,7 +202,7 @@ def size_fifos(
         if counted is not None:
             counted("timing of phases", len(streams), len(runs))
         streams.append(run_streams(*run, known))
-    sizing = size(run_nodes(corners[0]), streams, strategy, LINK_DEPTH, counted=counted)
+    sizing = size(run_nodes(corners[0]), streams, strategy, LINK_DEPTH, counted=counted, times=False)
     ahead = _running_ahead(corners[0])
     depths = {
         (edge.source, edge.target): _link_depth(corners[0], edge)

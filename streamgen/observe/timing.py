@@ -1,11 +1,12 @@
 """A pass, phase by phase, as predicted: cycles, work, and what the cycles are spent on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.explore.bound import phases
-from streamgen.fifo.clocks import clocks_of
+from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.graph import Graph
 from streamgen.manifest import MemoryTiming
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
@@ -24,9 +25,10 @@ def predicted_pass(
     *,
     tokens: int,
     position: int,
+    clocks: Callable[[Any, Any], Clocks] = clocks_of,
 ) -> PassEstimate:
     """A pass of `tokens` tokens from `position` on. names: of the phases. graph: with the bounds of the pass.
-    cycles: those that `phase_cycles` predicts."""
+    cycles: those that `phase_cycles` predicts. clocks: `clocks_of`, or what has been asked before."""
     rate = Fraction(memory.beats, memory.cycles)
     return PassEstimate(
         group=group,
@@ -41,7 +43,9 @@ def predicted_pass(
                 product_cycles=walks * stage.compute_cycles,
                 products=walks * stage.products,
                 bytes=walks * stage.bytes,
-                limit=_limit(graph, phase, took / walks, stage.memory_cycles(rate), stage.compute_cycles),
+                limit=_limit(
+                    graph, phase, took / walks, stage.memory_cycles(rate), stage.compute_cycles, clocks
+                ),
             )
             for phase, (name, (stage, walks), took) in enumerate(
                 zip(names, phases(graph), cycles, strict=True)
@@ -50,7 +54,14 @@ def predicted_pass(
     )
 
 
-def _limit(graph: Graph, phase: int, cycles: float, memory: float, products: float) -> str:
+def _limit(
+    graph: Graph,
+    phase: int,
+    cycles: float,
+    memory: float,
+    products: float,
+    clocks: Callable[[Any, Any], Clocks],
+) -> str:
     """What the cycles of a walk of a phase are spent on: memory, products, the operation that works longest,
     or latency where none of these takes half of them."""
     takes: dict[str, float] = {"memory": memory, "products": products}
@@ -59,7 +70,7 @@ def _limit(graph: Graph, phase: int, cycles: float, memory: float, products: flo
         params = node.params
         if bounds is None or multipliers(params) or memory_ports(params) or moves(params):
             continue
-        parts = [part.cycles for part in clocks_of(params, bounds).parts if len(part.cycles)]
+        parts = [part.cycles for part in clocks(params, bounds).parts if len(part.cycles)]
         takes[node.name] = max((float(cycles[-1]) + 1 for cycles in parts), default=0.0)
     name = max(takes, key=lambda one: takes[one])
     return name if takes[name] >= WAITS * cycles else "latency"

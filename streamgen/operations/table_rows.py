@@ -18,7 +18,7 @@ from streamgen.graph.logical import Operator
 from streamgen.kernels.attention.dequantise import DequantiseParams
 from streamgen.memory import RowsLoadParams
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, quantise
+from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, is_uniform, quantise
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["TableRows"]
@@ -112,6 +112,8 @@ class TableRows(Operator, ABC):
             stored[-1] = np.nan
         if not isinstance(self.table, QuantisedWeight):
             stored[:-1, : self.extents[1]] = round_f24(self.table)
+        elif dtype == "i8" and is_uniform(self.table.codes) and extent == self.extents[1]:
+            return np.broadcast_to(self.table.codes.flat[0], stored.shape)  # times NaN behind the others
         elif dtype == "i8":
             stored[:-1, : self.extents[1]] = self.table.codes
         else:

@@ -19,7 +19,7 @@ from streamgen.contract import Bounds
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP, round_f24
-from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
+from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
 from streamgen.operations import Binary
 from streamgen.schedule.phases import Phase, Schedule, Step, Value
 from streamgen.schedule.plan import HardwarePlan
@@ -138,16 +138,30 @@ class Engine:
             for walk in walks
             for a, b in zip(walk, walks[0], strict=True)
         )
-        packed = np.empty((count, 1 if alike else len(walks), *layout.order.shape), np.uint8)
+        values = {_value(op, count) for walk in walks for op in walk}
+        different = 1 if len(values) == 1 and None not in values else count  # columns
+        packed = np.empty((different, 1 if alike else len(walks), *layout.order.shape), np.uint8)
         for walk in range(packed.shape[1]):
             parts = [
                 column_tensors(op.integers, rows, matmul.k, self._bias(op))
                 for op, rows in zip(walks[walk], matmul.rows, strict=True)
             ]
             whole = {name: matmul.joined([part[name] for part in parts], count) for name in parts[0]}
-            for c in range(count):
+            for c in range(different):
                 packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
         return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
+
+
+def _value(op: Any, count: int) -> Hashable:
+    """What a linear has everywhere, with as many rows for each of so many columns; else None."""
+    parts = [
+        op.bias,
+        *(getattr(op.integers, name) for name in ("codes", "scale", "minimum", "row_scale")),
+    ]
+    known = [part for part in parts if part is not None]
+    if len(op.integers.codes) % count or not all(map(is_uniform, known)):
+        return None
+    return tuple(None if part is None else part.flat[0] for part in parts)
 
 
 def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:

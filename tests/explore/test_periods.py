@@ -1,0 +1,156 @@
+"""Long phases without their middle take the cycles that they take with it."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamgen
+from streamgen.config import CompileConfig
+from streamgen.explore.periods import LEAST, WINDOWS, Cut
+from streamgen.explore.tokens import Fifo, TokenRun
+from streamgen.fifo.clocks import Clocks, pipe
+from streamgen.fifo.curves import Part
+from streamgen.manifest import MemoryTiming
+from tests.decoders import random_decoder
+
+PERIODS = 2000
+predict = import_module("streamgen.explore.predict")
+
+
+def source(cycles: np.ndarray) -> Clocks:
+    part = Part("give", cycles, None)
+    return Clocks((part,), {"o": (part, np.arange(len(cycles)))})
+
+
+def sink(cycles: np.ndarray) -> Clocks:
+    part = Part("take", cycles, None)
+    return Clocks((part,), {"i": (part, np.arange(len(cycles)))})
+
+
+def gather(count: int, ways: int) -> Clocks:
+    """A token for so many, when all of them have come."""
+    own = np.arange(count)
+    take, send = (
+        Part("take", 1 + ways * own[0] + np.arange(count * ways)),
+        Part("send", (1 + own) * ways + 3, None),
+    )
+    last = (1 + own) * ways - 1
+    streams = take.to(send, last, own, latency=3), send.to(take, own[:-2], last[2:])
+    return Clocks((take, send), {"i": (take, np.arange(count * ways)), "o": (send, own)}, streams)
+
+
+def repeated(pattern: list[int], periods: int = PERIODS) -> np.ndarray:
+    """Cycles of tokens so far apart, over and over."""
+    return np.cumsum(np.tile(np.array(pattern), periods))
+
+
+def run(nodes: Mapping[str, Clocks], depths: list[int], long: int | None, steps: int = 1) -> TokenRun:
+    """A chain of nodes, with FIFOs of these depths between them, so many times one after the other."""
+    ends = zip(pairwise(nodes), depths, strict=True)
+    fifos = [Fifo((a, "o"), (b, "i"), 1, depth) for (a, b), depth in ends]
+    timing = MemoryTiming(beats=1, cycles=1, latency=0)
+    return TokenRun([0] * steps, {n: {0: c} for n, c in nodes.items()}, fifos, timing, {}, long=long)
+
+
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """What is said of the cycles left out."""
+    said: list[int | None] = []
+    taken = Cut.taken
+
+    def told(self: Cut, times: np.ndarray) -> int | None:
+        said.append(taken(self, times))
+        return said[-1]
+
+    monkeypatch.setattr(Cut, "taken", told)
+    return said
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(1, 3),
+)
+def test_the_same_cycles(pattern: list[int], pitch: int, latency: int, steps: int) -> None:
+    """A source of any pattern, a pipe, what gathers a period, and a sink: one step or several."""
+    count = PERIODS * len(pattern)
+    nodes = {
+        "a": source(repeated(pattern)),
+        "b": pipe(["i"], ["o"], count, latency, latency + 1),
+        "c": gather(PERIODS, len(pattern)),
+        "d": sink(repeated([pitch])),
+    }
+    short, whole = (run(nodes, [2, 3, 2], long, steps) for long in (1, None))
+    assert abs(short.cycles - whole.cycles) <= 0.002 * whole.cycles
+    assert np.abs(short.ends - whole.ends).max() <= 0.002 * whole.cycles
+
+
+def test_most_is_left_out(cuts: list[int | None]) -> None:
+    nodes = {"a": source(repeated([1, 2, 2])), "b": gather(PERIODS, 3), "c": sink(repeated([7]))}
+    assert run(nodes, [2, 2], 1, 2).cycles == run(nodes, [2, 2], None, 2).cycles
+    assert len(cuts) == 2
+    window = max(LEAST, PERIODS // WINDOWS)
+    for cut in cuts:
+        assert cut is not None
+        assert cut >= 7 * (PERIODS - 6 * window)
+
+
+def test_a_beginning_and_an_end_of_their_own(cuts: list[int | None]) -> None:
+    """Moves before and behind what repeats are played as they are."""
+    given = repeated([2, 3])
+    given[3:] += 50
+    given[-3:] += 400
+    nodes = {"a": source(given), "b": gather(PERIODS, 2), "c": sink(repeated([1]))}
+    assert run(nodes, [2, 2], 1).cycles == run(nodes, [2, 2], None).cycles
+    assert len(cuts) == 1
+    assert cuts[0] is not None
+
+
+def test_what_has_not_settled_is_played(cuts: list[int | None]) -> None:
+    """While a FIFO of many places fills, its source is faster than what comes behind."""
+    nodes = {"a": source(repeated([1])), "b": sink(repeated([9]))}
+    assert run(nodes, [PERIODS], 1).cycles == run(nodes, [PERIODS], None).cycles
+    assert cuts == [None]
+
+
+def test_what_waits_for_all_is_not_left_out(cuts: list[int | None]) -> None:
+    """A kernel that begins to send when it has taken all: both sides repeat, one after the other."""
+    own = np.arange(PERIODS)
+    take, send = Part("take", 1 + own), Part("send", 1 + PERIODS + own)
+    streams = (take.to(send, np.full(1, PERIODS - 1), np.zeros(1, int)),)
+    held = Clocks((take, send), {"i": (take, own), "o": (send, own)}, streams)
+    nodes = {"a": source(repeated([2])), "b": held, "c": sink(repeated([3]))}
+    assert run(nodes, [2, 2], 1).cycles == run(nodes, [2, 2], None).cycles
+    assert cuts == [None]
+
+
+def test_of_a_language_model(monkeypatch: pytest.MonkeyPatch, cuts: list[int | None]) -> None:
+    """The head of a small decoder with a large vocabulary; and phases of a prompt."""
+    model = random_decoder(
+        hidden=64, head_dim=16, rotated=16, wide=96, vocabulary=8192, context=128, layers=2
+    )
+    config = CompileConfig(channels=4, multipliers=128, max_tokens=4)
+    found = []
+    for long in (1 << 60, 10_000):
+        monkeypatch.setattr(predict, "LONG", long)
+        one = streamgen.estimate(model, None, config, positions=[0, 100], prompts=[9])
+        found.append(
+            [sum(p.cycles for p in timed.phases) for timed in one.passes] + [*one.first_tokens.values()]
+        )
+        assert bool(cuts) == (long == 10_000)
+    assert None not in cuts
+    assert np.allclose(*found, rtol=0.002)
+
+
+def test_a_run_with_times_is_played_whole() -> None:
+    nodes = {"a": {0: source(repeated([1]))}, "b": {0: sink(repeated([1]))}}
+    timing = MemoryTiming(beats=1, cycles=1, latency=0)
+    whole = TokenRun([0], nodes, [Fifo(("a", "o"), ("b", "i"), 1, 2)], timing, {}, times=True, long=1)
+    assert len(whole.sent(0)) == PERIODS
+    assert (whole.sent(0) >= 0).all()
