@@ -13,7 +13,7 @@ from streamgen.runtime import simulator
 from streamgen.runtime.execution import Execution
 from tests.accelerators import same, tiny, values
 from tests.campaigns import sampled
-from tests.verilog_flips import Flip, with_flips
+from tests.verilog_flips import COUNTED, Flip, with_flips
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 
@@ -61,6 +61,20 @@ def test_flipped_bits(
             execution.patience = usual
             assert same(execution.run(X)[0], expected), flip
     record_property("outcomes", dict(sorted(seen.items())))
+
+
+def test_a_flip_takes_effect(flipping: tuple[Path, list[Flip]]) -> None:
+    """The count of cycles is off by the weight of the bit, and by no more."""
+    folder, flips = flipping
+    with Execution(folder, changed_files=True) as execution:
+        usual = execution.patience
+        for cycle in (10, 100, 200):
+            execution.patience = usual
+            execution.run(X)
+            before = execution.statuses[-1].cycles
+            execution.patience = flips[-1].timeout(cycle)
+            execution.run(X)
+            assert abs(execution.statuses[-1].cycles - before) == 1 << COUNTED
 
 
 def test_the_flips_are_everywhere(flipping: tuple[Path, list[Flip]]) -> None:

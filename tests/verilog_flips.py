@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Flip", "with_flips"]
+__all__ = ["COUNTED", "Flip", "with_flips"]
 
+COUNTED = 4  # the bit of the counted cycles that is turned over to see that something is
 NUMBER, CYCLE = 8, 9  # bits of `timeout`: of the number and of the cycle; the one above is always high
 MODULE = re.compile(r"^module (\\\S+|\w+) ?\((.*?)^endmodule", re.MULTILINE | re.DOTALL)
 INSTANCE = re.compile(r"^  (\\\S+|\w+) +(\\\S+|\w+) +\($", re.MULTILINE)
@@ -34,8 +35,8 @@ class Flip:
 
 
 def with_flips(verilog: str, top: str, rng: np.random.Generator, count: int) -> tuple[str, list[Flip]]:
-    """The Verilog with so many flips, at most 255; every instance of a block has the same share of them,
-    whether it holds a wide word or a single bit."""
+    """The Verilog with so many flips, at most 254; every instance of a block has the same share of them,
+    whether it holds a wide word or a single bit. Behind them one of `COUNTED`."""
     bodies = {match[1]: match[2] for match in MODULE.finditer(verilog)}
     instances = [
         (path, found) for path, name in _inside(bodies, top, top) if (found := _states(bodies[name]))
@@ -50,6 +51,9 @@ def with_flips(verilog: str, top: str, rng: np.random.Generator, count: int) -> 
         flips.append(Flip(number, place, bit))
         lines.append(f"        {number}: {target} <= ~{target};\n")
     control = f"{top}.control"
+    known = f"{control}.cycles"
+    flips.append(Flip(count + 1, known, COUNTED))
+    lines.append(f"        {count + 1}: {known}[{COUNTED}] <= ~{known}[{COUNTED}];\n")
     told = f"{control}.timeout"
     block = (
         f"  always @(negedge ap_clk)\n"
