@@ -26,7 +26,7 @@ __all__ = ["TRACK", "Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
 MANY = 16  # bursts of a command, of which the first one may be shorter than another's
-LITTLE = 128  # reads of less than this part of a channel's are such
+LITTLE = 256  # reads of less than this part of a channel's are such
 TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups", "mark")])
 """`struct track` of tokens.h: addresses of arrays, how many groups, address of the marks."""
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
@@ -35,9 +35,10 @@ _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what pas
 class Acting:
     """nodes, parts, streams, clients, channels: numbers in the layout of those who act, the FIFOs first, the
     client of the table last. fifos: how many of the streams are FIFOs. of_fifo: for every FIFO of the layout,
-    which of the streams has its times. cuts: by phase, what is left out of it."""
+    which of the streams has its times. cuts: by phase, what is left out of it. often: how many times each
+    phase comes."""
 
-    def __init__(self, layout: Layout, descriptors: Descriptors | None) -> None:
+    def __init__(self, layout: Layout, descriptors: Descriptors | None, often: Mapping[int, int]) -> None:
         self._layout, self._descriptors = layout, descriptors
         self._kept: list[np.ndarray] = []  # for those that act, beside the arrays that `Known` has
         self.cuts: dict[int, Cut] = {}  # by phase
@@ -57,7 +58,7 @@ class Acting:
         ]
         links: list[_Class] = [(a, b, label) for (a, b), label in zip(ends, labels, strict=True)]
         links += [(n, first[1] + p, layout.intakes[p]) for p, n in enumerate(part_nodes)]
-        little = _little(clients)
+        little = _little(clients if descriptors is None else clients[:-1], often)  # not the table's
         starts = [
             first[5 if client.writes else 6 if number in little else 3]
             for number, client in enumerate(clients)
@@ -67,13 +68,15 @@ class Acting:
             place = start + client.channel  # the master serves those of a channel in turn
             links.append((first[2] + number, place, (client.writes, ranks[place])))
             ranks[place] += 1
-        for channel, share in _shares(clients).items():
+        for channel, share in _shares(clients, often).items():
             links.append((first[3] + channel, first[5 if share else 3] + channel, share))
         kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
         of = classes(kinds, links)
         last = {number: member for member, number in enumerate(of)}
         for start in (first[3], first[5], first[6]):
-            last |= {of[start + channel]: start + channel for channel in _lightest_first(clients, count)}
+            last |= {
+                of[start + channel]: start + channel for channel in _lightest_first(clients, often, count)
+            }
         keys = [(of[a], of[b], label) for (a, b), label in zip(ends, labels, strict=True)]
         stream_of = {key: number for number, key in enumerate(keys)}
         self.nodes, self.parts, self.clients = (
@@ -226,16 +229,16 @@ def _begun(rows: np.ndarray, burst: int) -> list[int]:
     return np.where(rows[:, 0] < MANY * burst, rows[:, 1] % burst, 0).tolist()
 
 
-def _beats(client: Client) -> int:
-    return sum(int(rows[:, 0].sum()) for rows in client.commands.values())
+def _beats(client: Client, often: Mapping[int, int]) -> int:
+    return sum(often[phase] * int(rows[:, 0].sum()) for phase, rows in client.commands.items())
 
 
-def _little(clients: Sequence[Client]) -> set[int]:
+def _little(clients: Sequence[Client], often: Mapping[int, int]) -> set[int]:
     """Those that read least from each channel: together less than 1 / `LITTLE` of what is read from it."""
     readers: dict[int, list[tuple[int, int]]] = {}
     for number, client in enumerate(clients):
         if not client.writes:
-            readers.setdefault(client.channel, []).append((_beats(client), number))
+            readers.setdefault(client.channel, []).append((_beats(client, often), number))
     found = set()
     for several in readers.values():
         left = sum(beats for beats, _ in several) / LITTLE
@@ -245,19 +248,19 @@ def _little(clients: Sequence[Client]) -> set[int]:
     return found
 
 
-def _lightest_first(clients: Sequence[Client], channels: int) -> list[int]:
+def _lightest_first(clients: Sequence[Client], often: Mapping[int, int], channels: int) -> list[int]:
     """The channels, those through which most passes last."""
     beats = Counter[int]()
     for client in clients:
-        beats[client.channel] += _beats(client)
+        beats[client.channel] += _beats(client, often)
     return sorted(range(channels), key=lambda channel: beats[channel])
 
 
-def _shares(clients: Sequence[Client]) -> dict[int, int]:
+def _shares(clients: Sequence[Client], often: Mapping[int, int]) -> dict[int, int]:
     """What is written to each channel, in whole `FEW`ths of what is read from it."""
     beats = Counter[tuple[int, bool]]()
     for client in clients:
-        beats[client.channel, client.writes] += _beats(client)
+        beats[client.channel, client.writes] += _beats(client, often)
     used = {client.channel for client in clients}
     return {channel: FEW * beats[channel, True] // max(1, beats[channel, False]) for channel in used}
 

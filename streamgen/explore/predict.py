@@ -5,7 +5,7 @@ Layers do the same one after the other, so a run is played without the loops tha
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count, islice
 
 import numpy as np
@@ -57,14 +57,14 @@ def phase_cycles(
     known = known or Known()
     phases = [phase for phase, _ in graph.steps()]
     does = _does(graph)
-    run = _kinds(graph, does)
+    run, often = _kinds(graph, does), Counter(does[phase] for phase in phases)
     for longer in count():
         before, behind = BEFORE << longer, BEHIND << longer
         found = contexts(run, before, behind)
         played = without_loops(found)
         few = [phases[step] for step in played]
         descriptors = _descriptors(graph, table, few, control_channel)
-        cycles = _steps(graph, [does[phase] for phase in few], memory, descriptors, known)
+        cycles = _steps(graph, [does[phase] for phase in few], memory, descriptors, known, often)
         took = dict(zip(played, map(int, cycles), strict=True))
         of_step = spread(found, took)
         if len(played) == len(run):
@@ -107,17 +107,28 @@ def _kinds(graph: Graph, does: Sequence[int]) -> list[Hashable]:
 
 
 def _steps(
-    graph: Graph, phases: Sequence[int], memory: MemoryTiming, descriptors: Descriptors, known: Known
+    graph: Graph,
+    phases: Sequence[int],
+    memory: MemoryTiming,
+    descriptors: Descriptors,
+    known: Known,
+    often: Mapping[int, int],
 ) -> np.ndarray:
-    """The cycles of each of some phases, one after the other."""
-    run = _run(graph, phases, memory, descriptors, known)
+    """The cycles of each of some phases, one after the other. often: how many times each comes in the whole
+    run."""
+    run = _run(graph, phases, memory, descriptors, known, often)
     ends = np.maximum.accumulate(run.ends)
     ends[-1] = run.cycles + _END
     return np.diff(ends, prepend=0)
 
 
 def _run(
-    graph: Graph, phases: Sequence[int], memory: MemoryTiming, descriptors: Descriptors, known: Known
+    graph: Graph,
+    phases: Sequence[int],
+    memory: MemoryTiming,
+    descriptors: Descriptors,
+    known: Known,
+    often: Mapping[int, int],
 ) -> TokenRun:
     played = sorted(set(phases))
     with known.turn:
@@ -140,6 +151,7 @@ def _run(
             descriptors,
             known=known,
             long=LONG,
+            often=often,
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error

@@ -24,6 +24,7 @@ channels.c.
 """
 
 import ctypes
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
@@ -45,7 +46,8 @@ class TokenRun:
     channels: of the memory ports, by node and port. descriptors: None when all of them are there in cycle 0.
     times: whether to keep those of the FIFOs, `sent` and `taken`. known: what other runs have in common with
     this one. long: moves of all parts in a phase, from which on it is played without its middle, if it does
-    the same over and over (`periods`) and no times are kept.
+    the same over and over (`periods`) and no times are kept. often: how many times each phase comes in the
+    run that this one is a part of; None: in this one.
 
     cycles: until the last response, or token. ends: of each step the cycle in which its last token passes an
     end of a FIFO, 0 where there is none. RuntimeError when nodes wait for one another for ever.
@@ -63,10 +65,12 @@ class TokenRun:
         times: bool = False,
         known: Known | None = None,
         long: int | None = None,
+        often: Mapping[int, int] | None = None,
     ) -> None:
         known = known or Known()
         with known.turn:
-            acting = Acting(Layout(executions, fifos, channels, descriptors, known), descriptors)
+            layout = Layout(executions, fifos, channels, descriptors, known)
+            acting = Acting(layout, descriptors, Counter(steps) if often is None else often)
         self._of_fifo = acting.of_fifo
         several = (steps, acting, memory, descriptors, known, times)
         if times or not self._play(*several, long):

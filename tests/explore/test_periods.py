@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.decoders import random_decoder
 
 PERIODS = 2000
 predict = import_module("streamgen.explore.predict")
+tokens, acting_module = (import_module(f"streamgen.explore.{name}") for name in ("tokens", "acting"))
 
 
 def source(cycles: np.ndarray) -> Clocks:
@@ -146,6 +148,47 @@ def test_of_a_language_model(monkeypatch: pytest.MonkeyPatch, cuts: list[int | N
         assert bool(cuts) == (long == 10_000)
     assert None not in cuts
     assert np.allclose(*found, rtol=0.002)
+
+
+def test_reading_the_table_takes_from_its_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read of it is not among the commands of a client, and yet not little."""
+    shared = []
+    known = tokens.Acting
+
+    def acting(*given: Any) -> Any:
+        made = known(*given)
+        shared.append(made._channel_of.count(made._channel_of[-1]))
+        return made
+
+    monkeypatch.setattr(tokens, "Acting", acting)
+    streamgen.estimate(random_decoder(layers=2), None, CompileConfig(channels=4, multipliers=128))
+    assert shared
+    assert min(shared) > 1
+
+
+def test_columns_that_differ_little_act_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms and tables that lie on some of the channels, and bursts that begin elsewhere, tell none apart;
+    in a model so small that is less than 1/32 of what is read."""
+    sizes = {"hidden": 256, "head_dim": 32, "rotated": 32, "wide": 1024, "vocabulary": 2048, "context": 128}
+    model, config = random_decoder(**sizes, layers=3), CompileConfig(channels=8, multipliers=512)
+    found, parts = [], []
+    known = tokens.Acting
+
+    def acting(*given: Any) -> Any:
+        made = known(*given)
+        parts.append(len(made.parts))
+        return made
+
+    monkeypatch.setattr(tokens, "Acting", acting)
+    for little, many in ((1 << 60, 1 << 60), (32, acting_module.MANY)):
+        monkeypatch.setattr(acting_module, "LITTLE", little)
+        monkeypatch.setattr(acting_module, "MANY", many)
+        one = streamgen.estimate(model, None, config, positions=[0, 100], prompts=[40])
+        passes = [sum(phase.cycles for phase in timed.phases) for timed in one.passes]
+        found.append([*passes, *one.first_tokens.values()])
+    half = len(parts) // 2
+    assert sum(parts[half:]) < sum(parts[:half])
+    assert np.allclose(*found, rtol=0.03)
 
 
 def test_a_run_with_times_is_played_whole() -> None:
