@@ -26,7 +26,7 @@ __all__ = ["TRACK", "Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
 MANY = 16  # bursts of a command, of which the first one may be shorter than another's
-LITTLE = 256  # reads of less than this part of a channel's are such
+LITTLE = 128  # reads of less than this part of a channel's are such
 TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups", "mark")])
 """`struct track` of tokens.h: addresses of arrays, how many groups, address of the marks."""
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
