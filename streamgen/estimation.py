@@ -7,10 +7,8 @@ These are the passes of `compile` up to the emission, so resources are those of 
 `predict`. Weights without values stay views of one number (`frontend.shapes`).
 """
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,6 +35,7 @@ from streamgen.observe.timing import predicted_pass
 from streamgen.policy import choices, finished
 from streamgen.progress import Progress, step, told
 from streamgen.runtime.generation import BEST
+from streamgen.threads import side_by_side
 from streamgen.turns import one_at_a_time
 
 __all__ = ["estimate", "imported", "limited"]
@@ -210,8 +209,7 @@ class _Built:
         """So many tokens at a position each, as a text has them: side by side, since the run of a pass is
         C code."""
         variant = BEST if BEST in self.program.variants else None
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda one: self._by_phase(one[0], one[1], variant), passes))
+        side_by_side(lambda one: self._by_phase(one[0], one[1], variant), passes)
 
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant

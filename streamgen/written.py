@@ -2,15 +2,14 @@
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamgen.errors import CheckpointError
 from streamgen.files import Digest, read_file, read_pieces
 from streamgen.manifest import Manifest, WrittenFile
+from streamgen.threads import side_by_side
 
 __all__ = ["CHAIN_FILE", "MANIFEST", "WRITTEN", "WrittenFolder", "sealed"]
 
@@ -72,8 +71,8 @@ class WrittenFolder:
 def sealed(manifest: Manifest, folder: Path) -> Manifest:
     """The same, with the digests of all files that are written beside it, and of itself without that one."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = dataclasses.replace(manifest, files=tuple(pool.map(_sealed, (folder / n for n in names))))
+    files = tuple(side_by_side(_sealed, (folder / name for name in names)))
+    found = dataclasses.replace(manifest, files=files)
     return dataclasses.replace(found, files=(*found.files, _own(found)))
 
 

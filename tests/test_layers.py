@@ -36,6 +36,7 @@ FLOORS: list[list[set[str]]] = [
             "tables",
             "gguf_metadata",
             "written",
+            "threads",
             "turns",
         }
     ],

@@ -1,8 +1,6 @@
 """Files of the constants, one buffer a channel, and what the host must know of every buffer."""
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -13,6 +11,7 @@ from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
 from streamgen.graph import Graph, Program, Tensor
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
+from streamgen.threads import side_by_side
 
 __all__ = [
     "boundary_buffer",
@@ -48,9 +47,7 @@ def write_constants(graph: Graph, folder: Path) -> None:
                 file.write(MemoryLayout.of(itensor).pack(itensor, array))
             file.truncate(count)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda one: write(*one), constant_bytes(graph).items()):
-            pass  # raises what they raise
+    side_by_side(lambda one: write(*one), constant_bytes(graph).items())
 
 
 def constant_bytes(graph: Graph) -> dict[int, int]:

@@ -26,10 +26,8 @@ queues turn out slower, so that runs are computed with the FIFOs that will be bu
 """
 
 import heapq
-import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,6 +44,7 @@ from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
 from streamgen.progress import Counted
+from streamgen.threads import workers
 
 __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 
@@ -284,7 +283,7 @@ class _Sizer:
         tokens = [sum(len(stream.produced) for stream in streams if stream is not None) for streams in runs]
         self._largest = sorted(range(len(runs)), key=lambda k: -tokens[k])
         threads = sum(tokens) > _LARGE and len(runs) > 1
-        self._threads = ThreadPoolExecutor(os.cpu_count()) if threads else None
+        self._threads = workers() if threads else None
         self._runs = self._each(lambda streams: SelfTimedRun(nodes, streams, latencies), runs)
         self._bits = [0 if f is None else f.bits * count for f, count in zip(fifos, counts, strict=True)]
         self._ways = [0 if fifo is None else fifo.way for fifo in fifos]

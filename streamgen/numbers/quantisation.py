@@ -13,9 +13,7 @@ Weights are not padded here: a last group may be shorter than the others. Row sc
 normal f24 are flushed to zero with their rows.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -23,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from streamgen.numbers import formats
+from streamgen.threads import side_by_side
 
 __all__ = [
     "CODE_MAX",
@@ -260,9 +259,7 @@ def _by_rows(
         for name, array in whole.items():
             array[rows] = getattr(part, name)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(put, range(0, N, step)):
-            pass  # raises what they raise
+    side_by_side(put, range(0, N, step))
     return QuantisedWeight(
         whole["codes"],
         whole.get("scale"),
