@@ -212,15 +212,11 @@ class Acting:
         """What is left out of a phase."""
         if sum(len(groups[0]) for groups, _ in at_work.values()) < long:
             return None
-        everyone = [*self._layout.clients.values()]
-        ends = {name: self._stream_at for name in ("asks", "beats", "done")}
-        clients = [
-            replace(
-                everyone[k],
-                **{name: at[n] for name, at in ends.items() if (n := getattr(everyone[k], name)) >= 0},
-            )
-            for k in self.clients
-        ]
+        everyone, at = [*self._layout.clients.values()], self._stream_at
+        clients = []
+        for client in (everyone[k] for k in self.clients):
+            ends = {name: getattr(client, name) for name in ("asks", "beats", "done")}
+            clients.append(replace(client, **{name: at[k] for name, k in ends.items() if k >= 0}))
         return cut_of(at_work, self.fifos, clients, phase)
 
 
