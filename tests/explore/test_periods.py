@@ -151,19 +151,26 @@ def test_of_a_language_model(monkeypatch: pytest.MonkeyPatch, cuts: list[int | N
 
 
 def test_reading_the_table_takes_from_its_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read of it is not among the commands of a client, and yet not little."""
-    shared = []
+    """What is read of it is not among the commands of a client, and yet not little: weights share its channel
+    where all else that is read is little, and another channel would act for those that are alike."""
+    beside: list[set[str]] = []
     known = tokens.Acting
 
-    def acting(*given: Any) -> Any:
-        made = known(*given)
-        shared.append(made._channel_of.count(made._channel_of[-1]))
+    def acting(layout: Any, *given: Any) -> Any:
+        made = known(layout, *given)
+        names = [node for node, _ in layout.clients]
+        found = zip(made.clients, made._channel_of, strict=True)
+        beside.append({names[client] for client, channel in found if channel == made._channel_of[-1]})
         return made
 
     monkeypatch.setattr(tokens, "Acting", acting)
-    streamgen.estimate(random_decoder(layers=2), None, CompileConfig(channels=4, multipliers=128))
-    assert shared
-    assert min(shared) > 1
+    monkeypatch.setattr(acting_module, "LITTLE", 2)
+    monkeypatch.setattr(acting_module, "_lightest_first", lambda clients, often, channels: range(channels))
+    model = random_decoder(hidden=256, head_dim=32, rotated=32, wide=512, vocabulary=512, layers=2)
+    streamgen.estimate(model, None, CompileConfig(channels=8, multipliers=512))
+    assert beside
+    for names in beside:
+        assert any(name.startswith("load_column") for name in names), names
 
 
 def test_columns_that_differ_little_act_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
