@@ -79,6 +79,6 @@ def test_a_flip_takes_effect(flipping: tuple[Path, list[Flip]]) -> None:
 
 def test_the_flips_are_everywhere(flipping: tuple[Path, list[Flip]]) -> None:
     """In memories of FIFOs, in control, in masters, in kernels."""
-    places = " ".join(flip.place for flip in flipping[1])
+    places = " ".join(flip.place for flip in flipping[1][:FLIPS])
     for part in ("memory[", ".control.", ".fifo_", ".bus.", "load_", "store_", "linear_column0.", "reset_"):
         assert part in places, part

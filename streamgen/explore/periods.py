@@ -16,7 +16,7 @@ from streamgen.explore.layout import Client, Groups
 
 __all__ = ["MARKS", "Cut", "Track", "cut_of"]
 
-MARKS = 4  # of a part, a window apart; the third is where it is cut
+MARKS = 4  # of a part, a window apart, as tokens.h has it; the third is where it is cut
 LEAST = 4  # periods of a window
 WINDOWS = 80  # of a phase, at most; of those that repeat one is left to settle, three are looked at, one ends
 SETTLED = 0.01  # by which windows may differ
@@ -62,7 +62,7 @@ def cut_of(tracks: Mapping[int, Track], fifos: int, clients: Sequence[Client], p
     for part, (groups, streams) in tracks.items():
         if periods and (length := round(len(groups[0]) / periods)):
             first, behind = repeating(groups, length)
-            if behind - first > 5 * window:
+            if behind - first > (MARKS + 1) * window:
                 lengths[part], spans[part] = length, (first, behind)
                 counts = counted(groups, first * length, (first + 1) * length)
                 moved[part] = _by_event(counts, streams)
@@ -70,7 +70,7 @@ def cut_of(tracks: Mapping[int, Track], fifos: int, clients: Sequence[Client], p
     if not moved:
         return None
     first, behind = max(spans[part][0] for part in moved), min(spans[part][1] for part in moved)
-    if (left_out := behind - first - 5 * window) <= 0:
+    if (left_out := behind - first - (MARKS + 1) * window) <= 0:
         return None
     cuts, marks = {}, {}
     for part in moved:
@@ -88,7 +88,8 @@ def _periods(tracks: Mapping[int, Track], fifos: int, counted: "_Once") -> int:
         for event, count in _by_event(counted(groups, 0, len(groups[0])), streams).items()
         if event >> 1 < fifos
     ]
-    return gcd(*(count for count in tokens if count * _LONG >= max(tokens)))
+    most = max(tokens, default=0)
+    return gcd(*(count for count in tokens if count * _LONG >= most))
 
 
 def _agreed(moved: dict[int, dict[int, int]], clients: Sequence[Client], phase: int) -> dict[int, int]:

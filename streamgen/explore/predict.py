@@ -116,20 +116,6 @@ def _steps(
 ) -> np.ndarray:
     """The cycles of each of some phases, one after the other. often: how many times each comes in the whole
     run."""
-    run = _run(graph, phases, memory, descriptors, known, often)
-    ends = np.maximum.accumulate(run.ends)
-    ends[-1] = run.cycles + _END
-    return np.diff(ends, prepend=0)
-
-
-def _run(
-    graph: Graph,
-    phases: Sequence[int],
-    memory: MemoryTiming,
-    descriptors: Descriptors,
-    known: Known,
-    often: Mapping[int, int],
-) -> TokenRun:
     played = sorted(set(phases))
     with known.turn:
         executions = {
@@ -142,7 +128,7 @@ def _run(
         }
     channels = {(tensor.node, tensor.port): tensor.channel for tensor in graph.tensors}
     try:
-        return TokenRun(
+        run = TokenRun(
             phases,
             {name: by_phase for name, by_phase in executions.items() if by_phase},
             _fifos(graph),
@@ -155,6 +141,9 @@ def _run(
         )
     except RuntimeError as error:
         raise GraphError(f"graph {graph.name!r} never ends: {error}") from error
+    ends = np.maximum.accumulate(run.ends)
+    ends[-1] = run.cycles + _END
+    return np.diff(ends, prepend=0)
 
 
 def _fifos(graph: Graph) -> list[Fifo]:

@@ -21,8 +21,8 @@ enum {
     SLOT = 2,         /* cycles from a beat of the table taken to its first slot */
     WALK = 2,         /* cycles from the directory to the first walk */
     AHEAD = 2,        /* walks of the table that are asked for ahead */
-    MARKS = 4,
-    ROOM = -1,
+    MARKS = 4,        /* as periods.py has it */
+    ROOM = -1,        /* what a part waits for that is no stream: */
     DESCRIPTOR = -2,
 };
 

@@ -26,7 +26,6 @@ channels.c.
 import ctypes
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from streamgen.explore.acting import TRACK, Acting
 from streamgen.explore.layout import Descriptors, Fifo, Known, Layout
 from streamgen.explore.periods import MARKS
 from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.library import loaded
 from streamgen.manifest import MemoryTiming
 
 __all__ = ["Descriptors", "Fifo", "Known", "TokenRun"]
@@ -158,13 +158,6 @@ class _Model(ctypes.Structure):
     ]
 
 
-def _load() -> ctypes.CDLL:
-    spec = find_spec("streamgen.explore._tokens")
-    assert spec is not None and spec.origin is not None, "the package is installed without its C code"
-    library = ctypes.CDLL(spec.origin)
-    library.tokens_run.restype = ctypes.c_int64
-    library.tokens_run.argtypes = (ctypes.c_void_p,)
-    return library
-
-
-_library = _load()
+_library = loaded("streamgen.explore._tokens")
+_library.tokens_run.restype = ctypes.c_int64
+_library.tokens_run.argtypes = (ctypes.c_void_p,)

@@ -21,13 +21,13 @@ the depths fit no run. The loops are in events.c.
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
 
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.groups import Side, grouped
+from streamgen.fifo.library import loaded
 
 __all__ = ["SelfTimedRun"]
 
@@ -202,9 +202,7 @@ class _Run(ctypes.Structure):
 
 
 def _load() -> ctypes.CDLL:
-    spec = find_spec("streamgen.fifo._events")
-    assert spec is not None and spec.origin is not None, "the package is installed without its C code"
-    library = ctypes.CDLL(spec.origin)
+    library = loaded("streamgen.fifo._events")
     run, number = ctypes.POINTER(_Run), ctypes.c_int32
     for name, result, arguments in (
         ("touch", None, (run, ctypes.c_int32)),

@@ -6,9 +6,10 @@ The merge of rising sequences is in groups.c.
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
+
+from streamgen.fifo.library import loaded
 
 __all__ = ["Grouped", "Side", "grouped"]
 
@@ -65,13 +66,6 @@ def _address(array: np.ndarray | None) -> int:
     return 0 if array is None else array.ctypes.data
 
 
-def _load() -> ctypes.CDLL:
-    spec = find_spec("streamgen.fifo._events")
-    assert spec is not None and spec.origin is not None, "the package is installed without its C code"
-    library = ctypes.CDLL(spec.origin)
-    library.groups_of.restype = ctypes.c_int64
-    library.groups_of.argtypes = (ctypes.c_int32, *[ctypes.c_void_p] * 9)
-    return library
-
-
-_library = _load()
+_library = loaded("streamgen.fifo._events")
+_library.groups_of.restype = ctypes.c_int64
+_library.groups_of.argtypes = (ctypes.c_int32, *[ctypes.c_void_p] * 9)
