@@ -135,10 +135,10 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
     for part, fused in group_graph(graph, config):
         named = replace(config, name=part.name)
         place = partial(place_program, config=named)
-        program, schedules = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
+        program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
         fixed = Program(program.graph, regions=program.regions)
         design = emit(fixed, named, max_tokens=1)
-        groups.append(_group(fixed, design, _notes(fused, design, {1: schedules[0].finish})))
+        groups.append(_group(fixed, design, _notes(fused, design, {1: cycles[0]})))
     inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 

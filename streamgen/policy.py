@@ -338,12 +338,12 @@ def finished(
     def build(tiles: int, position: int) -> Graph:
         return binding.graph(tiles * lanes, position)
 
-    program, schedules = finish(build, lanes, tiles, config.sizing, context, variants, place, after, counted)
+    program, cycles = finish(build, lanes, tiles, config.sizing, context, variants, place, after, counted)
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}
     corners = (binding.plan.largest, lanes)
-    return program, {tokens: one.finish for tokens, one in zip(corners, schedules, strict=False)}
+    return program, dict(zip(corners, cycles, strict=False))
 
 
 def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:

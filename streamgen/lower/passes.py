@@ -15,7 +15,7 @@ from streamgen.fifo.clocks import Clocks, sides_of
 from streamgen.fifo.crossing import way_of
 from streamgen.fifo.curves import ENOUGH
 from streamgen.fifo.queue import QueueParams
-from streamgen.fifo.sizing import Strategy, Stream, Timetable, size
+from streamgen.fifo.sizing import Strategy, Stream, size
 from streamgen.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.graph.curves import curves_of
 from streamgen.itensor import ITensor, counted_as, same_stream
@@ -187,9 +187,9 @@ def _phases(tensor: Tensor, phases: range) -> Sequence[int]:
 
 def size_fifos(
     corners: Sequence[Graph], strategy: Strategy, counted: Counted | None = None
-) -> tuple[Graph, list[Timetable]]:
+) -> tuple[Graph, list[int]]:
     """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
-    schedules. Also how long these take, phase by phase of each corner.
+    schedules. Also the cycles of these, phase by phase of each corner.
 
     Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
     links behind them, and those of wide tokens that can wait where they come from, have the depth that their
@@ -211,8 +211,8 @@ def size_fifos(
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
-    schedules = dict(zip(runs, sizing.schedules, strict=True))
-    return verify(corners[0].with_depths(depths)), [schedules[_run_key(*run)] for run in _runs(corners)]
+    cycles = {key: schedule.finish for key, schedule in zip(runs, sizing.schedules, strict=True)}
+    return verify(corners[0].with_depths(depths)), [cycles[_run_key(*run)] for run in _runs(corners)]
 
 
 def _waits_inside(graph: Graph, edge: Edge) -> bool:

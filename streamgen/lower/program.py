@@ -8,7 +8,7 @@ from typing import Any
 
 from streamgen.contract import Bounds
 from streamgen.errors import GraphError
-from streamgen.fifo.sizing import Strategy, Timetable
+from streamgen.fifo.sizing import Strategy
 from streamgen.graph import Graph, Program, Regions, Variant
 from streamgen.lower.forks import branch_forks
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
@@ -30,8 +30,9 @@ def finish(
     place: Callable[[Program], Regions] | None = None,
     after: After | None = None,
     counted: Counted | None = None,
-) -> tuple[Program, list[Timetable]]:
-    """The program of a family of graphs, and the schedules of its corner runs, the largest first.
+) -> tuple[Program, list[int]]:
+    """The program of a family of graphs, and the scheduled cycles of the phases of its corner runs, those of
+    the largest first.
 
     lower -> place -> size -> place -> branch -> size: what fits nowhere even without FIFOs is not sized, and
     a design on one SLR is sized once. Else where nodes lie follows from what FIFOs take, forks follow from
@@ -77,7 +78,7 @@ def finish(
     for _ in range(_PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
-        sized, schedules = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy, counted)
+        sized, cycles = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy, counted)
         program = _sized(branched, sized)
         if place is None:
             break
@@ -88,7 +89,7 @@ def finish(
             break
         regions = again
     show("size", sized)
-    return program, schedules
+    return program, cycles
 
 
 def _branched(lowered: Program, regions: Regions) -> Program:

@@ -17,7 +17,6 @@ from streamgen import golden
 from streamgen.arith import F24, GeluParams, SaturatingParams, SigmoidParams
 from streamgen.config import CompileConfig
 from streamgen.explore import explore
-from streamgen.fifo.sizing import Timetable
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
 from streamgen.lower import finish
@@ -129,8 +128,8 @@ class Compiled:
         hardware = HardwarePlan(max_tokens=config.max_tokens, context=0, lanes=8, own=self.plan)
         self.derived = Derivation(self.network, hardware, RATE)
         self.program: Program
-        self.schedules: list[Timetable]
-        self.program, self.schedules = finish(
+        self.cycles: list[int]
+        self.program, self.cycles = finish(
             lambda tiles, _: self.build(tiles), self.lanes, -(-config.max_tokens // self.lanes), config.sizing
         )
 

@@ -231,7 +231,7 @@ def test_constants_keep_offsets_of_their_own_channel() -> None:
 
 def _scheduled(graph: Graph, strategy: Strategy) -> int:
     """Cycles of the schedule of a run alone, whatever the graph's depths."""
-    return size_fifos([graph], strategy)[1][0].finish
+    return size_fifos([graph], strategy)[1][0]
 
 
 def _check_depths(compiled: Compiled) -> None:
@@ -251,9 +251,8 @@ def test_depths_hold_the_schedule(compiled: list[Compiled]) -> None:
     for each in compiled:
         assert [edge.depth for edge in each.program.graph.edges if edge.depth is None] == []
         _check_depths(each)
-        finishes = [s.finish for s in each.schedules]
         corners = dict.fromkeys((each.program.max_tiles, 1))
-        assert finishes == [_scheduled(each.at(tiles), each.config.sizing) for tiles in corners]
+        assert each.cycles == [_scheduled(each.at(tiles), each.config.sizing) for tiles in corners]
 
 
 def test_wide_tokens_wait_in_fifos(compiled: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,8 +288,8 @@ def test_a_shallower_fifo_would_be_too_shallow(compiled: list[Compiled]) -> None
             if edge.depth > 2:
                 less = {(edge.source, edge.target): edge.depth - 1}
                 assert any(
-                    self_timed(corner.with_depths(less), limit=schedule.finish) is None
-                    for corner, schedule in zip(corners, each.schedules, strict=True)
+                    self_timed(corner.with_depths(less), limit=cycles) is None
+                    for corner, cycles in zip(corners, each.cycles, strict=True)
                 ), edge.name
                 checked += 1
     assert checked
@@ -337,8 +336,8 @@ def _family(tiles: int, *, change: str = "") -> Graph:
 
 
 def test_runs_of_one_family() -> None:
-    program, schedules = finish(lambda tiles, _: _family(tiles), 2, 3)
-    assert len(schedules) == 2
+    program, cycles = finish(lambda tiles, _: _family(tiles), 2, 3)
+    assert len(cycles) == 2
     assert [program.at(t).node("y").bounds[0]["itensor"].tripcounts for t in (1, 2, 3)] == [
         (2, 3),
         (4, 3),
