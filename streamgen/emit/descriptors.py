@@ -7,7 +7,7 @@ field with one value everywhere becomes a constant of the hardware. Any other mu
 position * first position + tiles * tiles in each phase.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamgen.errors import GraphError
@@ -65,13 +65,13 @@ def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = 
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
 
-    fits: dict[Hashable, Word] = {}
+    fits: dict[tuple[int, tuple[int, ...]], Word] = {}
 
-    def fit(points: dict[_Run, int], walks: int, name: str, field: str) -> Word:
+    def fit(runs: _Values, walks: int, name: str, phase: int, field: str) -> Word:
         """That of `_fit`; nodes that are alike are told the same."""
-        key = walks, *points.items()
+        key = walks, tuple([described[name, phase][field] for described in runs.values()])
         if key not in fits:
-            fits[key] = _fit(points, walks, name, field)
+            fits[key] = _fit(dict(zip(runs, key[1], strict=True)), walks, name, field)
         return fits[key]
 
     def table(runs: _Values) -> PhaseTable:
@@ -81,10 +81,7 @@ def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = 
             descriptors = []
             for phase in phases:
                 for name in (node.name for node in order if (node.name, phase) in told):
-                    words = tuple(
-                        fit({run: v[name, phase][field] for run, v in runs.items()}, walks, name, field)
-                        for field in varying[name]
-                    )
+                    words = tuple(fit(runs, walks, name, phase, field) for field in varying[name])
                     descriptors.append(Descriptor(target=targets[name], words=words, store=name in stores))
             if descriptors:
                 sections.append(Section(descriptors=tuple(descriptors), repeats=walks))

@@ -5,9 +5,9 @@ other. So the node that is told last stands for them, for which others would hav
 
 Columns are alike also where few beats pass beside their weights at different times: writes, as those of keys
 and values, of less than 1 / `FEW` of what is read from a channel do not tell channels apart, nor do reads, as
-those of tables and norms, of less than 1 / `LITTLE`, nor does the length of the first of `MANY` bursts. The
-channel that stands for others, through which most passes, has its own; those of the others have a channel to
-themselves.
+those of tables and norms, by which a channel differs from others by less than 1 / `LITTLE`, nor does the
+length of the first of `MANY` bursts. A channel that stands for others, the one through which most passes, has
+all that is read from it; what is read otherwise from those of the others has a channel to itself.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ __all__ = ["TRACK", "Acting"]
 
 FEW = 32  # a channel's writes are counted in this part of its reads
 MANY = 16  # bursts of a command, of which the first one may be shorter than another's
-LITTLE = 128  # reads of less than this part of a channel's are such
+LITTLE = 64  # reads that some channels have and others have not: less than this part of a channel's
 TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups", "mark")])
 """`struct track` of tokens.h: addresses of arrays, how many groups, address of the marks."""
 _Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
@@ -70,17 +70,32 @@ class Acting:
             ranks[place] += 1
         for channel, share in _shares(clients, often).items():
             links.append((first[3] + channel, first[5 if share else 3] + channel, share))
-        kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
-        of = classes(kinds, links)
-        last = {number: member for member, number in enumerate(of)}
-        for start in (first[3], first[5], first[6]):
-            last |= {
-                of[start + channel]: start + channel for channel in _lightest_first(clients, often, count)
+        kinds: list[Hashable] = [kind for kind, count in enumerate(counts) for _ in range(count)]
+        lightest_first = _lightest_first(clients, often, count)
+
+        def acts() -> list[int]:
+            """For each member the one that stands for it."""
+            of = classes(kinds, links)
+            last = {number: member for member, number in enumerate(of)}
+            for start in (first[3], first[5], first[6]):
+                last |= {of[start + channel]: start + channel for channel in lightest_first}
+            return [last[number] for number in of]
+
+        stands = acts()
+        if little:  # a channel that stands for others has all that it reads
+            whole = {
+                stands[start + one.channel] - start
+                for start, one in zip(starts, clients, strict=True)
+                if start == first[3]
             }
-        keys = [(of[a], of[b], label) for (a, b), label in zip(ends, labels, strict=True)]
+            for number in little:
+                if (channel := clients[number].channel) in whole:
+                    kinds[first[2] + number] = "of", channel
+            stands = acts()
+        keys = [(stands[a], stands[b], label) for (a, b), label in zip(ends, labels, strict=True)]
         stream_of = {key: number for number, key in enumerate(keys)}
         self.nodes, self.parts, self.clients = (
-            sorted({last[of[member]] - start for member in range(start, end)})
+            sorted({stands[member] - start for member in range(start, end)})
             for start, end in pairwise(first[:4])
         )
         self.streams = sorted(stream_of.values())
@@ -92,16 +107,16 @@ class Acting:
         part_at, client_at = (
             {number: k for k, number in enumerate(kept)} for kept in (self.parts, self.clients)
         )
-        self._part_nodes = [self._node_at[last[of[part_nodes[part]]]] for part in self.parts]
+        self._part_nodes = [self._node_at[stands[part_nodes[part]]] for part in self.parts]
         acted = []
         for k in self.clients:
-            acted.append(last[of[starts[k] + clients[k].channel]] - starts[k])
+            acted.append(stands[starts[k] + clients[k].channel] - starts[k])
         self.channels = sorted(set(acted))
         self._channel_of = [self.channels.index(channel) for channel in acted]
 
         def end(member: int) -> int:
             """An end of a stream as the run has it."""
-            member = last[of[member]]
+            member = stands[member]
             if member == first[4]:
                 return OUTSIDE
             if member >= first[2]:
@@ -230,18 +245,37 @@ def _beats(client: Client, often: Mapping[int, int]) -> int:
 
 
 def _little(clients: Sequence[Client], often: Mapping[int, int]) -> set[int]:
-    """Those that read least from each channel: together less than 1 / `LITTLE` of what is read from it."""
-    readers: dict[int, list[tuple[int, int]]] = {}
-    for number, client in enumerate(clients):
-        if not client.writes:
-            readers.setdefault(client.channel, []).append((_beats(client, often), number))
-    found = set()
-    for several in readers.values():
-        left = sum(beats for beats, _ in several) / LITTLE
-        for beats, number in sorted(several):
-            if (left := left - beats) > 0:
-                found.add(number)
+    """Those that read least: what one channel has of them and others have not is less than 1 / `LITTLE` of
+    what is read from it. Clients that read alike, on whichever channel, are all of them such, or none is;
+    those that read most are none."""
+    beats = {number: _beats(one, often) for number, one in enumerate(clients) if not one.writes}
+    channels = Counter[int]()
+    for number, count in beats.items():
+        channels[clients[number].channel] += count
+    room = {channel: count / LITTLE for channel, count in channels.items()}
+    found: set[int] = set()
+    for alike in _alike(clients, beats)[:-1]:
+        more = dict.fromkeys(channels, 0)
+        for number in alike:
+            more[clients[number].channel] += beats[number]
+        least = min(more.values())
+        if all(count - least < room[channel] for channel, count in more.items() if count > least):
+            room = {channel: room[channel] - (count - least) for channel, count in more.items()}
+            found |= {*alike}
     return found
+
+
+def _alike(clients: Sequence[Client], beats: Mapping[int, int]) -> list[list[int]]:
+    """Clients that read about as much in the same phases; those that read least first."""
+    phases = {number: sorted(clients[number].commands) for number in beats}
+    found: list[list[int]] = []
+    for number in sorted(beats, key=lambda number: (phases[number], beats[number])):
+        last = found[-1][-1] if found else number
+        if found and phases[last] == phases[number] and beats[number] <= (1 + 1 / LITTLE) * beats[last]:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return sorted(found, key=lambda alike: beats[alike[-1]])
 
 
 def _lightest_first(clients: Sequence[Client], often: Mapping[int, int], channels: int) -> list[int]:

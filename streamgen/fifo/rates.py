@@ -8,8 +8,6 @@ u -> v, no node without readers starts later than it must, and the sum of bits *
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix
 
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.events import SelfTimedRun
@@ -57,6 +55,9 @@ def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int, int]]) ->
         rate = bits * len(stream.produced) / span
         weights[v] += rate
         weights[u] -= rate
+    from scipy.optimize import linprog  # slow to load, and most designs are sized without it
+    from scipy.sparse import coo_matrix
+
     count = np.arange(len(streams))
     matrix = coo_matrix(
         (np.repeat([1.0, -1.0], len(streams)), (np.tile(count, 2), np.concatenate([source, target]))),

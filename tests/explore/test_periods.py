@@ -21,6 +21,7 @@ from tests.decoders import random_decoder
 
 PERIODS = 2000
 predict = import_module("streamgen.explore.predict")
+outline = import_module("streamgen.emit.outline")
 tokens, acting_module = (import_module(f"streamgen.explore.{name}") for name in ("tokens", "acting"))
 
 
@@ -174,21 +175,35 @@ def test_reading_the_table_takes_from_its_channel(monkeypatch: pytest.MonkeyPatc
 
 
 def test_columns_that_differ_little_act_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Norms and tables that lie on some of the channels, and bursts that begin elsewhere, tell none apart;
-    in a model so small that is less than 1/32 of what is read."""
+    """Norms and tables on some of the channels, what all channels have as much of, and bursts that begin
+    elsewhere, tell none apart; in a model so small, norms and tables are less than 1/16 of what is read."""
     sizes = {"hidden": 256, "head_dim": 32, "rotated": 32, "wide": 1024, "vocabulary": 2048, "context": 128}
     model, config = random_decoder(**sizes, layers=3), CompileConfig(channels=8, multipliers=512)
     found, parts = [], []
     known = tokens.Acting
+    monkeypatch.setattr(acting_module, "LITTLE", 16)
+    monkeypatch.setattr(
+        outline, "_control_channel", lambda *given: 2
+    )  # told apart, in the midst of the others
 
-    def acting(*given: Any) -> Any:
-        made = known(*given)
+    def acting(layout: Any, *given: Any) -> Any:
+        made = known(layout, *given)
         parts.append(len(made.parts))
+        clients = [*layout.clients.items()]
+        for acts in (client for client in made.clients if "column" in clients[client][0][0]):
+            on = made._channel_of[made.clients.index(acts)]
+            beside = {k for k, at in zip(made.clients, made._channel_of, strict=True) if at == on}
+            several = {
+                name for (name, _), one in clients if one.channel == made.channels[on] and not one.writes
+            }
+            missing = {name for name in several if "column" not in name} - {clients[k][0][0] for k in beside}
+            assert not missing, "a channel that stands for others has all that is read from it"
         return made
 
     monkeypatch.setattr(tokens, "Acting", acting)
-    for little, many in ((1 << 60, 1 << 60), (32, acting_module.MANY)):
-        monkeypatch.setattr(acting_module, "LITTLE", little)
+    little = acting_module._little
+    for chosen, many in ((lambda *given: set[int](), 1 << 60), (little, acting_module.MANY)):
+        monkeypatch.setattr(acting_module, "_little", chosen)
         monkeypatch.setattr(acting_module, "MANY", many)
         one = streamgen.estimate(model, None, config, positions=[0, 100], prompts=[40])
         passes = [sum(phase.cycles for phase in timed.phases) for timed in one.passes]
