@@ -214,7 +214,7 @@ class LanguageModel(Accelerator):
             return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
 
     def _texts(self, execution: Any, timeout: float = 3600.0) -> TextDevice:
-        return TextDevice(execution, self.vocabulary, self.config.context, timeout)
+        return TextDevice(execution, self.vocabulary, self.config.context, timeout, self.turn)
 
     def _timings(self) -> Sequence[PassTiming]:
         group, memory = self.groups[0], self.manifest.memory

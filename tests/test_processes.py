@@ -8,9 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
 from streamgen.config import CompileConfig
+from streamgen.runtime.generation import LOGITS, Part, Session, TextDevice
 from tests.decoders import tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +89,45 @@ def test_texts_in_several_threads() -> None:
         found = list(pool.map(lambda prompt: list(model.generate(prompt, 4)), prompts))
     model.close()
     assert found == [list(model.generate(prompt, 4, golden=True)) for prompt in prompts]
+
+
+def test_a_device_is_not_closed_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes it in another thread waits: nobody takes a simulator from under a run."""
+    model, waited = tiny_accelerator(), []
+
+    def passes(device: TextDevice, session: Session, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+        closer = threading.Thread(target=model.close)
+        closer.start()
+        closer.join(0.5)
+        waited.append(closer)
+        assert closer.is_alive()
+        yield {LOGITS: np.zeros((1, 70), np.float32)}
+
+    monkeypatch.setattr(TextDevice, "run", passes)
+    model.session().last_logits([1])
+    for closer in waited:
+        closer.join()
+
+
+def test_one_text_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes on where another one has ended, and none behind the context."""
+    found: list[tuple[int, int]] = []
+
+    def passes(device: TextDevice, session: Session, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+        for part in parts:
+            time.sleep(0.01)
+            found.append((part.position, len(part.ids)))
+            yield {LOGITS: np.zeros((1, 70), np.float32)}
+
+    monkeypatch.setattr(TextDevice, "run", passes)
+    model = tiny_accelerator()
+    session = model.session()
+    with ThreadPoolExecutor(9) as pool:
+        texts = [pool.submit(session.last_logits, [1] * 9) for _ in range(9)]
+    errors = [str(text.exception()) for text in texts if text.exception()]
+    assert errors == ["72 tokens, 9 more and 0 to come are 81; the context is 72"]
+    assert all(one + count == two for (one, count), (two, _) in pairwise(found))
+    assert session.position == model.config.context == 72
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ the id of the greatest.
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,13 +58,21 @@ class Part:
 class TextDevice:
     """The language model written in a folder.
 
-    vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass.
+    vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass. turn: of threads,
+    that of whoever closes the device.
     """
 
-    def __init__(self, execution: Execution, vocabulary: int, context: int, timeout: float = 3600.0) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        vocabulary: int,
+        context: int,
+        timeout: float = 3600.0,
+        turn: AbstractContextManager[object] | None = None,
+    ) -> None:
         self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
         self.max_tokens = execution.manifest.max_tokens
-        self.turn = Turn()
+        self.turn = turn or Turn()
         """Of threads: a pass at a time, of whichever text."""
         self._opened: Device | None = None
         self._active: Session | None = None
@@ -212,13 +221,14 @@ class Session:
     def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
         """variant: of the last pass; those before it write no logits."""
         most = self._device.max_tokens
-        parts = [
-            Part(ids[first : first + most], self._position + first, BEST)
-            for first in range(0, len(ids), most)
-        ]
-        parts[-1] = replace(parts[-1], variant=variant)
         last: dict[str, np.ndarray] = {}
         with self._device.turn:  # of threads: all passes of one text, then those of another
+            self.checked(ids)  # another thread may have gone on with the text
+            parts = [
+                Part(ids[first : first + most], self._position + first, BEST)
+                for first in range(0, len(ids), most)
+            ]
+            parts[-1] = replace(parts[-1], variant=variant)
             for part, found in zip(parts, self._device.run(self, parts), strict=True):
                 self._position += len(part.ids)
                 last = found
