@@ -1,5 +1,6 @@
 """Accelerators: designs with their golden models; written, run, looked into."""
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -188,7 +189,7 @@ class Accelerator:
         """Where the design is written; a folder that lives as long as this object if the user gave none."""
         if self._folder is None:
             place = Path(tempfile.mkdtemp(prefix="streamgen-"))
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            weakref.finalize(self, _remove, place, os.getpid())
             self.write(place)
         assert self._folder is not None
         return self._folder
@@ -470,6 +471,12 @@ class Accelerator:
         if self._execution is None:
             self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution
+
+
+def _remove(place: Path, maker: int) -> None:
+    """Remove a temporary folder; a process that was forked from its maker leaves it to that one."""
+    if os.getpid() == maker:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _array(value: Any, name: str) -> Any:

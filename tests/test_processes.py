@@ -152,6 +152,36 @@ def test_compile_side_by_side(tmp_path: Path) -> None:
     assert sys.stderr is error
 
 
+FORKING = """
+import gc, os
+import accelerators
+x = accelerators.values(2, 40)
+made = accelerators.tiny()
+place, right = made.written, made.run(x).tobytes()
+if not (child := os.fork()):
+    assert made.run(x).tobytes() == right
+    accelerators.tiny.cache_clear()
+    del made
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+made.close()
+assert made.written == place and made.run(x).tobytes() == right
+print("right")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_forked() -> None:
+    """Its copy of an accelerator works, and takes neither simulator nor folder from its parent."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+    command = [sys.executable, "-c", FORKING]
+    found = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert found.stdout == "right\n", found.stderr
+
+
 @pytest.mark.parametrize("names", [("one", "one"), ("one", "other")])
 def test_two_writers_of_one_folder(names: tuple[str, str], tmp_path: Path) -> None:
     """Both have written the same, or one of them is told."""

@@ -1,6 +1,7 @@
 """A built simulator at work, which another one of the same design can replace between two runs."""
 
 import ctypes
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,11 @@ class Core:
     def replace(self, library: Path) -> None:
         """Go on in another simulator of the design, not reset yet: memory stays, and what is counted."""
         self._before = self.cycles, {channel: self.traffic(channel) for channel in self._masters}
-        old, gone = self._library, self._handle
+        old, gone, maker = self._library, self._handle, self._maker
         self._create(library)
         self.do("join", old.device_clock(gone))
-        old.device_destroy(gone)
+        if maker == os.getpid():
+            old.device_destroy(gone)
         for channel, memory in self._models.items():
             self.configure(channel, memory)
         for (channel, _), region in self._reached.items():
@@ -103,11 +105,13 @@ class Core:
             self.inject(channel, address, fault)
 
     def close(self) -> None:
-        """Give everything back."""
-        if self._handle:
+        """Give everything back. A process that was forked has a copy of what its parent made, but not the
+        threads that would have to end for it: there it stays."""
+        if self._handle and self._maker == os.getpid():
             self.do("destroy")
-            self._handle = None
+        self._handle = None
 
     def _create(self, library: Path) -> None:
         self._library = declared(load(library), self._instruments)
         self._handle = self._library.device_create()
+        self._maker = os.getpid()
