@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["new_file", "new_folder", "require_free", "require_place"]
+__all__ = ["new_file", "new_folder", "require_free", "require_place", "temporary_folder"]
 
 _TAKEN = "{} exists and {}; give a new name or remove it"
 
@@ -30,7 +30,8 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        yield partial
+        with _named(target):
+            yield partial
         partial.chmod(0o755)
         try:
             partial.replace(target)
@@ -87,10 +88,28 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
     partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with _named(target), os.fdopen(handle, "wb") as file:
             yield file
         partial.chmod(0o644)
         partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for the time of the block. OSError, with its place, when it cannot be written."""
+    with tempfile.TemporaryDirectory(prefix="streamgen-") as name, _named(Path(name).parent):
+        yield Path(name)
+
+
+@contextmanager
+def _named(place: Path) -> Iterator[None]:
+    """An error of a file that is open, as of a full disk, does not know where that is: it is told."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(place)
         raise

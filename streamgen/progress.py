@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path
+
+from streamgen.folders import new_file
 
 __all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
 
@@ -173,9 +174,8 @@ def _remember(message: str, seconds: float) -> None:
     file = _past_file()
     with suppress(OSError):  # then the next time says less
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as part:
-            json.dump(dict([*past.items()][-_KEPT:]), part)
-        Path(part.name).replace(file)
+        with new_file(file) as part:
+            part.write(json.dumps(dict([*past.items()][-_KEPT:])).encode())
 
 
 def _past() -> dict[str, Any]:

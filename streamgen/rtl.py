@@ -11,9 +11,7 @@ import hashlib
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 from amaranth import ClockSignal, Const, Instance, Module, ResetInserter, ResetSignal, Value
@@ -25,6 +23,7 @@ from amaranth.lib import wiring
 
 from streamgen.collector import collector_at_rest
 from streamgen.errors import StreamgenError
+from streamgen.folders import temporary_folder
 
 __all__ = [
     "Buildable",
@@ -248,8 +247,8 @@ def run_yosys(text: str, *commands: str, writer: str) -> str:
     It runs in a process of its own, since an error inside Yosys ends its process without a word to Python.
     Raises StreamgenError with the last lines that Yosys printed when it fails.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "source"), Path(folder, "target")
+    with temporary_folder() as folder:
+        source, target = folder / "source", folder / "target"
         source.write_text(text)
         script = (f"read_rtlil {source}", *commands, f"{writer} {target}")
         done = subprocess.run(

@@ -1,16 +1,29 @@
-"""Damage to files, drawn at random: what is in JSON gets other values, everything other bytes."""
+"""Damage to files, drawn at random: what is in JSON gets other values, everything other bytes. Full disks."""
 
 import json
 import random
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["changed_bytes", "changed_json", "damaged"]
+__all__ = ["changed_bytes", "changed_json", "damaged", "full_disk"]
 
 VALUES = (
     *(0, -1, 1, 2, 7, 10**12, -(10**30), 1.5, 1e308, True, None),
     *("", "x", "a\nb", "../x", [], {}, [[]], {"a": 1}),
 )
+
+
+@contextmanager
+def full_disk(size: int = 0) -> Iterator[None]:
+    """Each file can take so many bytes, and an OSError comes behind them as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def damaged(name: str, content: bytes, draw: random.Random) -> bytes:

@@ -17,6 +17,7 @@ from streamgen.graph.logical import Input, LogicalGraph, Operation
 from streamgen.numbers.error_feedback import quantise_w4_on
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise_w4
 from streamgen.operations import Linear
+from tests.damage import full_disk
 from tests.decoders import random_decoder
 
 NUMBERS = Numbers(by_layer={"logits": "w8", "layers[[]1].o": "w8"})
@@ -87,6 +88,14 @@ def test_a_decoder_loses_less(tmp_path: Path) -> None:
     assert len(list((tmp_path / "work").glob("*.npz"))) == count
     assert small.quantised(NUMBERS).op("layers[0].q").weight is small.op("layers[0].q").weight
     assert _lost(model, small) < 0.85 * _lost(model, model.quantised(NUMBERS))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """Said with its place; what is finished stays, and nothing of what is not."""
+    with full_disk(1000), pytest.raises(OSError) as caught:
+        calibrated(random_decoder(**SIZES), _texts(2), NUMBERS, tmp_path)
+    assert Path(caught.value.filename).parent == tmp_path
+    assert [file.name for file in tmp_path.iterdir()] == [rounding.KEY_FILE]
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 import streamgen
 from streamgen import progress
 from streamgen.progress import step, terminal_progress, told
+from tests.damage import full_disk
 from tests.decoders import TINY, tiny_decoder
 
 FIRST = 2.0
@@ -175,6 +176,19 @@ def test_nothing_is_remembered_where_nothing_can_be_written(
     _run(clock, line, 2)
     line("")
     assert lines()[-1] == "a step, 2 s in all"
+
+
+def test_nothing_is_left_on_a_full_disk(
+    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = _stderr(monkeypatch, terminal=False)
+    line = progress._Line()
+    line("a step")
+    _run(clock, line, 2)
+    with full_disk():
+        line("")
+    assert lines()[-1] == "a step, 2 s in all"
+    assert list(Path(tmp_path, "streamgen").iterdir()) == []
 
 
 def test_passes_that_take_long_count() -> None:

@@ -261,7 +261,7 @@ def test_ctrl_c_while_modules_are_imported() -> None:
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
-    """Wherever in writing the disk is full, here a file: one line, and no folder is left."""
+    """Wherever in writing the disk is full, here a file: one line that says where, and no folder is left."""
     code = textwrap.dedent("""
         import resource, sys
         from pathlib import Path
@@ -273,10 +273,12 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
                 accelerator.write(Path(sys.argv[1]) / "written")
                 print(size, "written")
             except OSError as error:
-                print(size, error.strerror, sorted(Path(sys.argv[1]).iterdir()))
+                print(size, error.strerror, error.filename, sorted(Path(sys.argv[1]).iterdir()))
     """)
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
     arguments = [sys.executable, "-c", code, str(tmp_path), "[0, 100, 3000, 20000]"]
     found = subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert found.returncode == 0, found.stderr
-    assert [line.split(maxsplit=1)[1] for line in found.stdout.splitlines()] == ["File too large []"] * 4
+    assert [line.split(maxsplit=1)[1] for line in found.stdout.splitlines()] == [
+        f"File too large {tmp_path / 'written'} []"
+    ] * 4

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streamgen.errors import CheckpointError
 from streamgen.files import read_arrays
+from streamgen.folders import new_file
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.error_feedback import quantise_w4_on
@@ -183,7 +184,8 @@ class _Kept:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / KEY_FILE
         if not file.exists():
-            self._replace(file, json.dumps({"key": key}).encode())
+            with new_file(file) as new:
+                new.write(json.dumps({"key": key}).encode())
         try:
             found = json.loads(file.read_bytes())["key"]
         except (ValueError, KeyError, TypeError) as error:
@@ -207,19 +209,11 @@ class _Kept:
 
     def write(self, path: str, weight: QuantisedWeight) -> None:
         arrays = {part: getattr(weight, part) for part in PARTS if getattr(weight, part) is not None}
-        partial = self._file(path).with_suffix(".part")
-        with partial.open("wb") as file:
+        with new_file(self._file(path)) as file:
             np.savez(file, allow_pickle=False, group=np.array(weight.group), **arrays)
-        partial.replace(self._file(path))
 
     def _file(self, path: str) -> Path:
         return self.folder / f"{path}.npz"
-
-    @staticmethod
-    def _replace(file: Path, content: bytes) -> None:
-        partial = file.with_suffix(".part")
-        partial.write_bytes(content)
-        partial.replace(file)
 
 
 def _key(graph: LogicalGraph, texts: Texts, numbers: Numbers) -> str:

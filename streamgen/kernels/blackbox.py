@@ -24,7 +24,6 @@ Amaranth's simulator cannot run Verilog: `streamgen.testing.StreamSimulator` run
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,6 +36,7 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Field
 from streamgen.errors import StreamgenError
+from streamgen.folders import temporary_folder
 from streamgen.rtl import Library, run_yosys
 from streamgen.stream import descriptor_signature
 
@@ -192,9 +192,9 @@ def _read(
     module: str, texts: tuple[tuple[str, str], ...], parameters: tuple[tuple[str, int], ...]
 ) -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
     """What Yosys finds: modules with their file, and of `module` the pins with direction and bits."""
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         for name, text in texts:
-            Path(folder, name).write_text(text)
+            (folder / name).write_text(text)
         read = "read_verilog -sv " + " ".join(f"{folder}/{name}" for name, _ in texts)
         every = _modules(run_yosys("", read, "proc", writer="write_json"))
         modules = {name: Path(entry["attributes"]["src"].split(":")[0]).name for name, entry in every.items()}
