@@ -372,8 +372,14 @@ def _usable(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        warnings.warn(f"simulators are not kept: {error}", stacklevel=3)
+        _say_not_kept(str(error))
         return _temporary_cache()
+
+
+@lru_cache(maxsize=1)
+def _say_not_kept(why: str) -> None:
+    """Once, not for each look at the cache."""
+    warnings.warn(f"simulators are not kept: {why}", stacklevel=4)
 
 
 @lru_cache(maxsize=1)
@@ -397,14 +403,22 @@ def _lock(path: Path) -> Iterator[None]:
 
 def _prune(folder: Path) -> None:
     """Drop the least recently used libraries, and the folders of builds that were killed."""
-    libraries = sorted(folder.glob("*.so"), key=lambda file: -file.stat().st_mtime)
+    libraries = sorted(folder.glob("*.so"), key=_age)
     for file in libraries[KEPT:]:
         file.unlink(missing_ok=True)
         file.with_suffix(".so.lock").unlink(missing_ok=True)
-    preludes = sorted(folder.glob("*.gch"), key=lambda file: -file.stat().st_mtime)
+    preludes = sorted(folder.glob("*.gch"), key=_age)
     for file in preludes[PRELUDES:]:
         file.unlink(missing_ok=True)
         file.with_suffix("").unlink(missing_ok=True)
     for place in folder.glob("build-*"):
-        if time.time() - place.stat().st_mtime > 24 * 3600:
+        if _age(place) > 24 * 3600:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since it was last used; none where another process has just taken it away."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0

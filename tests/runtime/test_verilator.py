@@ -137,13 +137,25 @@ def test_least_recently_used_goes_first(kernel, monkeypatch):
     another.unlink()
 
 
+def test_what_another_process_takes_away_meanwhile(tmp_path):
+    """A name that is listed and no more there, as when two processes prune, or another build ends."""
+    for name in ("a.so", "a.gch", "build-a"):
+        (tmp_path / name).symlink_to(tmp_path / "gone")
+    (tmp_path / "build-b").mkdir()
+    os.utime(tmp_path / "build-b", (1, 1))
+    verilator._prune(tmp_path)
+    assert not (tmp_path / "build-b").exists()
+
+
 def test_cache_that_cannot_be_written(kernel, cache, monkeypatch, tmp_path):
     build(kernel())
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(verilator, "_build", lambda *arguments: arguments[4].write_bytes(b"made"))
-    with pytest.warns(UserWarning, match=r"^simulators are not kept: .*Not a directory"):
+    with pytest.warns(UserWarning, match=r"^simulators are not kept: .*Not a directory") as said:
         library, _ = build(kernel())
+        assert not verilator.is_built([kernel() / "design.v"], "top", MASTERS)
+    assert len(said) == 1
     assert library.read_bytes() == b"made" and tmp_path not in library.parents
 
 
