@@ -17,8 +17,12 @@ INTEGERS = ("I32", "I64")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder; CheckpointError when there is none, or no object in it."""
-    return _json(folder / "config.json")
+    """The config.json of a folder; CheckpointError when there is none, no object in it, or its model_type is
+    no name."""
+    config = _json(file := folder / "config.json")
+    if not isinstance(kind := config.get("model_type", ""), str):
+        raise CheckpointError(f"{file}: model_type is {kind!r}; the name of one is needed")
+    return config
 
 
 class TensorFolder:

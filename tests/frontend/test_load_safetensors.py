@@ -217,6 +217,11 @@ def _a_list(folder: Path) -> str:
     return r"config\.json: a JSON object is needed, not list$"
 
 
+def _no_type(folder: Path) -> str:
+    (folder / "config.json").write_text('{"model_type": [[]]}')
+    return r"config\.json: model_type is \[\[\]\]; the name of one is needed$"
+
+
 def _lost_shard(folder: Path) -> str:
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
     return r"gone\.safetensors: there is no such file$"
@@ -255,6 +260,7 @@ def _infinite(folder: Path) -> str:
         _no_config,
         _not_json,
         _a_list,
+        _no_type,
         _lost_shard,
         _bad_index,
         _twice,
