@@ -35,7 +35,7 @@ torch.set_num_threads(1)
 import accelerators, streamgen
 from streamgen.runtime import simulator, verilator
 verilator.FAST = ("-O0",)
-simulator.QUICK_SECONDS = float("inf")  # where the machine is slow, no second simulator is built beside the first
+simulator.QUICK_SECONDS = float("inf")  # no second simulator, however slow the machine
 x = accelerators.values(2, 40)
 print("compile", flush=True)
 made = streamgen.compile(accelerators.tiny_module(), torch.zeros(1, 40), accelerators.TINY)
