@@ -37,7 +37,7 @@ from streamgen.observe.waves import Waves
 from streamgen.package import package
 from streamgen.phase_table import PhaseTable
 from streamgen.progress import Progress
-from streamgen.runtime.arrays import random_inputs, require_count
+from streamgen.runtime.arrays import random_inputs, require_count, require_seconds
 from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
@@ -254,6 +254,7 @@ class Accelerator:
         DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
         starts from a reset.
         """
+        require_seconds("timeout", timeout)
         debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress, device=device)
         return self._run(inputs, memory, timeout, debugging)
 
@@ -271,6 +272,7 @@ class Accelerator:
         which Perfetto and chrome://tracing show (`streamgen.observe.timeline`). Other arguments and errors:
         those of `run`; OSError, before anything runs, when the trace has no folder.
         """
+        require_seconds("timeout", timeout)
         place = None if trace is None else require_place(trace)
         debugging = Debugging(self.manifests, profile=True, progress=progress)
         self._run(inputs, memory, timeout, debugging)

@@ -69,6 +69,12 @@ class Nothing(torch.nn.Module):
          "waves is 'a.fst'; a streamgen.Waves is needed"),
         (lambda: tiny().run(X, memory=3), TypeError,  # type: ignore[arg-type]
          "memory is 3; a streamgen.runtime.MemoryModel is needed"),
+        (lambda: tiny().run(X, timeout="5"), TypeError,  # type: ignore[arg-type]
+         "timeout is '5'; a number of seconds is needed"),
+        (lambda: tiny().run(X, timeout=float("nan")), ValueError,
+         "timeout is nan; a number of seconds above 0 is needed"),
+        (lambda: tiny().profile(X, timeout=-1), ValueError,
+         "timeout is -1; a number of seconds above 0 is needed"),
         (lambda: tiny().predict(1.5), TypeError, "tokens is 1.5; an integer is needed"),  # type: ignore[arg-type]
         (lambda: tiny().random_inputs(-1, 0), ValueError, "tokens is -1; at least 1 is needed"),
         (lambda: Sampler(top_k=5), ValueError,
@@ -115,6 +121,21 @@ def test_options_that_would_be_ignored(
 ) -> None:
     assert cli.main(["simulate", str(tmp_path), *options.split()]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"Error: {message}"
+
+
+def test_more_than_fits_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said in a line, whether an option asks for it or a header of a few bytes."""
+    folder, file = str(tiny().write(tmp_path / "written")), tmp_path / "x.npy"
+    assert cli.main(["simulate", folder, "--tokens", str(10**12)]) == 2
+    assert (
+        capsys.readouterr().err.splitlines()[-1].startswith("streamgen: memory is full: Unable to allocate")
+    )
+    with file.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 40)}
+        np.lib.format.write_array_header_1_0(stream, header)
+    assert cli.main(["simulate", folder, "-i", str(file)]) == 2
+    said = f"streamgen: {file} says that it holds more than fits in memory"
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_no_tokens_take_no_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

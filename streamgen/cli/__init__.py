@@ -52,7 +52,7 @@ def _run(given: list[str]) -> int:
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (StreamgenError, ValueError, TypeError, OSError) as error:
+    except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
         if "--debug" in given:
             traceback.print_exc()
         click.echo(f"streamgen: {_message(error)}", err=True)
@@ -62,6 +62,8 @@ def _run(given: list[str]) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return ": ".join(filter(None, ("memory is full", str(error))))
     return _options(str(error))
 
 

@@ -26,6 +26,8 @@ def read_array(file: Path) -> np.ndarray:
         array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{file} is no .npy file") from error
+    except MemoryError as error:  # which a few bytes can ask for
+        raise ValueError(f"{file} says that it holds more than fits in memory") from error
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
     return array

@@ -41,6 +41,12 @@ class Structure:
     names: tuple[str | None, ...]
     shapes: tuple[tuple[int, ...] | None, ...]
 
+    @property
+    def form(self) -> str:
+        """How they are nested, and of how many dimensions each is: what no number of tokens may change."""
+        ranks = [None if shape is None else f"{len(shape)}-d" for shape in self.shapes]
+        return str(pytree.tree_unflatten(ranks, self.spec)).replace("'", "")
+
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
         """The nest around values by name; None stands for what is no tensor."""
         return pytree.tree_unflatten([None if n is None else values[n] for n in self.names], self.spec)
@@ -170,11 +176,19 @@ class _Counts:
                 known += [more for more in self._decisions(extents, found.only) if more not in known]
 
     def _require_alike(self, found: Imported, extents: list[int], d: int, known: int, line: str) -> None:
-        """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph."""
+        """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph,
+        and results that are nested alike, of as many dimensions."""
         try:
-            graph = self._trace(dict(enumerate(extents))).graph
+            traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
+        if traced.results.form != found.results.form:
+            raise UnsupportedOperationError(
+                f"{self._inputs(d, extents[d])} results are {traced.results.form}, with {known} they are "
+                f"{found.results.form}: their dimensions must be as many for any number of tokens, and a "
+                "squeeze must name the one that it takes away"
+            )
+        graph = traced.graph
         longer, shorter = (graph, found.graph) if extents[d] > known else (found.graph, graph)
         if not _alike_for(min(extents[d], known), longer, shorter):
             raise UnsupportedOperationError(self._depends(d, extents[d], known, line))

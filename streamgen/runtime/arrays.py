@@ -25,6 +25,7 @@ __all__ = [
     "padded",
     "random_inputs",
     "require_count",
+    "require_seconds",
     "stream_of",
     "unpacked",
 ]
@@ -39,6 +40,14 @@ def require_count(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}; an integer is needed")
     if value < 1:
         raise ValueError(f"{name} is {value}; at least 1 is needed")
+
+
+def require_seconds(name: str, value: object) -> None:
+    """TypeError or ValueError unless a time that a user gives is a number above 0; infinity is one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} is {value!r}; a number of seconds is needed")
+    if not value > 0:
+        raise ValueError(f"{name} is {value}; a number of seconds above 0 is needed")
 
 
 def in_passes(
@@ -144,6 +153,8 @@ def stream_of(info: Buffer, tiles: int) -> ITensor:
     if info.tile_loop is None:
         return stream
     trips = list(stream.tripcounts)
+    if not 0 <= info.tile_loop < len(trips):
+        raise ValueError(f"tile_loop is {info.tile_loop}; its itensor has {len(trips)} loops")
     trips[info.tile_loop] *= tiles
     return replace(stream, tripcounts=tuple(trips))
 

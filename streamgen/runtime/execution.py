@@ -303,6 +303,14 @@ class Execution:
     def _read_manifest(self) -> None:
         self._files = WrittenFolder.read(self.folder, changed=self._changed)
         self.manifest = self._files.manifest
+        for info in (*self.buffers("input"), *self.buffers("output")):
+            place = f"{self.folder / MANIFEST}: buffer {info.name!r}"
+            try:
+                needed = image_bytes(info, self.tiles(self.manifest.max_tokens))
+            except ValueError as error:
+                raise ValueError(f"{place}: {error}") from error
+            if needed > info.bytes:
+                raise ValueError(f"{place} has {info.bytes} bytes; its itensor takes {needed}")
 
     def _require_verilog(self) -> None:
         """CheckpointError for other Verilog than was written, or such that says more than hardware."""

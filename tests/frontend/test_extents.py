@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +70,24 @@ FROZEN: dict[str, Function] = {
 def test_refused(name: str) -> None:
     with pytest.raises(UnsupportedOperationError, match="depends on the extent of dimension 0 of its inputs"):
         import_module(Deciding(FROZEN[name]), torch.randn(TOKENS, H))
+
+
+SHAPED: dict[str, tuple[Any, str, str]] = {
+    "squeezed": (lambda y: y.squeeze(), "1-d", "2-d"),
+    "one alone": (lambda y: (y, y[0] if len(y) == 1 else y), "(2-d, 1-d)", "(2-d, 2-d)"),
+    "nested": (lambda y: y if len(y) > 1 else [y], "[2-d]", "2-d"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_results_of_other_dimensions(name: str) -> None:
+    """One token gives the same values, but not in the same form."""
+    shape, one, more = SHAPED[name]
+    with pytest.raises(UnsupportedOperationError) as caught:
+        import_module(Deciding(lambda m, y, n: shape(y)), torch.randn(TOKENS, H))
+    assert str(caught.value).startswith(
+        f"with an extent of 1 of dimension 0 of its inputs results are {one}, with 4 they are {more}: "
+    )
 
 
 def test_the_line_is_named() -> None:

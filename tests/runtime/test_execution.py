@@ -1,5 +1,6 @@
 """Host code of a run, on a device that is a few lines of numpy: packing, tokens, checks, errors, reset."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -322,6 +323,24 @@ def test_changed_files_are_refused(execution, name):
     content[-1] ^= 1
     (execution.folder / name).write_bytes(content)
     assert execution.run(np.ones((2, WIDTH)), BIAS_VALUES)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"itensor": ROWS.replace("4,2", "999999999,2")}, "has 1024 bytes; its itensor takes 255999999744"),
+        ({"itensor": ROWS.replace("d0,d1)->", "d0)->")}, "the map must start from 2 loops d0, d1"),
+        ({"tile_loop": 9}, "tile_loop is 9; its itensor has 2 loops"),
+    ],
+)
+def test_buffers_that_are_none(written, change, message):
+    """Said before anything is allocated, whoever wrote the manifest."""
+    buffers = tuple(replace(one, **change) if one.name == "x" else one for one in MANIFEST.buffers)
+    (written / "manifest.json").unlink()
+    (written / "manifest.json").write_text(sealed(replace(MANIFEST, buffers=buffers), written).to_json())
+    with pytest.raises(ValueError, match=re.escape(f"{written / 'manifest.json'}: buffer 'x'")) as caught:
+        Execution(written, Adder)
+    assert message in str(caught.value)
 
 
 def test_changed_weights_are_used(lenient):
