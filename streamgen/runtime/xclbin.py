@@ -154,7 +154,7 @@ def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Ma
     names = [row[-1].rstrip(b"\0").decode(errors="replace") for row in _rows(_BANK, topology, 8)]
     banks: dict[int, set[str]] = {}
     for argument, unit, bank in _rows(_CONNECTION, raw, 4):
-        if unit < len(units) and units[unit] == manifest.top:
+        if 0 <= unit < len(units) and units[unit] == manifest.top:
             named = names[bank] if 0 <= bank < len(names) else f"bank {bank}"
             banks.setdefault(argument, set()).add(named)
     alone = len(set(units)) == 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import struct
 import zipfile
 
 import pytest
@@ -11,7 +12,7 @@ from streamgen.emulation.binary import emulation_xclbin
 from streamgen.errors import DeviceError
 from streamgen.manifest import Manifest
 from streamgen.runtime.card import Card
-from streamgen.runtime.xclbin import Section, packed_xclbin, read_sections, require_design
+from streamgen.runtime.xclbin import Section, connection_table, packed_xclbin, read_sections, require_design
 
 DESIGN = manifest(2)
 
@@ -57,9 +58,17 @@ def test_other_kernel(binary):
         require_design(binary, manifest(3))
 
 
-@pytest.mark.parametrize("count", [0, (1 << 32) - 1])  # of rows, of which the file has none
-def test_bank_not_connected(binary, count):
-    changed(binary, CONNECTIVITY=count.to_bytes(4, "little"))
+@pytest.mark.parametrize(
+    "table",
+    [
+        bytes(4),
+        b"\xff" * 4,  # rows, of which the file has none
+        *(connection_table([{}] * unit + [{0: 0}]) for unit in (1, 5)),
+        struct.pack("<4i", 1, 0, -5, 0),  # a kernel before the first
+    ],
+)
+def test_bank_not_connected(binary, table):
+    changed(binary, CONNECTIVITY=table)
     with pytest.raises(DeviceError, match=r"must be connected to HBM\[0\]; it is connected to no bank"):
         require_design(binary, DESIGN)
 
