@@ -31,6 +31,7 @@ __all__ = [
     "as_text",
     "decode",
     "parsed",
+    "read_array",
     "read_arrays",
     "read_file",
     "read_pieces",
@@ -175,6 +176,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+# What numpy raises for a header, which it reads as Python.
+_HEADERS = (SyntaxError, tokenize.TokenError, TypeError, KeyError, OverflowError, RecursionError)
+
+
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:
     """The arrays of an archive that numpy can read, by name. ValueError for one that is damaged, encrypted,
     packed in another way than numpy's, or made to take more memory than its arrays need."""
@@ -190,11 +195,22 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
             return {one.filename.removesuffix(".npy"): _array(archive, one) for one in entries}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise ValueError(f"it is no archive of arrays: {error}") from error
-    except (
-        *(SyntaxError, tokenize.TokenError),  # of headers, which numpy reads as Python
-        *(TypeError, KeyError, OverflowError, RecursionError, MemoryError),
-    ) as error:
+    except (*_HEADERS, MemoryError) as error:
         raise ValueError(f"it holds what is no array: {error}") from error
+
+
+def read_array(file: Path) -> np.ndarray:
+    """The array of a .npy file. ValueError for another file."""
+    try:
+        array = np.load(file, allow_pickle=False)
+    except MemoryError as error:  # which a few bytes can ask for
+        raise ValueError(f"{file} says that it holds more than fits in memory") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, *_HEADERS) as error:
+        raise ValueError(f"{file} is no .npy file") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
+    return array
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:

@@ -21,6 +21,7 @@ import streamgen
 from streamgen import cli
 from streamgen.config import CompileConfig
 from streamgen.errors import AccuracyWarning, UnsupportedOperationError
+from streamgen.files import read_array
 from streamgen.observe.waves import Recorder
 from streamgen.runtime import simulator, verilator
 from streamgen.runtime.execution import Launch
@@ -136,6 +137,18 @@ def test_more_than_fits_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["simulate", folder, "-i", str(file)]) == 2
     said = f"streamgen: {file} says that it holds more than fits in memory"
     assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("header", ["{'descr': (", "{'descr': '<f4'", "[]", "{'shape': (3,)}", "\0"])
+def test_what_is_no_array(header: str, tmp_path: Path) -> None:
+    """numpy reads headers as Python, and raises what Python does."""
+    file = tmp_path / "x.npy"
+    file.write_bytes(b"\x93NUMPY\x01\x00" + (64).to_bytes(2, "little") + header.ljust(64).encode())
+    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file$"):
+        read_array(file)
+    file.write_bytes(b"PK\3\4" + bytes(60))
+    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file$"):
+        read_array(file)
 
 
 def test_no_tokens_take_no_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

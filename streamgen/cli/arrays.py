@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 import numpy as np
 
+from streamgen.files import read_array
 from streamgen.folders import new_file
 from streamgen.manifest import Buffer
 
-__all__ = ["read_array", "read_inputs", "write_outputs"]
+__all__ = ["read_inputs", "write_outputs"]
 
 
 def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarray]:
@@ -18,19 +19,6 @@ def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarr
         names = ", ".join(info.name for info in infos)
         raise click.UsageError(f"--input is needed once for each of {names}; it is given {len(files)} times")
     return [read_array(file) for file in files]
-
-
-def read_array(file: Path) -> np.ndarray:
-    """The array of a .npy file. ValueError for another file."""
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{file} is no .npy file") from error
-    except MemoryError as error:  # which a few bytes can ask for
-        raise ValueError(f"{file} says that it holds more than fits in memory") from error
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
-    return array
 
 
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:

@@ -5,9 +5,9 @@ from typing import cast
 
 import click
 
-from streamgen.cli.arrays import read_array
 from streamgen.cli.group import progress_line, streamgen
 from streamgen.extras import needed
+from streamgen.files import read_array
 
 __all__: list[str] = []
 

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from streamgen.errors import StreamgenError
+from streamgen.files import read_array
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.xrt import on_board
 
@@ -39,7 +40,7 @@ def main(inputs: tuple[Path, ...], outputs: tuple[Path, ...], board: int, timeou
                 if len(files) != len(wanted):
                     names = ", ".join(f"{info.name} {list(info.shape or ())}" for info in wanted)
                     raise click.UsageError(f"{option} is needed once for each of: {names}")
-            arrays = [np.load(file, allow_pickle=False) for file in inputs]
+            arrays = [read_array(file) for file in inputs]
             results = accelerator.run(*arrays, timeout=timeout)
             for file, result in zip(outputs, results, strict=True):
                 np.save(file, result)
