@@ -202,7 +202,8 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
 def read_array(file: Path) -> np.ndarray:
     """The array of a .npy file. ValueError for another file."""
     try:
-        array = np.load(file, allow_pickle=False)
+        with file.open("rb") as stream:
+            array = np.load(stream, allow_pickle=False)
     except MemoryError as error:  # which a few bytes can ask for
         raise ValueError(f"{file} says that it holds more than fits in memory") from error
     except (ValueError, EOFError, zipfile.BadZipFile, *_HEADERS) as error:
