@@ -1,9 +1,6 @@
 """Accelerators: designs with their golden models; written, run, looked into."""
 
-import os
 import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ from streamgen.emit import Design
 from streamgen.errors import GraphError
 from streamgen.explore import phase_cycles, predict
 from streamgen.explore.bound import pass_cycles
-from streamgen.folders import new_folder, require_place
+from streamgen.folders import folder_of, new_folder, require_place
 from streamgen.graph import Graph, Program
 from streamgen.graph.storage import save_program
 from streamgen.manifest import Buffer, Manifest, MemoryTiming, StatusBlock
@@ -188,9 +185,7 @@ class Accelerator:
     def written(self) -> Path:
         """Where the design is written; a folder that lives as long as this object if the user gave none."""
         if self._folder is None:
-            place = Path(tempfile.mkdtemp(prefix="streamgen-"))
-            weakref.finalize(self, _remove, place, os.getpid())
-            self.write(place)
+            self.write(folder_of(self))
         assert self._folder is not None
         return self._folder
 
@@ -473,12 +468,6 @@ class Accelerator:
         if self._execution is None:
             self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution
-
-
-def _remove(place: Path, maker: int) -> None:
-    """Remove a temporary folder; a process that was forked from its maker leaves it to that one."""
-    if os.getpid() == maker:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _array(value: Any, name: str) -> Any:

@@ -4,12 +4,13 @@ import filecmp
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["new_file", "new_folder", "require_free", "require_place", "temporary_folder"]
+__all__ = ["folder_of", "new_file", "new_folder", "require_free", "require_place", "temporary_folder"]
 
 _TAKEN = "{} exists and {}; give a new name or remove it"
 
@@ -95,6 +96,18 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def folder_of(owner: object) -> Path:
+    """A temporary folder that lives as long as an object; forked processes leave it to their parent."""
+    place = Path(tempfile.mkdtemp(prefix="streamgen-"))
+    weakref.finalize(owner, _remove, place, os.getpid())
+    return place
+
+
+def _remove(place: Path, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager

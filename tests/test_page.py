@@ -4,9 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -36,6 +33,7 @@ from streamgen.observe.report import (
     ResourceReport,
 )
 from streamgen.observe.view import GroupView, node_resources
+from tests.damage import full_disk
 
 NASTY = "</script><img src=x onerror=alert(1)> & \"quotes\" '{{ 7 * 7 }}' \\ 𝛴"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -208,23 +206,12 @@ def test_a_page_has_names_as_they_are(tmp_path: Path) -> None:
     ).replace("\\\\", "\\")
 
 
-@contextmanager
-def _small_files(limit: int) -> Iterator[None]:
-    """The system refuses to write files of more bytes, as a full disk does."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("before", [None, b"of yesterday"])
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, before: bytes | None) -> None:
     path = tmp_path / "a.html"
     if before is not None:
         path.write_bytes(before)
-    with _small_files(1 << 20), pytest.raises(OSError, match="File too large"):
+    with full_disk(1 << 20), pytest.raises(OSError, match="File too large"):
         _report().html(path)
     assert [file.name for file in tmp_path.iterdir()] == ([] if before is None else ["a.html"])
     assert before is None or path.read_bytes() == before

@@ -25,6 +25,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.folders import folder_of
 from streamgen.progress import Progress, told
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.sharing import sharing
@@ -384,12 +385,7 @@ def _say_not_kept(why: str) -> None:
 
 @lru_cache(maxsize=1)
 def _temporary_cache() -> Path:
-    place = tempfile.TemporaryDirectory(prefix="streamgen-")
-    _kept_alive.append(place)
-    return Path(place.name)
-
-
-_kept_alive: list[tempfile.TemporaryDirectory[str]] = []
+    return folder_of(_temporary_cache)  # while the program runs
 
 
 @contextmanager

@@ -182,9 +182,8 @@ def test_columns_that_differ_little_act_as_one(monkeypatch: pytest.MonkeyPatch) 
     found, parts = [], []
     known = tokens.Acting
     monkeypatch.setattr(acting_module, "LITTLE", 16)
-    monkeypatch.setattr(
-        outline, "_control_channel", lambda *given: 2
-    )  # told apart, in the midst of the others
+    # the channel of the table is told apart: here one in the midst of the others
+    monkeypatch.setattr(outline, "_control_channel", lambda *given: 2)
 
     def acting(layout: Any, *given: Any) -> Any:
         made = known(layout, *given)
