@@ -16,7 +16,7 @@ import torch
 from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
-from streamgen import accelerator
+from streamgen import accelerator, folders
 from streamgen.buffers.packing import MemoryLayout
 from streamgen.config import CompileConfig
 from streamgen.emit import design
@@ -176,7 +176,7 @@ def _fails(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, at: int, e
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 FAILURES = {
-    "read-only": (accelerator.tempfile, "mkdtemp", 0, PermissionError(errno.EACCES, "Permission denied")),
+    "read-only": (folders.tempfile, "mkdtemp", 0, PermissionError(errno.EACCES, "Permission denied")),
     "full at once": (Path, "write_bytes", 0, FULL),
     "full later": (Path, "write_bytes", 1, FULL),
     "full in the weights": (MemoryLayout, "pack", 0, FULL),
