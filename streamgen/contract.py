@@ -29,6 +29,8 @@ What else Params may have, and what holds where they have it not; functions belo
     work(bounds)        cycles that multipliers for other operands (of attention) need at least; 0
     moves               whether what comes out is what went in, somewhere else or in another order; False
     copies              whether all outputs, `ways` of them, carry what comes in (a fork); False
+    drops               whether all that comes in may end there: a run waits for its `done` then, high for a
+                        cycle when an execution has taken all, as for that of what writes memory; False
     held_bits           bits of the tensors that it moves and holds meanwhile; 0
     link_depth          places that FIFOs at its ports need at least, where no schedule asks for more; 2
     patient             whether what it sends can as well wait in a memory of its own: no schedule asks for
@@ -49,8 +51,8 @@ from streamgen.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
 __all__ = [
-    *("Bounds", "Field", "KernelParams", "copies", "descriptor_values", "held_bits", "least_prefetch"),
-    "memory_ports",
+    *("Bounds", "Field", "KernelParams", "completes", "copies", "descriptor_values", "held_bits"),
+    *("least_prefetch", "memory_ports"),
     *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
     *("patient", "streams", "traffic", "work"),
 ]
@@ -146,6 +148,12 @@ def only_loads(params: KernelParams) -> bool:
 def only_stores(params: KernelParams) -> bool:
     """Whether memory gets what comes in."""
     return moves(params) and "write" in memory_ports(params).values()
+
+
+def completes(params: KernelParams) -> bool:
+    """Whether a run waits for the end of its executions, since others may get nothing of them: it writes
+    memory or drops tokens. Its component has `done`, high for a cycle when an execution is over."""
+    return "write" in memory_ports(params).values() or getattr(params, "drops", False)
 
 
 def held_bits(params: KernelParams) -> int:

@@ -34,7 +34,7 @@ from streamgen.observe.summary import intermediate_memory
 from streamgen.observe.timing import predicted_pass
 from streamgen.policy import choices, finished
 from streamgen.progress import Progress, step, told
-from streamgen.runtime.generation import BEST
+from streamgen.runtime.generation import BEST, KEEP
 from streamgen.threads import side_by_side
 from streamgen.turns import one_at_a_time
 
@@ -205,11 +205,9 @@ class _Built:
             channel_bytes=board.hbm.channel_bytes,
         )
 
-    def predict(self, passes: Sequence[tuple[int, int]]) -> None:
-        """So many tokens at a position each, as a text has them: side by side, since the run of a pass is
-        C code."""
-        variant = BEST if BEST in self.program.variants else None
-        side_by_side(lambda one: self._by_phase(one[0], one[1], variant), passes)
+    def predict(self, passes: Sequence[tuple[int, int, str]]) -> None:
+        """Tokens, position and variant of each: side by side, since the run of a pass is C code."""
+        side_by_side(lambda one: self._by_phase(*one), passes)
 
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant
@@ -233,21 +231,26 @@ class _Built:
 
 def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tuple[PassEstimate, ...]:
     """A token at each position, and the largest pass at the first."""
-    variant = BEST if BEST in built.program.variants else None
-    found = [built.timed(1, position, variant) for position in positions]
+    found = [built.timed(1, position, BEST) for position in positions]
     if config.max_tokens > 1:
-        found.append(built.timed(config.max_tokens, 0, variant))
+        found.append(built.timed(config.max_tokens, 0, BEST))
     return tuple(found)
 
 
-def _wanted(positions: Sequence[int], prompts: Sequence[int], most: int) -> list[tuple[int, int]]:
+def _wanted(positions: Sequence[int], prompts: Sequence[int], most: int) -> list[tuple[int, int, str]]:
     """The passes that `_steps` and `_first` begin with, the longest first."""
-    found = {(1, position) for position in positions} | {(most, 0)}
+    found = {(1, position, BEST) for position in positions} | {(most, 0, BEST)}
     for tokens in prompts:
-        whole, rest = divmod(tokens, most)
-        found |= {(most, number * most) for number in {0, (whole - 1) // 2, whole - 1} if whole}
-        found |= {(rest, whole * most)} if rest else set()
+        kept, rest = _split(tokens, most)
+        found |= {(most, number * most, KEEP) for number in {0, (kept - 1) // 2, kept - 1} if kept}
+        found.add((rest, kept * most, BEST))
     return sorted(found, reverse=True)
+
+
+def _split(tokens: int, most: int) -> tuple[int, int]:
+    """Whole passes of a prompt before its last one, and the tokens of that."""
+    kept = (tokens - 1) // most
+    return kept, tokens - kept * most
 
 
 def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
@@ -258,10 +261,9 @@ def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
 def _first(built: _Built, tokens: int, most: int) -> int:
     """Cycles until the first token behind a prompt: those of all its passes. Of many whole passes some are
     predicted: between two of them the cycles grow evenly, where the one in the middle says so."""
-    variant = BEST if BEST in built.program.variants else None
 
     def one(number: int) -> int:
-        return built.cycles(most, number * most, variant)
+        return built.cycles(most, number * most, KEEP)
 
     def between(first: int, last: int) -> float:
         """Of the passes behind `first` and before `last`."""
@@ -274,11 +276,11 @@ def _first(built: _Built, tokens: int, most: int) -> int:
             return one(middle) + sum(count * (one(middle) + end) / 2 for count, end in ways)
         return between(first, middle) + one(middle) + between(middle, last)
 
-    whole, rest = divmod(tokens, most)
-    total = built.cycles(rest, whole * most, variant) if rest else 0
-    if whole:
-        total += one(0) + (one(whole - 1) if whole > 1 else 0)
-        total += round(between(0, whole - 1))
+    kept, rest = _split(tokens, most)
+    total = built.cycles(rest, kept * most, BEST)
+    if kept:
+        total += one(0) + (one(kept - 1) if kept > 1 else 0)
+        total += round(between(0, kept - 1))
     return total
 
 

@@ -25,7 +25,7 @@ from streamgen.operations.storage import load_graph, save_graph
 from streamgen.policy import finished, whole
 from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import Launch, OpenDevice
-from streamgen.runtime.generation import BEST, IDS, LOGITS, Session, TextDevice
+from streamgen.runtime.generation import BEST, IDS, KEEP, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.sampling import Sampler
 from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
@@ -153,17 +153,17 @@ class LanguageModel(Accelerator):
         """Cycles of so many tokens of a text, the first at `position`, without running anything: of one pass,
         or of several when they are more than `max_tokens`.
 
-        variant: None when the last pass writes logits, `BEST` when it writes the greatest one's id, as those
-        before it do. ValueError unless the tokens lie inside the context.
+        variant: None when the last pass writes logits, `BEST` when it writes the greatest one's id, `KEEP`
+        when it writes nothing, as those before it. ValueError unless the tokens lie inside the context.
         """
         require_count("tokens", tokens)
-        if variant not in (None, BEST):
-            raise ValueError(f"variant is {variant!r}; None and {BEST!r} are allowed")
+        if variant not in (None, BEST, KEEP):
+            raise ValueError(f"variant is {variant!r}; None, {BEST!r} and {KEEP!r} are allowed")
         group, manifest = self.groups[0], self.manifest
         most, total = manifest.max_tokens, 0
         for first in range(0, tokens, most):
             count, last = min(most, tokens - first), first + most >= tokens
-            total += group.predict(manifest, count, position + first, variant if last else BEST)
+            total += group.predict(manifest, count, position + first, variant if last else KEEP)
         return total
 
     @in_turn

@@ -51,7 +51,7 @@ __all__ = [
     "argument_map",
 ]
 
-MANIFEST_VERSION = 8
+MANIFEST_VERSION = 9
 STATUS_MAGIC = 0x54534753  # "SGST"
 STATUS_WORDS = 16
 COMMAND_RUN, COMMAND_RESET = 0, 1
@@ -191,7 +191,7 @@ class StatusBlock:
     """The status block of one run, read back.
 
     detail: see `RunError`; cycles: from start to the writing of this block; descriptors: sent in this
-    run; stores: completions still awaited; counters: one value a counter of the manifest.
+    run; awaited: completions still awaited; counters: one value a counter of the manifest.
     """
 
     error: RunError
@@ -199,7 +199,7 @@ class StatusBlock:
     design_hash: str
     cycles: int
     descriptors: int
-    stores: int
+    awaited: int
     counters: tuple[int, ...]
 
     @classmethod
@@ -218,7 +218,7 @@ class StatusBlock:
             design_hash=f"{words[4] | words[5] << 32:016x}",
             cycles=words[6] | words[7] << 32,
             descriptors=words[8],
-            stores=words[9],
+            awaited=words[9],
             counters=tuple(words[STATUS_WORDS : STATUS_WORDS + counters]),
         )
 

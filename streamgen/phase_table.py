@@ -7,7 +7,7 @@ Phase table (role `table`), little-endian 128-bit slots, four to a beat of 64 by
 * then the sections one after the other, each filled up with zero slots to a whole beat. The sequencer
   walks section s `repeats` times; `layer` counts those walks from 0.
 * a section is a list of descriptors. A descriptor is a header slot (bits 0-15 target, 16-23 number of
-  words, 24 store: the run waits for its completion, 25 barrier: hold until all stores so far are
+  words, 24 awaited: the run waits for its completion, 25 barrier: hold until all awaited so far are
   complete, 31 always 1) and then one slot for each word: four signed 32-bit numbers base, layer,
   position, tiles. The word sent is base + layer*l + position*p + tiles*t modulo 2^32, where l is the
   walk and p, t are the arguments of those names. A zero slot ends a section's beat.
@@ -64,7 +64,7 @@ class Descriptor:
 
     target: int
     words: tuple[Word, ...] = ()
-    store: bool = False
+    awaited: bool = False
     barrier: bool = False
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Section:
         """int32 array (beats * 4, 4): the slots."""
         rows: list[tuple[int, int, int, int]] = []
         for d in self.descriptors:
-            header = d.target | len(d.words) << 16 | d.store << 24 | d.barrier << 25 | 1 << 31
+            header = d.target | len(d.words) << 16 | d.awaited << 24 | d.barrier << 25 | 1 << 31
             rows.append((header - (1 << 32), 0, 0, 0))
             rows += [(w.base, w.layer, w.position, w.tiles) for w in d.words]
         rows += [(0, 0, 0, 0)] * (-len(rows) % 4)

@@ -24,7 +24,7 @@ from streamgen.lower import finish
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.progress import After, Counted
-from streamgen.runtime.generation import BEST
+from streamgen.runtime.generation import BEST, KEEP
 from streamgen.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
 
 __all__ = [
@@ -331,7 +331,8 @@ def finished(
 ) -> tuple[Program, dict[int, int]]:
     """Its program, and the scheduled cycles by number of tokens, unless these depend on the position or on
     how phases follow one another."""
-    variants = {BEST: binding.requested} if binding.requested else {}
+    asked = {BEST: binding.requested, KEEP: binding.last if model.context else {}}
+    variants = {name: bounds for name, bounds in asked.items() if bounds}
     lanes, context = binding.plan.token_lanes, model.context
     tiles = binding.plan.largest // lanes
 

@@ -14,7 +14,7 @@ import pytest
 
 from streamgen import cli, errors
 from streamgen.explore.bound import pass_cycles
-from streamgen.runtime.generation import BEST, Session
+from streamgen.runtime.generation import KEEP, Session
 from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
@@ -206,7 +206,7 @@ def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
     passes = [one.cycles for one in model.device().passes[before:]]
     assert len(passes) == 5  # of 4 and 2 tokens, then of one
     rate = Fraction(model.manifest.memory.beats, model.manifest.memory.cycles)
-    sizes = [(4, 0, BEST), (2, 4, None), (1, 6, None), (1, 7, None), (1, 8, None)]
+    sizes = [(4, 0, KEEP), (2, 4, None), (1, 6, None), (1, 7, None), (1, 8, None)]
     bounds = [pass_cycles(model.groups[0].program.at(*size), rate) for size in sizes]
     text, empty, *lines, equal = capsys.readouterr().out.splitlines()
     assert (text, empty) == (prompt + expected, "")

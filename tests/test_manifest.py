@@ -27,7 +27,7 @@ PROGRAM = PhaseTable(
     sections=(
         Section(descriptors=(Descriptor(target=1, words=(Word(base=5, tiles=-3), Word(layer=7))),)),
         Section(
-            descriptors=(Descriptor(target=2), Descriptor(target=3, words=(Word(position=2),), store=True)),
+            descriptors=(Descriptor(target=2), Descriptor(target=3, words=(Word(position=2),), awaited=True)),
             repeats=3,
         ),
     )
@@ -139,7 +139,7 @@ def test_status_block():
         design_hash="0123456789abcdef",
         cycles=5 + (1 << 32),
         descriptors=9,
-        stores=2,
+        awaited=2,
         counters=(7, 8, 9),
     )
     with pytest.raises(ValueError, match=r"^status block has 3 counters, not 4$"):

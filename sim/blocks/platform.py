@@ -72,17 +72,17 @@ def control() -> list[Any]:
         *(DescriptorBusParams(targets=(targets * 40)[:n]) for n in (1, 3, 10, 40, 70)),
         *(CountersParams(nodes=n, depths=d) for n, d in ((1, ()), (6, (1, 16, 500)), (40, (2, 64) * 25))),
         *(ControlRegistersParams(pointers=names[:n]) for n in (2, 6, 16, 32)),
-        *(SequencerParams(targets=n, stores=s) for n, s in ((3, 1), (40, 2), (200, 8))),
+        *(SequencerParams(targets=n, completions=s) for n, s in ((3, 1), (40, 2), (200, 8))),
         *(StatusWriterParams(counters=n, design_hash=0x0123_4567_89AB_CDEF) for n in (0, 30, 400)),
         *(
             ControlParams(
                 pointers=names[:pointers],
                 targets=targets,
-                stores=stores,
+                completions=completions,
                 counters=counters,
                 channels=channels,
                 design_hash=0x0123_4567_89AB_CDEF,
             )
-            for pointers, targets, stores, counters, channels in ((4, 5, 1, 12, 1), (12, 60, 3, 250, 9))
+            for pointers, targets, completions, counters, channels in ((4, 5, 1, 12, 1), (12, 60, 3, 250, 9))
         ),
     ]

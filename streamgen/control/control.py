@@ -3,7 +3,7 @@
 A run with `command` 0:
 
     start -> (reset, if the run before ended in an error that could not be cleared)
-          -> phase table walked, all stores complete, or an error
+          -> phase table walked, all that is awaited complete, or an error
           -> status block written -> (after an error: reset) -> done
 
 A run with `command` 1 is only a reset: the masters are halted and drained, `core_reset` is high for some
@@ -41,13 +41,13 @@ _RESET = 16  # cycles of `core_reset`
 @dataclass(frozen=True, kw_only=True)
 class ControlParams:
     """pointers: names of the buffer arguments, "table" and "status" among them. targets: nodes on the
-    descriptor bus. stores: store DMAs. counters: words of the counters. channels: masters.
+    descriptor bus. completions: nodes that are awaited. counters: words of the counters. channels: masters.
     design_hash: 64 bits.
     """
 
     pointers: tuple[str, ...]
     targets: int
-    stores: int
+    completions: int
     counters: int
     channels: int
     design_hash: int
@@ -67,7 +67,7 @@ class ControlParams:
     @property
     def sequencer(self) -> SequencerParams:
         """The sequencer inside."""
-        return SequencerParams(targets=self.targets, stores=self.stores)
+        return SequencerParams(targets=self.targets, completions=self.completions)
 
     @property
     def status(self) -> StatusWriterParams:
@@ -95,7 +95,7 @@ class Control(wiring.Component):
                 "interrupt": Out(1),
                 **{f"pointer_{name}": Out(64) for name in params.pointers},
                 "o_words": Out(stream.Signature(BusWord)),
-                "stores_done": In(params.stores),
+                "completed": In(params.completions),
                 "o_read": Out(stream.Signature(Request)),
                 "i_read": In(beat),
                 "o_write": Out(stream.Signature(Request)),
@@ -136,13 +136,13 @@ class Control(wiring.Component):
             sequencer.table.eq(registers.pointer_table),
             sequencer.tiles.eq(registers.tiles),
             sequencer.position.eq(registers.position),
-            sequencer.stores_done.eq(self.stores_done),
+            sequencer.completed.eq(self.completed),
             status.address.eq(registers.pointer_status),
             status.error.eq(error),
             status.detail.eq(detail),
             status.cycles.eq(cycles),
             status.descriptors.eq(sequencer.sent),
-            status.stores.eq(sequencer.awaited),
+            status.awaited.eq(sequencer.awaited),
             self.counters.shift.eq(status.counters.shift),
             status.counters.word.eq(self.counters.word),
         ]

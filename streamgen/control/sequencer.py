@@ -6,7 +6,7 @@ The format of the table is that of `streamgen.manifest`. It is read through a re
 `i_read`): first a chunk that holds the directory and the start of section 0, then, as soon as the
 directory is there, every walk of every section, ahead of their use: between layers no time is lost.
 
-A header with the flag `store` adds one to the completions awaited, every bit of `stores_done` takes one
+A header with the flag `awaited` adds one to the completions awaited, every bit of `completed` takes one
 off; a header with the flag `barrier` waits until none is awaited. `finished` is high when everything
 has been sent and completed. `bad` rises when the table is not one; the sequencer then stands still.
 """
@@ -46,22 +46,22 @@ _Section = data.StructLayout(
 _Directory = data.StructLayout(
     {"magic": 32, "sections": 32, "section": data.ArrayLayout(_Section, MAX_SECTIONS)}
 )
-_Header = data.StructLayout({"target": 16, "words": 8, "store": 1, "barrier": 1, "_": 5, "valid": 1})
+_Header = data.StructLayout({"target": 16, "words": 8, "awaited": 1, "barrier": 1, "_": 5, "valid": 1})
 _Word = data.StructLayout({name: signed(32) for name in ("base", "layer", "position", "tiles")})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequencerParams:
-    """targets: nodes on the descriptor bus. stores: bits of `stores_done`."""
+    """targets: nodes on the descriptor bus. completions: bits of `completed`."""
 
     targets: int
-    stores: int
+    completions: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.targets <= 1 << TARGET_BITS:
             raise ValueError(f"targets of a sequencer must be 1 to {1 << TARGET_BITS}, not {self.targets}")
-        if self.stores < 1:
-            raise ValueError(f"stores of a sequencer must be at least 1, not {self.stores}")
+        if self.completions < 1:
+            raise ValueError(f"completions of a sequencer must be at least 1, not {self.completions}")
 
     @property
     def resources(self) -> Resources:
@@ -82,7 +82,7 @@ class Sequencer(wiring.Component):
                 "table": In(64),
                 "tiles": In(32),
                 "position": In(32),
-                "stores_done": In(params.stores),
+                "completed": In(params.completions),
                 "o_read": Out(stream.Signature(Request)),
                 "i_read": In(stream.Signature(8 * BEAT_BYTES)),
                 "o": Out(stream.Signature(BusWord)),
@@ -233,7 +233,7 @@ class Sequencer(wiring.Component):
         target = Signal(TARGET_BITS, reset_less=True)
         slot_valid, advance, step, opens, wrong, hold = (Signal(name=n) for n in _SLOT_SIGNALS)
         is_header = Signal(init=1)  # words == 0
-        complete = Signal()  # the barrier in `slot` has been held for a cycle and no store is awaited
+        complete = Signal()  # the barrier in `slot` has been held for a cycle and none is awaited
         m.d.comb += [
             hold.eq(is_header & header.barrier & ~complete),
             step.eq(slot_valid & advance & ~hold & ~self.bad),
@@ -260,9 +260,9 @@ class Sequencer(wiring.Component):
             m.d.sync += self.sent.eq(0)
         with m.Elif(opens):
             m.d.sync += self.sent.eq(self.sent + 1)
-        completions = Signal(range(self._params.stores + 1))
-        m.d.sync += completions.eq(sum(self.stores_done[k] for k in range(self._params.stores)))
-        m.d.sync += self.awaited.eq(self.awaited + (opens & header.store) - completions)
+        completions = Signal(range(self._params.completions + 1))
+        m.d.sync += completions.eq(sum(self.completed[k] for k in range(self._params.completions)))
+        m.d.sync += self.awaited.eq(self.awaited + (opens & header.awaited) - completions)
 
         # base + layer*l + position*p + tiles*t: operands, products, once more for the multipliers' output
         # registers, two sums. The whole pipeline stands still while the bus does; the slice at its end

@@ -62,7 +62,7 @@ class StatusWriter(wiring.Component):
                 "detail": In(32),
                 "cycles": In(64),
                 "descriptors": In(32),
-                "stores": In(32),
+                "awaited": In(32),
                 "counters": Out(CounterPort),
                 "o_write": Out(stream.Signature(Request)),
                 "o_data": Out(stream.Signature(8 * BEAT_BYTES)),
@@ -85,7 +85,7 @@ class StatusWriter(wiring.Component):
             self.cycles[:32],
             self.cycles[32:],
             self.descriptors,
-            self.stores,
+            self.awaited,
             Const(params.counters, 32),
         ]
         header += [Const(0, 32)] * (STATUS_WORDS - len(header))

@@ -33,10 +33,10 @@ class Encoding:
     variants: dict[str, PhaseTable]
 
 
-def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = False) -> Encoding:
+def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool = False) -> Encoding:
     """Descriptors of a program.
 
-    stores: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
+    awaited: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
     (loads that run ahead), those last that share a channel with an input, which would wait behind them.
     ends: look at one token tile and at all of them only: the same result for a program that can be emitted.
     GraphError when a field is not affine in the token tiles.
@@ -82,7 +82,7 @@ def encode(program: Program, stores: set[str], first: set[str], *, ends: bool = 
             for phase in phases:
                 for name in (node.name for node in order if (node.name, phase) in told):
                     words = tuple(fit(runs, walks, name, phase, field) for field in varying[name])
-                    descriptors.append(Descriptor(target=targets[name], words=words, store=name in stores))
+                    descriptors.append(Descriptor(target=targets[name], words=words, awaited=name in awaited))
             if descriptors:
                 sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
         return PhaseTable(sections=tuple(sections))

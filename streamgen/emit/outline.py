@@ -13,7 +13,7 @@ from streamgen.emit.descriptors import encode
 from streamgen.emit.floorplan import Floorplan
 from streamgen.emit.images import boundary_buffer, constant_bytes, kept_buffer, weights_file, weights_name
 from streamgen.emit.resources import find_fit
-from streamgen.emit.top import TopParams, stores
+from streamgen.emit.top import TopParams, awaited
 from streamgen.graph import Graph, Program, Regions
 from streamgen.manifest import STATUS_WORDS, Buffer, Counter
 
@@ -46,7 +46,7 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
     """
     graph = program.graph
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    encoding = encode(program, set(stores(graph)), constants, ends=ends)
+    encoding = encode(program, set(awaited(graph)), constants, ends=ends)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
     control_channel = _control_channel(graph, boundary[0].channel if boundary else 0, kept.values())

@@ -17,7 +17,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from streamgen.contract import memory_ports
+from streamgen.contract import completes, memory_ports
 from streamgen.control.control import ControlParams
 from streamgen.control.counters import CountersParams
 from streamgen.control.descriptor_bus import BusWord, DescriptorBusParams, Target
@@ -37,7 +37,7 @@ from streamgen.platform.write_client import WriteClientParams
 from streamgen.rtl import Shared
 from streamgen.stream import FanoutParams
 
-__all__ = ["Top", "TopParams", "channel_name", "fifo_name", "stores"]
+__all__ = ["Top", "TopParams", "awaited", "channel_name", "fifo_name"]
 
 WORDS_DEPTH = 16  # of a crossing of descriptor words: a word a cycle over two boundaries
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
@@ -49,9 +49,9 @@ def channel_name(channel: int) -> str:
     return f"m_axi_gmem{channel}"
 
 
-def stores(graph: Graph) -> tuple[str, ...]:
-    """Nodes that write memory, in the order of the graph: a run waits for them."""
-    return tuple(n.name for n in graph.nodes if "write" in memory_ports(n.params).values())
+def awaited(graph: Graph) -> tuple[str, ...]:
+    """Nodes for whose completion a run waits, in the order of the graph."""
+    return tuple(node.name for node in graph.nodes if completes(node.params))
 
 
 def fifo_name(edge: int) -> str:
@@ -90,9 +90,9 @@ class TopParams:
         return tuple(sorted({self.control_channel, *(t.channel for t in self.graph.tensors)}))
 
     @property
-    def stores(self) -> tuple[str, ...]:
-        """Nodes that write memory, in the order of the graph."""
-        return stores(self.graph)
+    def awaited(self) -> tuple[str, ...]:
+        """Nodes for whose completion a run waits, in the order of the graph."""
+        return awaited(self.graph)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -144,7 +144,7 @@ class TopParams:
         return ControlParams(
             pointers=self.pointers,
             targets=len(self.graph.nodes),
-            stores=len(self.stores),
+            completions=len(self.awaited),
             counters=self.counters.words,
             channels=len(self.channels),
             design_hash=self.design_hash,
@@ -414,7 +414,7 @@ class Top(wiring.Component):
         wiring.connect(m, control.o_write, writer.i_command)
         wiring.connect(m, control.o_data, writer.i)
         m.d.comb += control.write_done.eq(writer.done)
-        m.d.comb += control.stores_done.eq(Cat(nodes[name].done for name in p.stores))
+        m.d.comb += control.completed.eq(Cat(nodes[name].done for name in p.awaited))
         for tensor in p.graph.tensors:
             pointer = weights_name(tensor.channel) if tensor.role == "constant" else tensor.place
             base = getattr(nodes[tensor.node], f"base{tensor.port.removeprefix('memory')}")

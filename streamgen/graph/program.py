@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgen.contract import Bounds
+from streamgen.contract import Bounds, completes
 from streamgen.errors import GraphError
-from streamgen.graph.ir import Edge, Graph, Node
+from streamgen.graph.ir import Graph, Node
 
 __all__ = ["Program", "Regions", "Variant"]
+
+_Execution = tuple[str, int]  # a node in a phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,31 +28,43 @@ class Variant:
 
     @classmethod
     def of(cls, graph: Graph, bounds: Mapping[str, Bounds]) -> Variant:
-        """What follows from those bounds: who gets nothing rests, too. GraphError when somebody still sends
-        to a node that rests, when a back edge would carry less, and for a node that the graph has not."""
-        resting: set[tuple[str, int]] = set()
+        """What follows from those bounds: who gets nothing rests, too, and who would send only to those that
+        rest, unless a run waits for it. GraphError when somebody sends to a node that rests, and for a node
+        that the graph has not."""
         others = {name: cls(bounds, frozenset())._node(graph.node(name)) for name in bounds}
-
-        def sends(edge: Edge, phase: int) -> bool:
-            source = edge.source.node
-            node = others.get(source) or graph.node(source)
-            return (source, phase) not in resting and edge.source.name in node.outputs(phase)
-
-        for node in graph.nodes:  # in topological order
-            for phase in range(graph.phases):
-                read = [e for e in graph.inputs_of(node.name) if e.target.name in node.inputs(phase)]
-                silent = [edge for edge in read if not edge.back and not sends(edge, phase)]
-                if not silent:
-                    continue
-                resting.add((node.name, phase))
-                if still := [edge.name for edge in read if edge not in silent]:
-                    raise GraphError(
-                        f"{node.name!r} rests in phase {phase} of a variant; {still[0]} does not"
-                    )
-        for edge in graph.edges:
-            for phase in range(graph.phases):
-                if edge.back and graph.itensor(edge, phase) is not None and not sends(edge, phase):
-                    raise GraphError(f"back edge {edge.name} would rest in phase {phase} of a variant")
+        links = [
+            ((edge.source.node, sent), (edge.target.node, read), edge)
+            for edge in graph.edges
+            for sent, read in graph.pairs(edge)
+        ]
+        ends = defaultdict[_Execution, list[int]](list)  # numbers of the links that end or begin there
+        sends = Counter[_Execution]()
+        for number, (source, target, _) in enumerate(links):
+            ends[source].append(number)
+            ends[target].append(number)
+            sends[source] += 1
+        dropped = [
+            number
+            for number, ((name, sent), _, edge) in enumerate(links)
+            if name in others and edge.source.name not in others[name].outputs(sent)
+        ]
+        silent, resting, waiting = set(dropped), set[_Execution](), dropped.copy()
+        while waiting:
+            source, target, _ = links[waiting.pop()]
+            sends[source] -= 1
+            idle = not sends[source] and source[0] not in others
+            if idle and not completes(graph.node(source[0]).params):
+                resting.add(source)
+            resting.add(target)
+            for one in (source, target):
+                if one in resting:
+                    fresh = [number for number in ends[one] if number not in silent]
+                    silent.update(fresh)
+                    waiting += fresh
+        for number in sorted(silent.difference(dropped)):
+            source, (name, phase), edge = links[number]
+            if source not in resting:
+                raise GraphError(f"{name!r} rests in phase {phase} of a variant; {edge.name} does not")
         return cls(bounds, frozenset(resting))
 
     def __call__(self, graph: Graph) -> Graph:

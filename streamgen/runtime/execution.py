@@ -398,7 +398,7 @@ def explain(manifest: Manifest, status: StatusBlock) -> str:
             reason = "after an error the memory did not drain"
     lines = [f"the run ended with an error after {status.cycles} cycles: {reason}"]
     if status.error is RunError.TIMEOUT:
-        lines.append(f"  {status.descriptors} descriptors sent, {status.stores} stores awaited")
+        lines.append(f"  {status.descriptors} descriptors sent, {status.awaited} completions awaited")
         for counter, value in zip(manifest.counters, status.counters, strict=True):
             if counter.kind == "level" and (level := value >> 16):
                 state = "full" if level >= counter.depth else "waits"

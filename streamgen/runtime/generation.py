@@ -5,7 +5,7 @@ another one goes on, what the device holds of the first is put by, and brought b
 pass that fails or is interrupted leaves a session as it was: what lies behind its end is written again.
 
 Logits are written to memory by the passes that are asked for them; a pass of the variant `BEST` writes just
-the id of the greatest.
+the id of the greatest, one of `KEEP`, behind which a prompt goes on, nothing but keys and values.
 """
 
 from collections import deque
@@ -23,16 +23,16 @@ from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 from streamgen.turns import Turn, in_turn
 
-__all__ = ["BEST", "IDS", "LOGITS", "Part", "Pass", "Session", "TextDevice"]
+__all__ = ["BEST", "IDS", "KEEP", "LOGITS", "Part", "Pass", "Session", "TextDevice"]
 
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
-BEST = "best"
+BEST, KEEP = "best", "keep"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A run of the hardware: its tokens, from `position` on, `BEST` if it wrote no logits, bytes of memory
-    read and written (None: the device does not count them), and what the hardware counted."""
+    """A run of the hardware: its tokens, from `position` on, `BEST` or `KEEP` if it wrote no logits, bytes of
+    memory read and written (None: the device does not count them), and what the hardware counted."""
 
     position: int
     tokens: int
@@ -91,7 +91,8 @@ class TextDevice:
 
     def run(self, session: "Session", parts: Sequence[Part]) -> Iterator[dict[str, np.ndarray]]:
         """Passes one after the other, several in flight: what each writes, by buffer. Behind the last token:
-        logits float32 [1, vocabulary], unless the variant is `BEST`, the greatest of them and its id [1, 1].
+        logits float32 [1, vocabulary], unless the variant is `BEST`, the greatest of them and its id [1, 1];
+        nothing of the variant `KEEP`.
         """
         self._switch(session)
         try:
@@ -219,13 +220,13 @@ class Session:
         return checked_ids(ids, device.vocabulary, device.context, self._position, room)
 
     def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
-        """variant: of the last pass; those before it write no logits."""
+        """variant: of the last pass; those before it keep keys and values."""
         most = self._device.max_tokens
         last: dict[str, np.ndarray] = {}
         with self._device.turn:  # of threads: all passes of one text, then those of another
             self.checked(ids)  # another thread may have gone on with the text
             parts = [
-                Part(ids[first : first + most], self._position + first, BEST)
+                Part(ids[first : first + most], self._position + first, KEEP)
                 for first in range(0, len(ids), most)
             ]
             parts[-1] = replace(parts[-1], variant=variant)

@@ -29,6 +29,7 @@ from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.kernels.moves.unzip import UnzipParams
 from streamgen.numbers.formats import MX_GROUP, round_f24
+from streamgen.operations import LastRow
 from streamgen.operations.site import Behind, Bound, Fixed, Source, Stream, of_itensor, of_stream
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.schedule.alone import Alone
@@ -66,12 +67,14 @@ class Hold:
 @dataclass(frozen=True, eq=False)
 class Binding:
     """instances and holds by name; links: of instances and holds. requested: bounds of nodes that differ when
-    outputs are not asked for. uses: the instance of each use of a kernel, in order."""
+    outputs are not asked for; last: those when nothing is asked behind the last row. uses: the instance of
+    each use of a kernel, in order."""
 
     instances: Mapping[str, Instance]
     holds: Mapping[str, Hold]
     links: Sequence[Link]
     requested: Mapping[str, Bounds]
+    last: Mapping[str, Bounds]
     uses: Sequence[str]
 
     def __str__(self) -> str:
@@ -131,6 +134,7 @@ class Binder:
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._holds: dict[str, Hold] = {}
         self._requested: dict[str, Bounds] = {}
+        self._last: dict[str, Bounds] = {}
         self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it
@@ -140,7 +144,7 @@ class Binder:
         for phase in self.found.phases:
             self._bind(phase)
         found = self._instances
-        return Binding(found.by_name, self._holds, found.links, self._requested, found.uses)
+        return Binding(found.by_name, self._holds, found.links, self._requested, self._last, found.uses)
 
     def _bind(self, phase: Phase) -> None:
         site = PhaseSite(self, phase)
@@ -177,6 +181,9 @@ class Binder:
             raise GraphError(f"operation {step.name!r} works on constants only; compute it before compiling")
         results = step.op.bind(site, *inputs)
         for value, result in zip(step.outputs, results, strict=True):
+            if isinstance(step.op, LastRow):
+                assert isinstance(result, Stream)
+                self._last[result.port.node] = {"count": 0}
             self._set(value, site.phase, result)
 
     def _set(self, value: Value, phase: Phase, result: Bound) -> None:

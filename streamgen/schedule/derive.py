@@ -99,6 +99,11 @@ class Derivation:
         return self._largest[1].requested
 
     @property
+    def last(self) -> Mapping[str, Bounds]:
+        """Of a run behind whose last row nothing is asked, the bounds that are others, by node."""
+        return self._largest[1].last
+
+    @property
     def phases(self) -> tuple[str, ...]:
         """Names of the phases."""
         return tuple(phase.name for phase in self.schedule.phases)

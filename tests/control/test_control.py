@@ -54,7 +54,7 @@ class Accelerator(wiring.Component):
         params = ControlParams(
             pointers=POINTERS,
             targets=2 * COPIES,
-            stores=COPIES,
+            completions=COPIES,
             counters=WORDS,
             channels=COPIES,
             design_hash=HASH,
@@ -116,7 +116,7 @@ class Accelerator(wiring.Component):
                 busy.append(move)
                 stalled.append(port.valid & ~port.ready)
         m.d.comb += [
-            control.stores_done.eq(Cat(done)),
+            control.completed.eq(Cat(done)),
             control.idle.eq(Cat(master.idle for master in masters)),
             control.axi_error.eq(Cat(master.error for master in masters)),
             control.activity.eq(Cat(moves, (master.activity for master in masters)).any()),
@@ -137,9 +137,9 @@ def program(layers=2, per_tile=5):
             Section(
                 descriptors=(
                     first,
-                    Descriptor(target=2, words=(offset, count), store=True),
+                    Descriptor(target=2, words=(offset, count), awaited=True),
                     second,
-                    Descriptor(target=3, words=(count,), store=True),
+                    Descriptor(target=3, words=(count,), awaited=True),
                 ),
                 repeats=layers,
             ),
@@ -245,7 +245,7 @@ def test_runs_of_any_length(seed, delays):
             assert (yield from start_and_wait()) == RunError.NONE
             setup.check_copies(5 * tiles)
             status = setup.status()
-            assert (status.error, status.detail, status.descriptors, status.stores) == (
+            assert (status.error, status.detail, status.descriptors, status.awaited) == (
                 RunError.NONE,
                 0,
                 8,
@@ -271,7 +271,7 @@ def test_watchdog_reset_and_recovery():
         assert (yield from start_and_wait()) == RunError.TIMEOUT
         status = setup.status()
         assert status.error == RunError.TIMEOUT
-        assert status.stores == 4
+        assert status.awaited == 4
         assert [level >> 16 for level in status.counters[8:]] == [
             DEPTH,
             DEPTH,
@@ -430,7 +430,7 @@ def test_bad_params(choices, message):
     base = {
         "pointers": POINTERS,
         "targets": 1,
-        "stores": 1,
+        "completions": 1,
         "counters": 1,
         "channels": 1,
         "design_hash": 0,

@@ -21,7 +21,7 @@ TARGETS, STORES = 5, 3
 
 class Rig(wiring.Component):
     start: In(1)
-    stores_done: In(STORES)
+    completed: In(STORES)
     table: In(64)
     tiles: In(32)
     position: In(32)
@@ -33,7 +33,7 @@ class Rig(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.sequencer = sequencer = SequencerParams(targets=TARGETS, stores=STORES).build()
+        m.submodules.sequencer = sequencer = SequencerParams(targets=TARGETS, completions=STORES).build()
         m.submodules.client = client = ReadClientParams(depth=64).build()
         m.submodules.master = master = ChannelMasterParams(readers=1, writers=0).build()
         wiring.connect(m, client.memory, master.read_0)
@@ -41,7 +41,7 @@ class Rig(wiring.Component):
         wiring.connect(m, wiring.flipped(self.o), sequencer.o)
         wiring.connect(m, sequencer.o_read, client.i_command)
         wiring.connect(m, client.o, sequencer.i_read)
-        for name in ("start", "stores_done", "table", "tiles", "position"):
+        for name in ("start", "completed", "table", "tiles", "position"):
             m.d.comb += getattr(sequencer, name).eq(getattr(self, name))
         for name in ("finished", "bad", "sent"):
             m.d.comb += getattr(self, name).eq(getattr(sequencer, name))
@@ -74,7 +74,7 @@ class Starter:
 
 
 class Stores:
-    """Completes each descriptor with the flag `store` some cycles after its last word was sent."""
+    """Completes each descriptor with the flag `awaited` some cycles after its last word was sent."""
 
     def __init__(self, rig, flags, random, delay):
         self.name, self.rig, self.random, self.delay = "stores", rig, random, delay
@@ -91,7 +91,7 @@ class Stores:
         for entry in now:
             self.due.remove(entry)
             self.completed.append((cycle, entry[1]))
-        drive(self.rig.stores_done, (1 << len(now)) - 1)
+        drive(self.rig.completed, (1 << len(now)) - 1)
         return bool(values[0] or now)
 
     def left(self):
@@ -114,7 +114,7 @@ def random_table(random, sections, longest):
                 Descriptor(
                     target=random.randrange(TARGETS),
                     words=words,
-                    store=random.random() < 0.2,
+                    awaited=random.random() < 0.2,
                     barrier=random.random() < 0.1,
                 )
             )
@@ -149,7 +149,7 @@ def test_words_are_those_of_the_table(seed):
     )
     runs = 2
     starter = bench.add(Starter(rig, address, tiles, position, runs))
-    stores = bench.add(Stores(rig, [d.store for d, _ in sent] * runs, random, 40))
+    stores = bench.add(Stores(rig, [d.awaited for d, _ in sent] * runs, random, 40))
     expected = bus_words(sent)
     sink = bench.sink(rig.o, len(expected) * runs, "words")
     bench.run()
@@ -160,20 +160,20 @@ def test_words_are_those_of_the_table(seed):
     assert not starter.bad
     assert starter.sent == len(sent)
     # every store of a run is complete before the run is, every one before a barrier before it
-    assert len(stores.completed) == runs * sum(d.store for d, _ in sent)
+    assert len(stores.completed) == runs * sum(d.awaited for d, _ in sent)
     first_words = [0] + [k + 1 for k, (_, last, _) in enumerate(got) if last]
     done_at = {number: cycle for cycle, number in stores.completed}
     for run in range(runs):
         for k, (descriptor, _) in enumerate(sent):
             number = run * len(sent) + k
-            if descriptor.store:
+            if descriptor.awaited:
                 assert done_at[number] < starter.ends[run]
             if descriptor.barrier:
                 begins = sink.cycles[first_words[number]]
                 assert all(
                     done_at[other] < begins
                     for other in range(run * len(sent), number)
-                    if sent[other - run * len(sent)][0].store
+                    if sent[other - run * len(sent)][0].awaited
                 )
 
 
@@ -233,8 +233,8 @@ def test_bad_tables(kind):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"targets": 0, "stores": 1}, "targets of a sequencer must be 1 to 65536, not 0"),
-        ({"targets": 1, "stores": 0}, "stores of a sequencer must be at least 1, not 0"),
+        ({"targets": 0, "completions": 1}, "targets of a sequencer must be 1 to 65536, not 0"),
+        ({"targets": 1, "completions": 0}, "completions of a sequencer must be at least 1, not 0"),
     ],
 )
 def test_bad_params(choices, message):

@@ -52,7 +52,7 @@ class Rig(wiring.Component):
             status.detail.eq(5),
             status.cycles.eq(0x1_0000_0002),
             status.descriptors.eq(77),
-            status.stores.eq(2),
+            status.awaited.eq(2),
         ]
         wiring.connect(m, port, counters.control)
         for k in range(len(DEPTHS)):
@@ -117,7 +117,7 @@ def test_counters_arrive_in_the_status_block(chance):
             design_hash="fedcba9876543210",
             cycles=0x1_0000_0002,
             descriptors=77,
-            stores=2,
+            awaited=2,
             counters=tuple(counts),
         )
         assert not any(raw[4 * (16 + WORDS) :])

@@ -12,7 +12,7 @@ import pytest
 from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.language_model import LanguageModel
 from streamgen.observe.waves import Waves
-from streamgen.runtime.generation import BEST
+from streamgen.runtime.generation import BEST, KEEP
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler
@@ -147,7 +147,7 @@ def test_logits_are_written_when_asked_for(model: LanguageModel) -> None:
     found = session.last_logits(IDS[:1])
     np.testing.assert_array_equal(np.frombuffer(buffer.read(len(mark)), "<f4"), found)
     passes = device.passes[seen:]
-    assert [(one.tokens, one.variant) for one in passes] == [(4, BEST), (2, BEST), (1, BEST), (1, None)]
+    assert [(one.tokens, one.variant) for one in passes] == [(4, KEEP), (2, BEST), (1, BEST), (1, None)]
 
 
 def test_an_interrupted_pass_leaves_the_text_as_it_was(

@@ -66,7 +66,7 @@ def test_a_program_of_one_run_sends_nothing_but_starts() -> None:
     encoding = encode(_program(1, {"rows": lambda t: t, "last": lambda t: 5}), {"n"}, set())
     assert encoding.constants == {"n": {"rows": 1, "last": 5}}
     (descriptor,) = encoding.table.sections[0].descriptors
-    assert (descriptor.words, descriptor.store, descriptor.barrier) == ((), True, False)
+    assert (descriptor.words, descriptor.awaited, descriptor.barrier) == ((), True, False)
 
 
 def test_phases_with_a_constant_each_and_a_rest() -> None:
@@ -205,7 +205,7 @@ def test_the_table_sends_what_every_run_describes(program: Program) -> None:
             sent = dict(zip(encoding.varying[name], words, strict=True))
             assert not set(sent) & set(encoding.constants[name])
             assert {**encoding.constants[name], **sent} == dict(node.params.describe(node.bounds[0]))
-            assert descriptor.store == (name in stores)
+            assert descriptor.awaited == (name in stores)
             told.add(name)
         assert told == {node.name for node in program.graph.nodes}
         assert len(encoding.table.expand(position=0, tiles=tiles)) == len(told)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamgen.language_model import LanguageModel
-from streamgen.runtime.generation import BEST
+from streamgen.runtime.generation import BEST, KEEP
 from tests.campaigns import sampled
 from tests.decoders import TINY, compiled_model, random_decoder, tiny_accelerator
 
@@ -53,13 +53,13 @@ def test_prompts_and_steps(name: str) -> None:
         session.last_logits(ids[:count])
     found = model.device().passes[before:]
     assert {one.tokens for one in found} >= {1, most - 1, most}
-    assert {one.variant for one in found} == {None, BEST}
+    assert {one.variant for one in found} == {None, BEST, KEEP}
     for one in found:
         predicted = model.predict(one.tokens, one.position, one.variant)
         what = (one.tokens, one.position, one.variant, predicted, one.cycles)
         assert abs(predicted - one.cycles) <= SHARE * one.cycles, what
     assert model.predict(2 * most - 1, 0, BEST) == sum(
-        model.predict(one.tokens, one.position, BEST) for one in found[:2]
+        model.predict(one.tokens, one.position, one.variant) for one in found[:2]
     )
     model.close()
 
@@ -70,7 +70,7 @@ def test_passes_that_there_are_not() -> None:
     for arguments, message in (
         ((0,), "tokens is 0; at least 1 is needed"),
         ((4, 69), "position is 69; 0 to 68 are allowed for 4 token tiles"),
-        ((1, 0, "other"), "variant is 'other'; None and 'best' are allowed"),
+        ((1, 0, "other"), "variant is 'other'; None, 'best' and 'keep' are allowed"),
     ):
         with pytest.raises(ValueError) as caught:
             model.predict(*arguments)

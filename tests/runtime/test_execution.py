@@ -236,7 +236,7 @@ def test_number_of_inputs(execution):
             DeviceTimeoutError,
             "the run ended with an error after 1234 cycles: no token and no beat moved any more; "
             "memory at work: m_axi_gmem0\n"
-            "  0 descriptors sent, 0 stores awaited\n"
+            "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
         ),
@@ -267,7 +267,7 @@ def test_number_of_inputs(execution):
             DeviceTimeoutError,
             "not done: its status block is there: the run ended with an error after 1234 cycles: no token "
             "and no beat moved any more; memory at work: m_axi_gmem0\n"
-            "  0 descriptors sent, 0 stores awaited\n"
+            "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
         ),

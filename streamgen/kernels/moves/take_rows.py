@@ -4,12 +4,12 @@
 
 Tiles in and out: (1, lanes), row-major. Every token of `i` is taken, a token a cycle: what is dropped does
 not wait for the reader of `o`. So a decoder sends only the last token of a prompt to its LM head. With a
-count of 0 all rows are dropped, and `o` rests.
+count of 0 all rows are dropped, and `o` rests; a run sees by `done` that the last one has come.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
@@ -35,6 +35,8 @@ class TakeRowsParams:
     dtype: str
     lanes: int
     max_tokens: int
+
+    drops: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.lanes < 1:
@@ -92,7 +94,7 @@ class TakeRowsParams:
     def cost(self, bounds: Bounds) -> Cost:
         described = self.describe(bounds)
         before, passing = described["before"], described["passing"]
-        skip = Resources(lut=4.7 * self.counter.bits + 6, ff=2 * self.counter.bits + 1)
+        skip = Resources(lut=4.7 * self.counter.bits + 6, ff=2 * self.counter.bits + 2)
         return Cost(
             resources=self.counter.resources + skip + skid_resources(self.token_bits, 1),
             ii=1.0,
@@ -116,7 +118,7 @@ class TakeRowsParams:
 
 
 class TakeRows(wiring.Component):
-    """`i` to `o`, which is registered."""
+    """`i` to `o`, which is registered; `done`: for a cycle, when a descriptor's last token was taken."""
 
     def __init__(self, params: TakeRowsParams) -> None:
         self._params = params
@@ -126,6 +128,7 @@ class TakeRows(wiring.Component):
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
                 "i": In(token),
                 "o": Out(token),
+                "done": Out(1),
             }
         )
 
@@ -150,6 +153,7 @@ class TakeRows(wiring.Component):
             self.i.ready.eq(count.active & (passed.ready | ~passes)),
             step.eq(self.i.valid & self.i.ready),
         ]
+        m.d.sync += self.done.eq(step & count.last)
         with m.If(count.taken):
             m.d.sync += [
                 passes.eq((fields.before == 0) & (fields.passing != 0)),
