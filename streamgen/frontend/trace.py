@@ -8,7 +8,7 @@ with the module it stands in and the source line that made it.
 import operator
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ __all__ = [
     "module_path",
     "one_thread",
     "report",
-    "same_tokens",
     "shape",
     "where",
 ]
@@ -206,15 +205,6 @@ def report(problems: Sequence[str], supported: str) -> None:
         raise UnsupportedOperationError(
             "\n  ".join([f"{count} not supported:", *problems]) + f"\nSupported: {supported}.", problems
         )
-
-
-def same_tokens(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Same elements in the same rows, whatever the leading dimensions."""
-    return _elements(a) == _elements(b) and a[-1:] == b[-1:]
-
-
-def _elements(extents: Iterable[int]) -> int:
-    return int(np.prod(list(extents), dtype=np.int64))
 
 
 def shape(node: Node) -> torch.Size:

@@ -9,7 +9,12 @@ import torch
 import streamgen
 from streamgen.itensor import ITensor, infer_converter
 from streamgen.kernels.attention.rope import RopeParams
-from streamgen.kernels.attention.rope_tables import LinearScaling, Llama3Scaling, rope_frequencies, rope_table
+from streamgen.kernels.attention.rope_tables import (
+    LinearScaling,
+    Llama3Scaling,
+    rope_frequencies,
+    rotation_table,
+)
 from streamgen.lower import GraphBuilder
 from streamgen.numbers.formats import round_f24
 from streamgen.testing.bench import Stalls
@@ -30,6 +35,10 @@ SHAPES = [
     (2, 12, 4, True),
     (2, 2, 2, True),
 ]
+
+
+def rope_table(positions: int | np.ndarray, dims: int, base: float, scaling: Any = None) -> np.ndarray:
+    return rotation_table(positions, rope_frequencies(dims, base, scaling))
 
 
 def rope(lanes: int, dims: int, rotated: int, interleaved: bool, max_heads: int = 40) -> RopeParams:

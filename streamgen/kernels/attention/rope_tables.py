@@ -21,7 +21,7 @@ from numpy import ndarray
 
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["LinearScaling", "Llama3Scaling", "rope_frequencies", "rope_table", "rotation_table"]
+__all__ = ["LinearScaling", "Llama3Scaling", "rope_frequencies", "rotation_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +74,12 @@ def rope_frequencies(dims: int, base: float, scaling: Scaling | None = None) -> 
     return frequencies if scaling is None else scaling.apply(frequencies)
 
 
-def rope_table(positions: int | ndarray, dims: int, base: float, scaling: Scaling | None = None) -> ndarray:
+def rotation_table(positions: int | ndarray, frequencies: ndarray) -> ndarray:
     """float32 array of f24 values [positions, 2, dims / 2]: cosines, then sines.
 
-    positions: their number, from 0 on, or an array of them. ValueError when one is negative, and as
-    `rope_frequencies`.
+    positions: their number, from 0 on, or an array of them. frequencies: radians a position, float64
+    [dims / 2]. ValueError when a position is negative, or there is none.
     """
-    return rotation_table(positions, rope_frequencies(dims, base, scaling))
-
-
-def rotation_table(positions: int | ndarray, frequencies: ndarray) -> ndarray:
-    """The same for frequencies in radians a position, float64 [dims / 2]."""
     places = np.arange(positions) if isinstance(positions, int) else np.asarray(positions)
     if places.ndim != 1 or not places.size or (places < 0).any():
         raise ValueError("positions must be at least one number from 0 on")
