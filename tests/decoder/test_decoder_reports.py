@@ -69,7 +69,8 @@ def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delays", [0, 300])
 def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) -> None:
-    """A pass of four tokens and one of one token, held against what hardware and memory count themselves."""
+    """A pass of four tokens, behind which nothing is asked, and one of one token, held against what hardware
+    and memory count themselves."""
     memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
     found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
     model.close()
@@ -83,7 +84,8 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
             (name, 2 if name in PHASES[1:6] else 1) for name in PHASES
         ]
         assert sum(phase.cycles for phase in one.phases) == one.cycles
-        assert all(phase.cycles > phase.bound > 0 for phase in one.phases)
+        asked = PHASES[:6] if one.tokens > 1 else PHASES
+        assert [phase.name for phase in one.phases if phase.cycles > phase.bound > 0] == list(asked)
         for kernel in one.kernels:
             for kind in ("busy", "stalled"):
                 assert sum(getattr(kernel, kind)) == counted[Counter(name=kernel.name, kind=kind)], kernel
@@ -93,7 +95,7 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
         by_name = {kernel.name: kernel for kernel in one.kernels}
         for name, at in (("scores", "q+k+v"), ("gated", "gate+up"), ("best", "logits")):
             busy = zip(PHASES, by_name[name].busy, strict=True)
-            assert [phase for phase, cycles in busy if cycles] == [at]
+            assert [phase for phase, cycles in busy if cycles] == [name for name in asked if name == at]
         for channel, moved in one.moved.items():
             for way, count in zip(("read", "write"), moved, strict=True):
                 there = [s for s in one.streams if s.channel == channel and s.way == way]
