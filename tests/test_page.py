@@ -21,6 +21,7 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.lower import GraphBuilder
 from streamgen.manifest import Buffer
+from streamgen.observe import drawing
 from streamgen.observe.drawing import picture, svg, write_picture
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
 from streamgen.observe.page import page
@@ -147,6 +148,22 @@ def test_a_picture_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert etree.fromstring(first).tag == f"{SVG}svg"
     write_picture(_graph(), path)
     assert path.read_bytes() == first and [*tmp_path.iterdir()] == [path]
+    write_picture(_graph(), tmp_path / "SUMS.SVG")
+    assert (tmp_path / "SUMS.SVG").read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["a.bmp", "a", "svg", "a.svg.png"])
+def test_a_picture_is_nothing_but_svg(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other endings are refused before anything is drawn, on the command line before a model is read."""
+    monkeypatch.setattr(drawing, "svg", lambda _: pytest.fail("is drawn"))
+    said = f"{tmp_path / name}: a picture is nothing but SVG; a name that ends in .svg is needed"
+    with pytest.raises(ValueError) as caught:
+        write_picture(_graph(), tmp_path / name)
+    assert str(caught.value) == said
+    assert cli.main(["draw", "x:y", "-o", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err == f"streamgen: {said}\n" and not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("run", [False, True])

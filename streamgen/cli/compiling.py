@@ -170,9 +170,9 @@ def draw(source: str | None, gguf: str | None, layer: int, output: Path, full: b
       streamgen draw examples/mlp.py:mlp -o mlp.svg --channels 4
       streamgen draw mlp -o mlp.svg --full
     """
-    from streamgen.observe.drawing import write_picture
+    from streamgen.observe.drawing import require_picture, write_picture
 
-    require_place(output)
+    require_picture(output)
     with progress_line() as progress:
         groups = accelerator_from(source, gguf, layer, options, progress).groups
         progress("drawing")

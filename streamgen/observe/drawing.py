@@ -16,11 +16,21 @@ from pathlib import Path
 from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.errors import GraphError
 from streamgen.extras import needed
-from streamgen.folders import new_file
+from streamgen.folders import new_file, require_place
 from streamgen.graph import Edge, Graph, Node, kind_of
 from streamgen.observe.alike import named, rows, spread
 
-__all__ = ["COLOURS", "Box", "Picture", "Wire", "picture", "role_of", "svg", "write_picture"]
+__all__ = [
+    "COLOURS",
+    "Box",
+    "Picture",
+    "Wire",
+    "picture",
+    "require_picture",
+    "role_of",
+    "svg",
+    "write_picture",
+]
 
 COLOURS: Mapping[str, tuple[str, str, str]] = {
     "matmul": ("#dbeafe", "#1d4ed8", "multiplies"),
@@ -31,6 +41,7 @@ COLOURS: Mapping[str, tuple[str, str, str]] = {
 }
 """Fill, line and meaning of each role of a box. Text on each fill is black."""
 
+ENDING = ".svg"
 _FONT = "Helvetica,Arial,sans-serif"
 
 
@@ -104,10 +115,21 @@ def svg(drawn: Picture) -> str:
 
 
 def write_picture(graph: Graph, path: Path, *, full: bool = False) -> None:
-    """The picture of a graph as an SVG file. Errors: those of `svg`, OSError when it cannot be written."""
+    """The picture of a graph as an SVG file. Errors: those of `require_picture` before it is drawn, those of
+    `svg`, OSError when it cannot be written."""
+    require_picture(path)
     drawn = svg(picture(graph, full=full))
     with new_file(path) as file:
         file.write(f"<?xml version='1.0' encoding='UTF-8'?>\n{drawn}".encode())
+
+
+def require_picture(path: str | Path) -> Path:
+    """The path of a picture to write. ValueError unless it ends in .svg; other errors: those of
+    `require_place`."""
+    place = require_place(path)
+    if place.suffix.lower() != ENDING:
+        raise ValueError(f"{place}: a picture is nothing but SVG; a name that ends in {ENDING} is needed")
+    return place
 
 
 def role_of(node: Node) -> str:
