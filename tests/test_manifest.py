@@ -169,6 +169,13 @@ def changed(**changes):
         (changed(ports={}), "manifest.ports: expected a list, not {}"),
         (changed(design_hash="12"), "manifest: design_hash must be 16 hexadecimal digits, not '12'"),
         (changed(ports=[]), "manifest: buffer 'table' is on channel 0, which has no port"),
+        *(
+            (
+                changed(ports=[{"name": "m_axi_gmem0", "channel": 0, "id_bits": bits}]),
+                f"manifest: ports[0].id_bits must be 4 to 16, not {bits}",
+            )
+            for bits in (-1, 3, 17, 10**9)
+        ),
         (changed(buffers=[]), "manifest: a manifest needs exactly one buffer of role 'table', not 0"),
         (
             changed(counters=[{"name": "n", "kind": "lazy", "depth": 0}]),

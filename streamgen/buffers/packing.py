@@ -17,12 +17,23 @@ import numpy as np
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["ADDRESS_BITS", "BEAT_BITS", "BEAT_BYTES", "TRANSFER_BITS", "WORD_LANES", "MemoryLayout"]
+__all__ = [
+    "ADDRESS_BITS",
+    "BEAT_BITS",
+    "BEAT_BYTES",
+    "ID_BITS",
+    "MAX_ID_BITS",
+    "TRANSFER_BITS",
+    "WORD_LANES",
+    "MemoryLayout",
+]
 
 BEAT_BITS = 512
 BEAT_BYTES = BEAT_BITS // 8
 ADDRESS_BITS = 40  # of a byte in the memory of a card: 1 TB
 TRANSFER_BITS = 26  # of the beats of a transfer: 4 GB
+ID_BITS = 4  # of the number of a client on a memory channel, at least
+MAX_ID_BITS = 16  # as many clients as a descriptor has targets
 WORD_LANES = BEAT_BITS // 32  # words of a beat: values of 24 bits lie as float32
 
 

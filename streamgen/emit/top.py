@@ -30,7 +30,7 @@ from streamgen.emit.resets import FAN_OUT, PIN, Resets, levels, registers, tree_
 from streamgen.fifo.crossing import CrossingParams, WiresParams, fifo, way_of
 from streamgen.fifo.queue import QueueParams
 from streamgen.graph import Graph, Port
-from streamgen.platform.axi import AxiSignature
+from streamgen.platform.axi import ID_BITS, AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
@@ -173,9 +173,8 @@ class TopParams:
         extra = channel == self.control_channel
         readers = len(self.clients(channel, "read")) + extra
         writers = len(self.clients(channel, "write")) + extra
-        return ChannelMasterParams(
-            readers=readers, writers=writers, id_bits=max(4, (max(readers, writers) - 1).bit_length())
-        )
+        id_bits = max(ID_BITS, (max(readers, writers) - 1).bit_length())
+        return ChannelMasterParams(readers=readers, writers=writers, id_bits=id_bits)
 
     @property
     def instances(self) -> dict[str, str]:

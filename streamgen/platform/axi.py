@@ -10,7 +10,7 @@ from amaranth import unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
-from streamgen.buffers.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, TRANSFER_BITS
+from streamgen.buffers.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, ID_BITS, TRANSFER_BITS
 
 __all__ = [
     "BEAT_BITS",
@@ -28,7 +28,6 @@ __all__ = [
 
 BEAT_SHIFT = BEAT_BYTES.bit_length() - 1  # lower bits of an address, 0
 MAX_BURST = 64  # 64 beats of 64 bytes are 4 KiB: a burst that ends at its boundary can cross no page
-ID_BITS = 4
 
 Command = data.StructLayout({"address": unsigned(ADDRESS_BITS), "beats": unsigned(TRANSFER_BITS)})
 """A transfer of whole beats: byte address, a multiple of 64, and number of beats, at least 1."""

@@ -21,6 +21,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from streamgen.buffers.packing import MAX_ID_BITS
 from streamgen.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.platform.axi import (
@@ -43,13 +44,17 @@ _CACHE = 0b0011  # modifiable, bufferable: what Vitis kernels use
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelMasterParams:
-    """readers, writers: number of clients of each kind, 0 to 2^id_bits."""
+    """readers, writers: number of clients of each kind, 0 to 2^id_bits. id_bits: 4 to 16."""
 
     readers: int
     writers: int
     id_bits: int = ID_BITS
 
     def __post_init__(self) -> None:
+        if not ID_BITS <= self.id_bits <= MAX_ID_BITS:
+            raise ValueError(
+                f"id_bits of a channel master must be {ID_BITS} to {MAX_ID_BITS}, not {self.id_bits}"
+            )
         for name in ("readers", "writers"):
             if not 0 <= getattr(self, name) <= 1 << self.id_bits:
                 raise ValueError(

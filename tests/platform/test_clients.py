@@ -326,6 +326,13 @@ def test_error_responses_raise_error(kind):
             lambda: ChannelMasterParams(readers=17, writers=0),
             "readers of a channel master must be 0 to 16 (4 ID bits), not 17",
         ),
+        *(
+            (
+                lambda bits=bits: ChannelMasterParams(readers=1, writers=1, id_bits=bits),
+                f"id_bits of a channel master must be 4 to 16, not {bits}",
+            )
+            for bits in (3, 17)
+        ),
         (lambda: ChannelMasterParams(readers=0, writers=0), "a channel master needs at least one client"),
     ],
 )
