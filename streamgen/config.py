@@ -59,16 +59,17 @@ class CompileConfig:
         side), `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
         elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
     n_lanes: shared and mixed: output rows that a column of the engine computes side by side, 32 multipliers
-        each; None: shared the greatest power of two that the multipliers allow, mixed that or a smaller one.
+        each, within `multipliers` where these are given; None: shared the greatest power of two that the
+        multipliers allow, mixed that or a smaller one.
     lanes: elements a cycle of norms, attention and what else passes rows, a power of two up to 16; None: as
         `n_lanes`, and where there is no engine what keeps up with the slowest matmul. The quantiser before an
         engine takes as many as columns send, up to 32, where these are more.
-    attention_lanes: positions of a text that attention over a cache takes in a cycle, a power of two, at most
-        the channels of the cache; None: as many as its channels give, while attention has no more multipliers
-        than `multipliers`, and no more of the board than its share (`attention_width`).
-    cache_channels: memory channels that the keys of a cache lie on, and its values on others where there are
-        as many more: a power of two, at least `attention_lanes`; None: all of them, a power of two. Each has
-        a load and a store for whole rows; a step waits for fewer where attention could take more.
+    attention_lanes: with a cache: positions of a text that attention over it takes in a cycle, a power of
+        two, at most the channels of the cache; None: as many as its channels give, while attention has no
+        more multipliers than `multipliers`, and no more of the board than its share (`attention_width`).
+    cache_channels: with a cache: memory channels that its keys lie on, and its values on others where there
+        are as many more: a power of two, at least `attention_lanes`; None: all of them, a power of two. Each
+        has a load and a store for whole rows; a step waits for fewer where attention could take more.
     prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
         512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024, or less where those of all
         columns would take more than a fifth of the board's block RAM.

@@ -7,7 +7,7 @@ from math import lcm
 
 from streamgen.capacity import require_tables
 from streamgen.config import CompileConfig
-from streamgen.explore import explore
+from streamgen.explore import explore, require_cache
 from streamgen.explore.estimate import WORD_LANES, converter_budget
 from streamgen.explore.fixed import fixed_factors
 from streamgen.explore.fusion import FusedGroup, Unit, fuse
@@ -62,6 +62,7 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
     all are chosen again with that.
     """
+    require_cache(network, config)
     constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
     operations = [operation for operation in network.operations if operation.name not in constants]
     units = [

@@ -15,7 +15,7 @@ from dataclasses import replace
 from streamgen.buffers.packing import BEAT_BITS
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
-from streamgen.explore import Fixed, attention_width, explore, fixed_factors
+from streamgen.explore import Fixed, attention_width, explore, fixed_factors, require_cache
 from streamgen.explore.estimate import GAP
 from streamgen.graph import Graph, Program, Regions
 from streamgen.graph.logical import LogicalGraph
@@ -85,11 +85,12 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
 
     BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
     """
+    require_cache(model, config)
     config = sized(model, config)
     found = _hardware(model, config)
     lanes = attention_width(model, config, found.kv_channels, rate_of(config))
     asked = config.cache_channels
-    if asked is not None and model.context and not lanes <= asked <= found.kv_channels:
+    if asked is not None and not lanes <= asked <= found.kv_channels:
         raise ValueError(
             f"CompileConfig.cache_channels is {asked}; {lanes} to {found.kv_channels} are allowed: attention "
             f"takes {lanes} a cycle, each of another channel, and all caches lie on {found.kv_channels}"
@@ -168,7 +169,7 @@ def _engine(config: CompileConfig, context: int, rows: int | None = None) -> Har
     or so many.
 
     context: positions of a text, 0 where nothing depends on them. BudgetError when the budgets hold no
-    engine.
+    engine, or not the rows that the user asks for.
     """
     rows = config.n_lanes if rows is None else rows
     columns = min(config.channels, config.budget // MX_GROUP if rows is None else config.channels)
@@ -178,6 +179,15 @@ def _engine(config: CompileConfig, context: int, rows: int | None = None) -> Har
             f"a shared engine needs 2 channels and {2 * MX_GROUP} multipliers; CompileConfig.channels is "
             f"{config.channels}, CompileConfig.multipliers {config.budget}"
         )
+    if config.n_lanes is not None and config.multipliers is not None:
+        needed = columns * config.n_lanes * MX_GROUP
+        if needed > config.multipliers:
+            raise BudgetError(
+                f"CompileConfig.n_lanes is {config.n_lanes}; so many rows in each of {columns} columns need "
+                f"{needed} multipliers ({MX_GROUP} a row), CompileConfig.multipliers is "
+                f"{config.multipliers}: "
+                f"{needed - config.multipliers} too few. Raise it, or lower n_lanes or channels"
+            )
     if rows is None:
         rows = 1 << ((config.budget // (columns * MX_GROUP)).bit_length() - 1)
     lanes = min(MOST_LANES, 1 << (rows.bit_length() - 1)) if config.lanes is None else config.lanes
@@ -239,6 +249,8 @@ class _Mixed:
         try:
             engine = _engine(config, context)
         except BudgetError:
+            if config.n_lanes is not None:  # rows of an engine: it must be one
+                raise
             engine = None
         while engine is not None:
             found = self._with(engine, self._held)

@@ -17,6 +17,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import parts_of
 from streamgen.numbers.formats import round_f24
 from streamgen.policy import finished, hardware, sized, whole
+from streamgen.search.factors import factors_of
 from tests.accelerators import values
 from tests.decoders import random_decoder
 from tests.test_shared import encoder
@@ -64,6 +65,36 @@ def test_factors_that_no_matmul_takes() -> None:
         _plan(encoder(1), policy="shared", fixed={"head": {"columns": 1}})
     with pytest.raises(ValueError, match="token_lanes is 2; only 1 can be: tokens see one another"):
         _plan(encoder(1), policy="spatial", token_lanes=2)
+
+
+@pytest.mark.parametrize("policy", ["spatial", "shared", "mixed"])
+@pytest.mark.parametrize(("factor", "value"), [("attention_lanes", 1), ("cache_channels", 2)])
+def test_factors_of_a_cache_where_there_is_none(policy: str, factor: str, value: int) -> None:
+    """Of an encoder with attention, and of a network."""
+    config = replace(CONFIG, policy=policy, **{factor: value})
+    said = "keeps no keys and values in a cache, and nothing else takes it. Leave it out"
+    network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
+    for model in (encoder(1), network):
+        quantised = model.quantised(config.numbers(False))
+        for call in (parts_of, factors_of):
+            with pytest.raises(ValueError) as caught:
+                call(quantised, config)
+            assert str(caught.value) == f"CompileConfig.{factor} is {value}; {model.name!r} {said}"
+            assert call(quantised, replace(config, **{factor: None}))
+
+
+@pytest.mark.parametrize("policy", ["shared", "mixed"])
+def test_rows_against_the_multipliers(policy: str) -> None:
+    """Those that are asked for are within the multipliers that are asked for too, if they are."""
+    model = encoder(1)
+    assert _plan(model, policy=policy, n_lanes=8)[:3] == (2, 8, [])
+    assert _plan(model, policy=policy, n_lanes=64, multipliers=None)[:3] == (2, 64, [])
+    with pytest.raises(BudgetError) as caught:
+        _plan(model, policy=policy, n_lanes=9)
+    assert str(caught.value) == (
+        "CompileConfig.n_lanes is 9; so many rows in each of 2 columns need 576 multipliers (32 a row), "
+        "CompileConfig.multipliers is 512: 64 too few. Raise it, or lower n_lanes or channels"
+    )
 
 
 @pytest.mark.parametrize("policy", ["spatial", "mixed"])

@@ -1,9 +1,18 @@
 """Choices that a user need not make: unroll factors under budgets; and the cycles that they give."""
 
-from streamgen.explore.attention import attention_width
+from streamgen.explore.attention import attention_width, require_cache
 from streamgen.explore.fixed import Fixed, fixed_factors
 from streamgen.explore.plan import explore
 from streamgen.explore.predict import phase_cycles, predict
 from streamgen.explore.tokens import Known
 
-__all__ = ["Fixed", "Known", "attention_width", "explore", "fixed_factors", "phase_cycles", "predict"]
+__all__ = [
+    "Fixed",
+    "Known",
+    "attention_width",
+    "explore",
+    "fixed_factors",
+    "phase_cycles",
+    "predict",
+    "require_cache",
+]

@@ -21,7 +21,7 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.operations import Attention, Cache
 
-__all__ = ["attention_width"]
+__all__ = ["attention_width", "require_cache"]
 
 SHARE = 8  # the part of the LUTs that attention may take: the eighth
 
@@ -29,17 +29,29 @@ SHARE = 8  # the part of the LUTs that attention may take: the eighth
 def attention_width(model: LogicalGraph, config: CompileConfig, channels: int, rate: float) -> int:
     """Positions a cycle; 1 where nothing is cached. channels: of a cache, `rate` beats a cycle each.
 
-    ValueError for `CompileConfig.attention_lanes` that the channels cannot give.
+    ValueError for `CompileConfig.attention_lanes` that the channels cannot give, or that nothing takes.
     """
-    cached = list(_cached(model))
+    require_cache(model, config)
     if config.attention_lanes is not None:
         if config.attention_lanes > channels:
             raise ValueError(
                 f"CompileConfig.attention_lanes is {config.attention_lanes}; positions of a cache lie on "
                 f"{channels} channels, which give no more a cycle"
             )
-        return config.attention_lanes if cached else 1
-    return max((_width(op, model.context, config, channels, rate) for op in cached), default=1)
+        return config.attention_lanes
+    return max((_width(op, model.context, config, channels, rate) for op in _cached(model)), default=1)
+
+
+def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
+    """ValueError for factors of a cache where a model has none."""
+    if any(True for _ in _cached(model)):
+        return
+    for name in ("attention_lanes", "cache_channels"):
+        if (asked := getattr(config, name)) is not None:
+            raise ValueError(
+                f"CompileConfig.{name} is {asked}; {model.name!r} keeps no keys and values in a cache, and "
+                "nothing else takes it. Leave it out"
+            )
 
 
 def _cached(model: LogicalGraph) -> Iterator[Attention]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamgen.config import CompileConfig
+from streamgen.explore import require_cache
 from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, VECTOR_LANES, fixed_factors
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import LinearShape, Shape
@@ -37,7 +38,9 @@ class Factor:
 
 
 def factors_of(model: LogicalGraph, config: CompileConfig) -> tuple[Factor, ...]:
-    """All factors of a quantised model; those that `config` fixes have one value."""
+    """All factors of a quantised model; those that `config` fixes have one value. ValueError where it fixes
+    those of a cache and there is none."""
+    require_cache(model, config)
     policies: tuple[str, ...] = (policy_of(model, config),)
     if not config.policy and not config.fixed:
         policies = ("spatial", "shared", "mixed") if is_network(model) else ("shared", "mixed", "spatial")
@@ -63,7 +66,9 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
         return tuple(most >> k for k in range(most.bit_length()) if most >> k >= least) or (most,)
 
     law = f"the budget of {config.budget}, or a half, a quarter of it, down to {2 * MX_GROUP}"
-    budget = tuple(dict.fromkeys((sized(model, config).budget, *halves(config.budget, 2 * MX_GROUP))))
+    asked = config.n_lanes and config.multipliers is None  # rows of an engine go before a budget of nobody
+    first = None if asked else sized(model, config).budget
+    budget = tuple(dict.fromkeys((first, *halves(config.budget, 2 * MX_GROUP))))
     yield Factor(name="multipliers", values=budget, policies=policies, law=law)
     law = f"the budget of {config.channels}, or a half, a quarter of it; an engine has an even number"
     channels = halves(config.channels, 2 if engine else 1)

@@ -117,8 +117,8 @@ class Space:
         config = self.config_of(point)
         if config.policy != "spatial" and config.n_lanes is not None:
             built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
-            if built > config.budget:
-                return f"an engine of {built} multipliers, the budget is {config.budget}"
+            if config.multipliers is not None and built > config.multipliers:
+                return f"an engine of {built} multipliers, the budget is {config.multipliers}"
         rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
         if not self._weight_bits:  # no memory bounds it
             return ""

@@ -69,6 +69,15 @@ def test_points_that_cannot_be_built_say_why() -> None:
     assert one.bound({}, {"tokens/s": 1.0}) == "" == one.bound({}, {"luts": 1.0})
 
 
+def test_rows_that_the_user_asks_for() -> None:
+    """Without a budget of multipliers they ask for as many as they need, by default and in a search."""
+    one = _again(config=replace(BUDGETS, policy="shared", n_lanes=64, multipliers=None))
+    assert one.config_of(one.default).multipliers is None
+    assert one.bound(one.default, {}) == "" == one.evaluate(one.default).why
+    assert "an engine of 4096 multipliers, the budget is 512" in one.bound({"multipliers": 512}, {})
+    assert "CompileConfig.multipliers is 512: 3584 too few" in one.evaluate({"multipliers": 512}).why
+
+
 def test_a_decoder() -> None:
     one = space(tiny_decoder(), None, TINY)
     found = one.evaluate({"policy": "shared"})
@@ -101,6 +110,7 @@ def test_what_cannot_be() -> None:
         (lambda: _again(only={"policy": ()}), "the space is empty: no value is left of factor 'policy'"),
         (lambda: _again(only={columns: (3,)}), f"factor '{columns}' has no value 3"),
         (lambda: _again(config=replace(BUDGETS, fixed=twice)), "CompileConfig.fixed gives"),
+        (lambda: _again(config=replace(BUDGETS, cache_channels=2)), "CompileConfig.cache_channels is 2; "),
     ):
         with pytest.raises(ValueError) as caught:
             call()
