@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -161,6 +161,13 @@ class Accelerator:
         self._profiled: tuple[PassProfile, ...] = ()
         self.probed: ProbeReport | None = None
         """What the last call of `run` has compared with golden; None when it was not asked to."""
+
+    def __reduce__(self) -> NoReturn:
+        """TypeError: what it holds belongs to its process."""
+        raise TypeError(
+            f"{type(self).__name__} is neither pickled nor copied: its device and its folder belong to one "
+            "process. Write it with `write(folder)`; `streamgen.load(folder)` reads that in any process"
+        )
 
     @property
     def graph(self) -> Graph:

@@ -1,7 +1,9 @@
 """What is wrong is said in a line: what, where, what is allowed, what to do; nothing is done in silence."""
 
+import copy
 import errno
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -10,7 +12,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,12 +29,20 @@ from streamgen.files import read_array
 from streamgen.observe.waves import Recorder
 from streamgen.runtime import simulator, verilator
 from streamgen.runtime.execution import Launch
+from streamgen.runtime.generation import TextDevice
 from streamgen.text.sampling import Sampler
 from tests.accelerators import tiny, tiny_module
+from tests.decoders import tiny_accelerator
 
 X = np.ones((2, 40), np.float32)
 ROOT = Path(__file__).parents[1]
 NAMES = "a Verilog identifier, no keyword and no pin of a kernel"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny accelerator; tests leave it as it is."""
+    return tiny().write(tmp_path_factory.mktemp("tiny") / "written")
 
 
 class Deciding(torch.nn.Module):
@@ -106,6 +118,23 @@ def test_options_are_named_as_they_are_given(
 ) -> None:
     assert cli.main(["report", f"{ROOT}/examples/mlp.py:mlp", *arguments.split()]) == 2
     assert capsys.readouterr().err.splitlines()[-1].partition(": ")[2] == message
+
+
+@pytest.mark.parametrize(
+    "copied", [pickle.dumps, copy.copy, copy.deepcopy, lambda one: ForkingPickler.dumps([one])]
+)
+def test_accelerators_are_not_pickled(copied: Callable[[Any], Any]) -> None:
+    said = "{} is neither pickled nor copied: its {} to one process. Write {} with `write(folder)`; "
+    said += "`streamgen.load(folder)` reads that in any process"
+    device: Any = TextDevice(SimpleNamespace(manifest=SimpleNamespace(max_tokens=4)), 70, 72)  # type: ignore[arg-type]
+    for one, what, whole in (
+        (tiny(), "device and its folder belong", "it"),
+        (tiny_accelerator(), "device and its folder belong", "it"),
+        (device, "device belongs", "the language model"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            copied(one)
+        assert str(caught.value) == said.format(type(one).__name__, what, whole)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +321,22 @@ sys.exit(cli.main(["--help"]))
 def test_ctrl_c_while_modules_are_imported() -> None:
     found = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False)
     assert (found.stdout, found.stderr, found.returncode) == ("", "interrupted\n", 130)
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("command", ["--version", "report {folder}", "report {folder} --json"])
+def test_standard_output_on_a_full_disk(command: str, buffered: bool, written: Path) -> None:
+    """One line says what is full, in the end too, when what is held would be written."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {"PYTHONPATH": str(ROOT)} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
+    program = [sys.executable, "-c", "from streamgen.cli import run; run()"]
+    line = [*program, *command.format(folder=written).split()]
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert found.stderr == "streamgen: standard output: No space left on device\n"
+    assert found.returncode == 2
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:

@@ -34,11 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     import click
 
+    from streamgen.cli.output import named_output
     from streamgen.errors import StreamgenError
     from streamgen.extras import needed
 
     try:
-        with needed("this command"), warnings.catch_warnings():
+        with needed("this command"), warnings.catch_warnings(), named_output():
             from streamgen.cli.commands import streamgen
 
             warnings.showwarning = _warn
@@ -50,7 +51,6 @@ def _run(given: list[str]) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # whoever read the output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
         if "--debug" in given:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 
@@ -79,6 +80,13 @@ class TextDevice:
         self._moved: int | None = None
         self.passes: list[Pass] = []
         """Every pass so far."""
+
+    def __reduce__(self) -> NoReturn:
+        """TypeError: a device belongs to its process."""
+        raise TypeError(
+            f"{type(self).__name__} is neither pickled nor copied: its device belongs to one process. Write "
+            "the language model with `write(folder)`; `streamgen.load(folder)` reads that in any process"
+        )
 
     @in_turn
     def open(self) -> None:
