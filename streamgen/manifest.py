@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamgen.buffers.packing import BEAT_BYTES, ID_BITS, MAX_ID_BITS
+from streamgen.buffers.packing import BEAT_BYTES, MAX_ID_BITS
 from streamgen.files import as_text, decode, parsed
 from streamgen.phase_table import PhaseTable
 
@@ -376,8 +376,8 @@ def _require_counts(manifest: Manifest) -> None:
         if not smallest <= value < 1 << 48:
             raise ValueError(f"{name} must be at least {smallest} and below 2^48, not {value}")
     for i, port in enumerate(manifest.ports):
-        if not ID_BITS <= port.id_bits <= MAX_ID_BITS:
-            raise ValueError(f"ports[{i}].id_bits must be {ID_BITS} to {MAX_ID_BITS}, not {port.id_bits}")
+        if not 0 <= port.id_bits <= MAX_ID_BITS:
+            raise ValueError(f"ports[{i}].id_bits must be 0 to {MAX_ID_BITS}, not {port.id_bits}")
     if not 0 < manifest.clock_mhz < 1e6:
         raise ValueError(f"clock_mhz must be above 0 and below a million, not {manifest.clock_mhz}")
 

@@ -30,7 +30,7 @@ MANIFEST = Manifest(
     clock_mhz=300.0,
     tokens_per_tile=TILE,
     max_tokens=MAX_TOKENS,
-    ports=(Port(name="m_axi_gmem0", channel=0, id_bits=4),),
+    ports=(Port(name="m_axi_gmem0", channel=0, id_bits=1),),
     buffers=(
         Buffer(name="x", role="input", channel=0, bytes=1024, itensor=ROWS, tile_loop=0, shape=(8, WIDTH)),
         Buffer(name="b", role="input", channel=0, bytes=64, itensor=BIAS, shape=(WIDTH,)),
