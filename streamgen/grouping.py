@@ -7,7 +7,7 @@ from math import lcm
 
 from streamgen.capacity import require_tables
 from streamgen.config import CompileConfig
-from streamgen.explore import explore, require_cache
+from streamgen.explore import explore
 from streamgen.explore.estimate import WORD_LANES, converter_budget
 from streamgen.explore.fixed import fixed_factors
 from streamgen.explore.fusion import FusedGroup, Unit, fuse
@@ -16,7 +16,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Boundary, Plan, Shape, agree
 from streamgen.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
 from streamgen.operations import Constant, TableRows
-from streamgen.policy import hardware, is_network, policy_of, rate_of, sized, spatial_plan
+from streamgen.policy import hardware, is_network, policy_of, rate_of, require_taken, sized, spatial_plan
 from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 
 __all__ = ["Part", "group_graph", "parts_of"]
@@ -62,7 +62,7 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
     all are chosen again with that.
     """
-    require_cache(network, config)
+    require_taken(network, config)
     constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
     operations = [operation for operation in network.operations if operation.name not in constants]
     units = [

@@ -34,6 +34,7 @@ __all__ = [
     "is_network",
     "policy_of",
     "rate_of",
+    "require_taken",
     "sized",
     "spatial_plan",
     "whole",
@@ -56,6 +57,22 @@ def is_network(model: LogicalGraph) -> bool:
 def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
     """The policy that is asked for; by default networks are spatial and all others shared."""
     return config.policy or ("spatial" if is_network(model) else "shared")
+
+
+def require_taken(model: LogicalGraph, config: CompileConfig) -> None:
+    """ValueError for factors that nothing takes, by the policy or without a cache."""
+    require_cache(model, config)
+    policy = policy_of(model, config)
+    if policy == "spatial" and config.n_lanes is not None:
+        raise ValueError(
+            f"CompileConfig.n_lanes is {config.n_lanes}; a design whose policy is 'spatial' has no engine. "
+            "Name matmuls and their rows in CompileConfig.fixed, or take the policy 'shared' or 'mixed'"
+        )
+    if policy == "shared" and config.token_lanes is not None:
+        raise ValueError(
+            f"CompileConfig.token_lanes is {config.token_lanes}; in a design whose policy is 'shared' all "
+            "matmuls are the engine's, which takes token after token. Take the policy 'spatial'"
+        )
 
 
 def sized(model: LogicalGraph, config: CompileConfig) -> CompileConfig:
@@ -85,7 +102,7 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
 
     BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
     """
-    require_cache(model, config)
+    require_taken(model, config)
     config = sized(model, config)
     found = _hardware(model, config)
     lanes = attention_width(model, config, found.kv_channels, rate_of(config))

@@ -1,5 +1,6 @@
 """Matmuls with columns of their own in models of all kinds: the bits do not depend on who shares what."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import parts_of
 from streamgen.numbers.formats import round_f24
 from streamgen.policy import finished, hardware, sized, whole
+from streamgen.search import Space
 from streamgen.search.factors import factors_of
 from tests.accelerators import values
 from tests.decoders import random_decoder
@@ -65,6 +67,26 @@ def test_factors_that_no_matmul_takes() -> None:
         _plan(encoder(1), policy="shared", fixed={"head": {"columns": 1}})
     with pytest.raises(ValueError, match="token_lanes is 2; only 1 can be: tokens see one another"):
         _plan(encoder(1), policy="spatial", token_lanes=2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "factor", "said"),
+    [
+        ("spatial", "n_lanes", "has no engine. Name matmuls and their rows in CompileConfig.fixed, or take"),
+        ("shared", "token_lanes", "all matmuls are the engine's, which takes token after token. Take"),
+    ],
+)
+def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: str) -> None:
+    """Refused where they are asked for; in a search they are those of other policies."""
+    config = replace(CONFIG, policy=policy, **{factor: 1})
+    network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
+    for model in (encoder(1), network):
+        with pytest.raises(ValueError, match=f"{factor} is 1; .* policy is '{policy}' .*{re.escape(said)}"):
+            parts_of(model.quantised(config.numbers(False)), config)
+    searched = Space(network, replace(config, policy=None), {})
+    assert getattr(searched.config_of({"policy": policy}), factor) is None
+    other = {"spatial": "shared", "shared": "spatial"}[policy]
+    assert getattr(searched.config_of({"policy": other}), factor) == 1
 
 
 @pytest.mark.parametrize("policy", ["spatial", "shared", "mixed"])

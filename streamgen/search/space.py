@@ -94,9 +94,13 @@ class Space:
         fixed: dict[str, dict[str, int]] = {}
         for factor in self.factors:
             value = point.get(factor.name, self.default[factor.name])
-            if value is None or not self.applies(factor, point):
-                continue
             _, *path = factor.name.split(".", 1)
+            if not self.applies(factor, point):
+                if not path:  # not what the user holds for other policies, either
+                    plain[factor.name] = None
+                continue
+            if value is None:
+                continue
             if path:
                 layer, _, name = path[0].rpartition(".")
                 assert isinstance(value, int)
