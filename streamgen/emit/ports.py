@@ -6,7 +6,7 @@ from amaranth import Shape
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.contract import KernelParams
+from streamgen.contract import KernelParams, completes
 from streamgen.errors import GraphError
 from streamgen.graph import Graph
 from streamgen.kernels.blackbox import BlackBox
@@ -49,6 +49,8 @@ def port_problems(
     wanted |= {name: (Out, bits) for name, bits in outputs.items()}
     problems = []
     members = component.signature.members
+    if completes(params) and ("done" not in members or members["done"] != Out(1)):
+        problems.append("done: the component has no such output of 1 bit, a run waits for it")
     for name, (flow, bits) in wanted.items():
         way = "input" if flow == In else "output"
         if name not in members:

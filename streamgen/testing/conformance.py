@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamgen.contract import Bounds, KernelParams, descriptor_values, missing_methods
+from streamgen.contract import Bounds, KernelParams, completes, descriptor_values, missing_methods
 from streamgen.emit.ports import port_problems
 from streamgen.errors import GraphError
 from streamgen.graph.curves import curve_problems
@@ -158,8 +158,9 @@ def _problems_of_component(params: KernelParams, cases: Sequence[Case]) -> list[
     inputs = {name: it.token_bits for bounds, _ in cases for name, it in params.inputs(bounds).items()}
     outputs = {name: it.token_bits for bounds, _ in cases for name, it in params.outputs(bounds).items()}
     problems = port_problems(params, component, inputs, outputs)
+    known = {*inputs, *outputs, "i_descriptor", *(("done",) if completes(params) else ())}
     for name in component.signature.members:
-        if name not in {*inputs, *outputs, "i_descriptor"}:
+        if name not in known:
             streams = stream_ports(component, component.signature.members[name].flow)
             why = "no case uses this port" if name in streams else "a kernel has streams only"
             problems.append(f"{name}: {why}")

@@ -1,7 +1,11 @@
 """streamgen.kernels.moves.take_rows: the rows asked for, and no others, without waiting for the others."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from amaranth import Module
+from amaranth.sim import Simulator
 
 from streamgen.kernels.moves.take_rows import TakeRowsParams
 from streamgen.testing.bench import Stalls, run
@@ -61,6 +65,43 @@ def test_what_is_dropped_does_not_wait() -> None:
     result = run(params.build(), streams, {"o": 1}, hold={"o": 100})
     assert result.tokens["o"] == encode_port(params.outputs(bounds)["o"], golden)
     assert result.cycles["i"][-1] < 40 < 100 <= result.cycles["o"][0]
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.4])
+def test_done_behind_the_last_token_of_each_descriptor(stalls: float) -> None:
+    """Though no rows pass, or those that do have long gone; never before."""
+    m = Module()
+    m.submodules.take = take = _params(1).build()
+    tokens, given = [4, 1, 6, 3], iter([(4, 0, 0), (1, 0, 1), (6, 2, 1), (3, 0, 0)])
+    taken: list[int] = []
+    done: list[int] = []
+    random = np.random.default_rng(1)
+
+    async def testbench(ctx: Any) -> None:
+        told, waits = next(given), False
+        ctx.set(take.o.ready, 1)
+        for cycle in range(200):
+            for name, value in zip(("tokens", "before", "passing"), told or (0, 0, 0), strict=True):
+                ctx.set(take.i_descriptor.payload[name], value)
+            ctx.set(take.i_descriptor.valid, told is not None)
+            valid = waits or random.random() >= stalls
+            ctx.set(take.i.valid, valid)
+            waits = valid and not ctx.get(take.i.ready)
+            if valid and not waits:
+                taken.append(cycle)
+            if ctx.get(take.done):
+                done.append(cycle)
+            if told is not None and ctx.get(take.i_descriptor.ready):
+                told = next(given, None)
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    ends = np.cumsum(tokens) - 1
+    assert len(taken) == sum(tokens)
+    assert done == [taken[end] + 1 for end in ends]
 
 
 @pytest.mark.parametrize(

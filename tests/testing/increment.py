@@ -21,6 +21,10 @@ class IncrementParams:
 
     fault: str = ""
 
+    @property
+    def drops(self):
+        return self.fault == "drops"
+
     def _itensor(self, bounds):
         return ITensor((1, 4), "i8", (bounds["rows"], 2), (1, 4), ((0,), (1,)))
 

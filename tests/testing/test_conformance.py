@@ -37,6 +37,7 @@ def caught(params, cases=CASES, **options) -> list[str]:
         ("narrow", "o: the component has an output of 24 bits, an output of 32 is promised"),
         ("pin", "irq: a kernel has streams only"),
         ("port", "i_more: no case uses this port"),
+        ("drops", "done: the component has no such output of 1 bit, a run waits for it"),
         ("accepts", "describe accepts {'by': -1, 'rows': 1}: {'by': -1, 'tokens': 2}"),
     ],
 )
