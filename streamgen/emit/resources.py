@@ -4,7 +4,7 @@ A block is a node of the graph with the FIFOs before it, or what stands around t
 refuses a design that has no placement within the share of each SLR that may be filled.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
@@ -27,6 +27,7 @@ __all__ = ["blocks", "find_fit", "links", "promised", "require_fit"]
 SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
 _SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
+_LESS = "smaller n_lanes or lanes, fewer channels, or a larger board"
 _HANDSHAKE = 2  # wires of a stream beside its payload: valid, and back a place that is free
 _LARGEST = 5  # blocks that an error names for each resource
 
@@ -107,7 +108,7 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
         *(_largest_of(parts, resource) for resource in short),
         *_too_large(parts, board),
         *_in_memory(top),
-        f"What would help: {'; '.join([*_advice(top, parts, short, board), _SPLIT])}",
+        f"What would help: {'; '.join(_advice(top, parts, short, board))}",
     ]
     raise BudgetError("\n".join(lines))
 
@@ -173,6 +174,7 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
         ("prefetch_beats=64 frees {}", _without_prefetch(top)),
         ("a smaller hold_bits (values that phases leave to one another take {})", _without_holds(top)),
         ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
+        ("fewer cache_channels (loads and stores of caches take {})", _without(top, _caches(top))),
     ):
         freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
         gains = [
@@ -180,7 +182,18 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
         ]
         if gains:
             advice.append(text.format(" and ".join(gains)))
-    return advice
+    return [*advice, _LESS if _caches(top) else _SPLIT]  # a text has one accelerator
+
+
+def _caches(top: TopParams) -> set[str]:
+    """Nodes that load and store what stays from run to run."""
+    return {tensor.node for tensor in top.graph.tensors if tensor.role == "state"}
+
+
+def _without(top: TopParams, names: Collection[str]) -> Resources:
+    """All resources without some nodes."""
+    left_out = (_cost(node) for node in top.graph.nodes if node.name in names)
+    return reduce(add, (block.resources for block in blocks(top))) + -1 * reduce(add, left_out, _NOTHING)
 
 
 def _without_prefetch(top: TopParams) -> Resources:

@@ -203,6 +203,20 @@ def test_too_many_values_held() -> None:
     )
 
 
+def test_caches_on_too_many_channels() -> None:
+    """What loads and stores them could be less, and a text is not split."""
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64)
+    tensors = tuple(Tensor(f"keys_{k}", "state", "keys", (4,), k, port=f"memory_{k}") for k in range(2))
+    design = top({"keys": load, "y": WidgetParams(lut=900)}, tensors=tensors)
+    with pytest.raises(BudgetError) as error:
+        find_fit("cached", design, board(lut=1000))
+    lut = load.cost({"itensor": ROW, "offset": 0}).resources.lut
+    assert str(error.value).splitlines()[-1] == (
+        f"What would help: fewer cache_channels (loads and stores of caches take {lut:g} LUT); smaller "
+        "n_lanes or lanes, fewer channels, or a larger board"
+    )
+
+
 def test_blocks_stay_where_they_were_placed_if_that_fits() -> None:
     """Kernels are placed before FIFOs have a depth; when these need too much there, all are placed again."""
     design = top({"a": WidgetParams(lut=4000), "b": WidgetParams(lut=500)}, [("a", "b")], depth=64)
