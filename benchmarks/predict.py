@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import streamgen
-from streamgen.runtime.generation import BEST
+from streamgen.runtime.generation import BEST, KEEP
 from tests.decoders import tiny_accelerator
 
 MLP = Path(__file__).parent.parent / "examples" / "mlp.py"
@@ -38,7 +38,7 @@ def main() -> None:
         pass
     session.last_logits([5])
     for one in model.device().passes:
-        what = "its id" if one.variant == BEST else "logits"
+        what = {BEST: "its id", KEEP: "nothing"}.get(one.variant, "logits")
         name = f"language model, {one.tokens} tokens from {one.position}, {what}"
         show(name, lambda p=one: model.predict(p.tokens, p.position, p.variant), one.cycles)
 
