@@ -25,6 +25,7 @@ from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import Part, group_graph, parts_of
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
 from streamgen.numbers.formats import round_f24
 from streamgen.runtime.chain import Chain
@@ -265,7 +266,10 @@ def test_report_of_groups(gated: Accelerator) -> None:
     ):
         assert part in text, part
     memory = report.memory
-    assert memory.converters == sum(g.converter_bits for g in report.groups) and memory.stored == 2 * 64 * 24
+    assert memory.converters + memory.constants == sum(g.converter_bits for g in report.groups)
+    nodes = [node for group in gated.groups for node in group.graph.nodes]
+    rings = [node.params.held_bits for node in nodes if isinstance(node.params, WeightsParams)]
+    assert memory.constants == sum(rings) > 0 and memory.stored == 2 * 64 * 24
     assert memory.fifos == sum(fifo.bits * fifo.depth for fifo in report.fifos)
     assert memory.fused == memory.converters + memory.fifos + memory.stored
     assert memory.unfused == whole("gated").report().memory.unfused

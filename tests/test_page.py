@@ -107,7 +107,7 @@ def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
         channel_bytes=1 << 29,
         tried=(Tried(group="1 token lane", what=name, multipliers=32, cycles=90.0),),
     )
-    memory = IntermediateMemory(unfused=100, converters=10, fifos=20, stored=0)
+    memory = IntermediateMemory(unfused=100, converters=10, constants=5, fifos=20, stored=0)
     return Report(
         name=name, clock_mhz=300.0, groups=(group,), memory=memory, page=partial(page, views=[view])
     )

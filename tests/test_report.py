@@ -53,7 +53,7 @@ def _report() -> Report:
         kernels=(*kernels, KernelReport(name="norm", kind="Norm", busy=1, stalled=2, idle=3)),
         timings=(PassTiming(position=0, tokens=4, cycles=3000, bound=1500.0),),
     )
-    memory = IntermediateMemory(unfused=100, converters=10, fifos=20, stored=0)
+    memory = IntermediateMemory(unfused=100, converters=10, constants=5, fifos=20, stored=0)
     return Report(name="tiny", clock_mhz=300.0, groups=(group,), memory=memory)
 
 

@@ -1,7 +1,7 @@
 """From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
 
 from streamgen.lower.builder import GraphBuilder
-from streamgen.lower.memory import converter_bits, fifo_bits, unfused_bits
+from streamgen.lower.memory import constant_bits, converter_bits, fifo_bits, unfused_bits
 from streamgen.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.lower.program import finish
 from streamgen.lower.split import GraphParts, sub_network
@@ -9,6 +9,7 @@ from streamgen.lower.split import GraphParts, sub_network
 __all__ = [
     "GraphBuilder",
     "GraphParts",
+    "constant_bits",
     "converter_bits",
     "fifo_bits",
     "finish",

@@ -2,21 +2,33 @@
 
 An intermediate tensor is what a kernel computes and another one reads. Unfused, each of them is stored
 whole, as if every kernel read and wrote memory. Fused, there are FIFOs and layout converters in their place.
-Loads, stores, forks, concatenations and converters move tensors and make none.
+Loads, stores, forks, concatenations and converters move tensors and make none. What converters hold of
+constants, as rows of weights that meet several tokens, is no intermediate tensor.
 """
 
 from collections.abc import Collection
 
-from streamgen.contract import held_bits, moves
+from streamgen.contract import held_bits, moves, only_loads
 from streamgen.graph import Graph, Port
 from streamgen.numbers import formats
 
-__all__ = ["converter_bits", "fifo_bits", "unfused_bits"]
+__all__ = ["constant_bits", "converter_bits", "fifo_bits", "unfused_bits"]
 
 
 def converter_bits(graph: Graph) -> int:
     """Bits that the layout converters of a graph hold."""
     return sum(held_bits(node.params) for node in graph.nodes)
+
+
+def constant_bits(graph: Graph) -> int:
+    """Of these, the bits of what comes from constants alone."""
+    constant = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    constant = {name for name in constant if only_loads(graph.node(name).params)}
+    for node in graph.nodes:  # in topological order
+        sources = {edge.source.node for edge in graph.inputs_of(node.name)}
+        if moves(node.params) and sources and sources <= constant:
+            constant.add(node.name)
+    return sum(held_bits(graph.node(name).params) for name in constant)
 
 
 def fifo_bits(graph: Graph) -> int:

@@ -162,11 +162,13 @@ class IntermediateMemory:
     """Bits for what kernels hand to one another, in the largest run.
 
     unfused: every intermediate tensor whole, as if each kernel wrote to memory. converters, fifos: what is
-    built in the place of that, for constants and inputs too. stored: tensors between groups, whole.
+    built in the place of that, for inputs too. constants: what converters hold of constants beside it, as
+    rows of weights that meet several tokens. stored: tensors between groups, whole.
     """
 
     unfused: int
     converters: int
+    constants: int
     fifos: int
     stored: int
 
@@ -178,9 +180,11 @@ class IntermediateMemory:
     def __str__(self) -> str:
         share = f", {100 * self.fused / self.unfused:.1f} %" if self.unfused else ""
         stored = f" + {self.stored:,} of tensors between groups" if self.stored else ""
+        constants = f"; beside it {self.constants:,} of weights and other constants" if self.constants else ""
         return (
             f"intermediate memory: {self.fused:,} bits ({self.converters:,} of converters "
             f"+ {self.fifos:,} of FIFOs{stored}) against {self.unfused:,} with every tensor whole{share}"
+            f"{constants}"
         )
 
 

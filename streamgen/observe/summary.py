@@ -6,7 +6,7 @@ from typing import Any
 from streamgen.contract import multipliers
 from streamgen.emit import Design
 from streamgen.graph import Edge, Graph
-from streamgen.lower import converter_bits, fifo_bits, unfused_bits
+from streamgen.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
 from streamgen.manifest import Manifest, StatusBlock
 from streamgen.numbers import formats
 from streamgen.observe.channels import channel_bytes
@@ -101,9 +101,11 @@ def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
         if tensor.role == "output" and tensor.name in read
     ]
     kept = {name for name, _ in between}
+    constants = sum(map(constant_bits, graphs))
     return IntermediateMemory(
         unfused=sum(unfused_bits(graph, kept) for graph in graphs),
-        converters=sum(map(converter_bits, graphs)),
+        converters=sum(map(converter_bits, graphs)) - constants,
+        constants=constants,
         fifos=sum(map(fifo_bits, graphs)),
         stored=sum(formats.token_bits(it.dtype, it.shape) for _, it in between),
     )
