@@ -16,10 +16,10 @@ from streamgen.accelerator import Accelerator, Group
 from streamgen.collector import collector_at_rest
 from streamgen.config import CompileConfig, checked_config
 from streamgen.emit import Design, emit, place_program
-from streamgen.errors import AccuracyWarning, CheckpointError, GraphError
+from streamgen.errors import AccuracyWarning, CheckpointError
 from streamgen.explore.fusion import FusedGroup
 from streamgen.extras import needed
-from streamgen.golden_text import is_language_model, vocabulary_of
+from streamgen.golden_text import is_language_model, limited, vocabulary_of
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Tried
@@ -98,14 +98,8 @@ def compile(
     with told(progress) as tell, collector_at_rest():
         graph, interface = _imported(model, example_inputs, config, tell)
         language = is_language_model(graph)
-        text = None
-        if language:
-            text = _text(model, tokenizer, vocabulary_of(graph))
-            context = min(config.context, graph.context)
-            config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-            graph = replace(graph, context=context)
-        elif graph.context:
-            raise GraphError("a graph that keeps state from pass to pass must be a language model's")
+        text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
+        config, graph = limited(graph, config)
         show("import", graph)
         _warn_of_rounding(graph, config, language)
         tell(step(2, _STEPS, "quantising the weights"))

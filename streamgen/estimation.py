@@ -10,7 +10,6 @@ These are the passes of `compile` up to the emission, so resources are those of 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,9 @@ from streamgen.config import CompileConfig, checked_config
 from streamgen.contract import multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
-from streamgen.errors import GraphError
 from streamgen.explore import Known, phase_cycles
 from streamgen.extras import needed
-from streamgen.golden_text import is_language_model
+from streamgen.golden_text import is_language_model, limited
 from streamgen.graph import Graph
 from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import Part, parts_of
@@ -38,7 +36,7 @@ from streamgen.runtime.generation import BEST, KEEP
 from streamgen.threads import side_by_side
 from streamgen.turns import one_at_a_time
 
-__all__ = ["estimate", "imported", "limited"]
+__all__ = ["estimate", "imported"]
 
 EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
 _STEPS = 5  # as progress tells them
@@ -95,17 +93,6 @@ def estimate(
         first_tokens=first,
         seconds=seconds,
     )
-
-
-def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
-    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
-    if not is_language_model(graph):
-        if graph.context:
-            raise GraphError("a graph that keeps state from pass to pass must be a language model's")
-        return config, graph
-    context = min(config.context, graph.context)
-    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-    return config, replace(graph, context=context)
 
 
 def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalGraph:

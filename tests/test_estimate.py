@@ -13,11 +13,11 @@ import torch
 import streamgen
 from streamgen import cli
 from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError, CheckpointError
+from streamgen.errors import BudgetError, CheckpointError, GraphError
 from streamgen.frontend import import_any, shapes_of
 from streamgen.graph.logical import Repeat
 from streamgen.numbers.quantisation import is_uniform, quantise, quantise_w4, quantise_w8
-from streamgen.operations import Linear
+from streamgen.operations import LastRow, Linear
 from streamgen.runtime.generation import BEST
 from tests.decoders import TINY, random_decoder, tiny_accelerator, tiny_decoder
 from tests.frontend.checkpoints import llama
@@ -223,3 +223,17 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.count(" 250 ") == 2 and max(map(len, text.splitlines())) <= 110
     assert cli.main(["estimate", "nothing"]) == 2
     assert "is neither a GGUF file, nor a config.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("call", [streamgen.compile, streamgen.estimate])
+def test_state_in_what_is_no_language_model(call: Any) -> None:
+    """Behind every token there would be an answer, and passes of several would give that of the first."""
+    graph = tiny_decoder()
+    (last,) = (one for one in graph.operations if isinstance(one.op, LastRow))
+    operations = tuple(
+        replace(one, inputs=tuple(last.inputs[0] if name == "last" else name for name in one.inputs))
+        for one in graph.operations
+        if one is not last
+    )
+    with pytest.raises(GraphError, match=r"must be a language model's: .* of the last row"):
+        call(replace(graph, operations=operations), None, TINY)

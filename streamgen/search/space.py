@@ -18,11 +18,11 @@ from streamgen.config import CompileConfig
 from streamgen.contract import multipliers
 from streamgen.cost import Resources
 from streamgen.errors import BudgetError, GraphError
-from streamgen.estimation import estimate, imported, limited
+from streamgen.estimation import estimate, imported
 from streamgen.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.explore.estimate import GAP
 from streamgen.fifo.queue import QueueParams
-from streamgen.golden_text import is_language_model
+from streamgen.golden_text import is_language_model, limited
 from streamgen.graph import Graph, Node
 from streamgen.graph.logical import LogicalGraph
 from streamgen.grouping import Part, parts_of
