@@ -2,8 +2,10 @@
 
 A ping-pong converter takes every pair, and a window costs max(F, D) cycles in it. An in-place converter is
 taken when it needs at most WORTH of the ping-pong buffer, map and free places included, and LEAST bits less
-(its control costs as many LUTs as hold about so many), and when a window still costs max(F, D) cycles. The
-fewest places are searched by bisection on exact timing: with more places nothing happens later.
+(its control costs as many LUTs as hold about so many), and when a window still costs max(F, D) cycles. It
+need not be LEAST bits smaller where a window that is read again and again can be read before half of it is
+written: else all of the readings wait for what may come slowly. The fewest places are searched by bisection
+on exact timing: with more places nothing happens later.
 
 Where the source comes back to a dimension, an in-place converter that folds it is taken if there is one:
 what comes last of a tile need not be waited for (`folding`).
@@ -35,9 +37,8 @@ def choose_converter(
     ValueError where `infer_converter` raises it, and where there is nothing to convert.
     """
     pair = PingPongParams(source=source, target=target)
-    most = min(int(WORTH * pair.held_bits), pair.held_bits - LEAST)
     for seen in (*_folded(pair), pair):
-        best = _least(seen, most, smaller)
+        best = _least(seen, smaller)
         if best is not None:
             return best
     return pair
@@ -52,16 +53,24 @@ def _folded(pair: PingPongParams) -> Iterator[PingPongParams]:
             continue
 
 
-def _least(
-    pair: PingPongParams, most: int, smaller: tuple[tuple[ITensor, ITensor], ...]
-) -> InPlaceParams | None:
-    """The in-place converter with the least memory, at most so many bits; None when there is none."""
-    best = None
+def _least(pair: PingPongParams, smaller: tuple[tuple[ITensor, ITensor], ...]) -> InPlaceParams | None:
+    """The in-place converter with the least memory of those that are worth it; None when there is none."""
+    best, most = None, int(WORTH * pair.held_bits)
     for scheme, after in _schemes(pair):
         found = _smallest(pair, scheme, after, most)
-        if found is not None and all(_runs(found, *bounds) for bounds in smaller):
+        if found is None or (found.held_bits > pair.held_bits - LEAST and not _reads_early(found)):
+            continue
+        if all(_runs(found, *bounds) for bounds in smaller):
             best, most = found, found.held_bits - 1
     return best
+
+
+def _reads_early(params: InPlaceParams) -> bool:
+    """Whether a window that is read again and again can be read before half of it is written."""
+    trips = params.trips({"source": params.source, "target": params.target})
+    rules = params.rules(trips, every=False)
+    fills = len(rules.wants)
+    return rules.reads > fills and 2 * (int(rules.completes[0]) + 1) < fills
 
 
 Scheme = tuple[Literal["ring", "pool"], int]

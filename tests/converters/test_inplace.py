@@ -10,6 +10,7 @@ from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
 from benchmarks.converters import random_pair as random_pair_of_corpus
 from streamgen.converters import InPlaceParams, PingPongParams, choose_converter, timing
+from streamgen.converters.choice import LEAST, WORTH
 from streamgen.converters.folding import folds
 from streamgen.converters.trace import rows_touched, steady_level, trace
 from streamgen.graph.storage import decode_value, encode_value
@@ -286,6 +287,20 @@ def test_windows_without_gaps():
 )
 def test_ping_pong_where_it_is_no_larger(pair):
     assert choose_converter(*pair) == PingPongParams(source=pair[0], target=pair[1])
+
+
+def test_small_windows_read_again_are_read_early():
+    """Exponents of 16 rows for eight tiles of a matmul: the first is there long before the last."""
+    source = itensor((1,), "i16", [(16, 1, 0)])
+    target = itensor((1,), "i16", [(8, 1, None), (16, 1, 0)])
+    params = choose_converter(source, target)
+    assert isinstance(params, InPlaceParams) and params.scheme == "ring"
+    pair = PingPongParams(source=source, target=target)
+    assert params.held_bits <= WORTH * pair.held_bits and params.held_bits > pair.held_bits - LEAST
+    bounds = bounds_of(source, target)
+    first = params.curves(bounds)["o"].cycles()[0]
+    assert first + 14 <= pair.curves(bounds)["o"].cycles()[0]
+    check_golden(params, [(bounds, {"i": random_tensor(Random(0), source)})])
 
 
 def test_what_cannot_run_smaller_bounds_is_not_chosen():
