@@ -20,9 +20,10 @@ from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
 from streamgen.operations.site import Fixed, Stream
-from streamgen.schedule.phases import Schedule, Step, Value
+from streamgen.schedule.phases import Schedule
 from streamgen.schedule.place import PhaseSite
 from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.steps import Step, Value
 
 __all__ = ["Alone"]
 

@@ -35,9 +35,10 @@ from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.schedule.alone import Alone
 from streamgen.schedule.engine import Engine, Matmul
 from streamgen.schedule.instances import Instance, Instances, Link
-from streamgen.schedule.phases import Phase, Schedule, Step, Value
+from streamgen.schedule.phases import Phase, Schedule
 from streamgen.schedule.place import PhaseSite, cache_places
 from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.steps import Step, Value
 
 __all__ = ["Binding", "Given", "Hold", "bind"]
 

@@ -47,7 +47,7 @@ class Derivation:
 
     def __init__(self, model: LogicalGraph, plan: HardwarePlan, rate: float, name: str = "decoder") -> None:
         self._name, self.plan = name, plan
-        self.schedule = schedule(model, plan.alone)
+        self.schedule = schedule(model, plan.alone, early_last_rows=not plan.alone)
         self._given = Given(
             found=self.schedule,
             plan=plan,

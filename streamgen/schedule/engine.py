@@ -21,8 +21,9 @@ from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
 from streamgen.operations import Binary
-from streamgen.schedule.phases import Phase, Schedule, Step, Value
+from streamgen.schedule.phases import Phase, Schedule
 from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.steps import Step, Value
 
 __all__ = ["Engine", "Matmul"]
 

@@ -30,8 +30,9 @@ from streamgen.operations import (
     Scalar,
     Unary,
 )
-from streamgen.schedule.phases import Schedule, Step, Value
+from streamgen.schedule.phases import Schedule
 from streamgen.schedule.plan import HardwarePlan
+from streamgen.schedule.steps import Step, Value
 
 __all__ = ["extents"]
 

@@ -20,47 +20,13 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgen.errors import GraphError
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat, Shape
+from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.numbers.quantisation import QuantisedWeight
-from streamgen.operations import Cache, Constant, Identity, Linear
+from streamgen.operations import Cache, Constant, Identity, LastRow, Linear
+from streamgen.schedule.last_rows import takes_last_rows_early
+from streamgen.schedule.steps import Step, Value
 
-__all__ = ["Phase", "Schedule", "Section", "Step", "Value", "schedule"]
-
-
-@dataclass(eq=False)
-class Value:
-    """A value of the unrolled graph: of all walks of a section.
-
-    path: of the operation that makes it in the first walk, or the name of an input; no other value has it.
-    section: in which it is made; None for inputs of the graph. again: what a walk makes of it for the next
-    one; then `first` is what it is in the first walk.
-    """
-
-    name: str
-    path: str
-    shape: Shape
-    section: int | None = None
-    phase: int | None = None
-    first: "Value | None" = None
-    again: "Value | None" = None
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """An operation in all walks of its section. ops: what it does in each; path: of the first; where: its
-    place in the model."""
-
-    name: str
-    path: str
-    where: str
-    ops: Sequence[Operator]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-
-    @property
-    def op(self) -> Operator:
-        """What it does in the first walk; others differ in their constants."""
-        return self.ops[0]
+__all__ = ["Phase", "Schedule", "Section", "schedule"]
 
 
 @dataclass(eq=False)
@@ -119,19 +85,22 @@ class Schedule:
                     yield f"    operands: {', '.join(value.name for value in phase.quantised)}"
 
 
-def schedule(graph: LogicalGraph, alone: Collection[str] | None = ()) -> Schedule:
+def schedule(
+    graph: LogicalGraph, alone: Collection[str] | None = (), *, early_last_rows: bool = False
+) -> Schedule:
     """Sections and phases of a graph whose matmuls share one engine, but for those whose paths are `alone`;
-    None: for all.
+    None: for all. early_last_rows: last rows are taken as early as can be (`last_rows`), and of a repetition
+    behind which they are taken, the last walk of more than two is a section of its own.
 
     GraphError for a value of an outer section that a walked section reads, as only what passes from walk to
     walk is kept.
     """
-    return _Scheduler(graph, alone).schedule()
+    return _Scheduler(graph, alone, early_last_rows).schedule()
 
 
 class _Scheduler:
-    def __init__(self, graph: LogicalGraph, alone: Collection[str] | None) -> None:
-        self._graph, self._alone = graph, alone
+    def __init__(self, graph: LogicalGraph, alone: Collection[str] | None, early: bool) -> None:
+        self._graph, self._alone, self._early = graph, alone, early
         self._steps: list[list[Step]] = [[]]
         self._walks = [1]
         self._carried: list[Value] = []
@@ -147,6 +116,9 @@ class _Scheduler:
             else:
                 self._add(operation, [operation.op], operation.name, scope)
         outputs = {name: self._made(scope[name], name) for name in graph.outputs}
+        if self._early:
+            self._steps[-1], stands = takes_last_rows_early(self._steps[-1], outputs.values())
+            outputs = {name: stands.get(value, value) for name, value in outputs.items()}
         sections: list[Section] = []
         number = 0
         for steps, walks in zip(self._steps, self._walks, strict=True):
@@ -193,10 +165,11 @@ class _Scheduler:
 
     def _repeat(self, operation: Operation, repeat: Repeat, scope: dict[str, Value]) -> None:
         values = [scope[name] for name in operation.inputs]
-        if repeat.walks > 1:
+        walks = repeat.walks - self._last_apart(operation, repeat)
+        if walks > 1:
             values = [self._made(value, name) for value, name in zip(values, operation.inputs, strict=True)]
             self._steps.append([])
-            self._walks.append(repeat.walks)
+            self._walks.append(walks)
             body = repeat.layers[0].inputs
             own = [
                 Value(
@@ -209,14 +182,14 @@ class _Scheduler:
             ]
             self._carried += own
             values = own
-        whole = repeat.walks * repeat.period
+        whole = walks * repeat.period
         for index in range(repeat.period):
             # names of the layers of a body differ by their number
-            prefix = "" if repeat.period == 1 and repeat.walks > 1 else f"{operation.name}{index}_"
+            prefix = "" if repeat.period == 1 and walks > 1 else f"{operation.name}{index}_"
             values = self._layer(
                 operation, repeat.layers[index : whole : repeat.period], index, prefix, values
             )
-        if repeat.walks > 1:
+        if walks > 1:
             for carried, again in zip(own, values, strict=True):
                 if again in own:
                     raise GraphError(f"{operation.place} gives {again.name!r} on as it takes it")
@@ -224,9 +197,15 @@ class _Scheduler:
             values = list(own)
             self._steps.append([])
             self._walks.append(1)
-        for index, layer in enumerate(repeat.rest, whole):
+        for index, layer in enumerate(repeat.layers[whole:], whole):
             values = self._layer(operation, (layer,), index, f"{operation.name}{index}_", values)
         scope |= zip(operation.values, values, strict=True)
+
+    def _last_apart(self, operation: Operation, repeat: Repeat) -> bool:
+        """Whether the last walk is a section of its own, in which last rows can be taken early."""
+        readers = (o.op for o in self._graph.operations if set(operation.values) & set(o.inputs))
+        takes = any(isinstance(op, LastRow) for op in readers)
+        return self._early and takes and not repeat.rest and repeat.walks > 2
 
     def _layer(
         self,

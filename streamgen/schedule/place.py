@@ -18,7 +18,8 @@ from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.lower.columns import in_tokens_of
 from streamgen.operations import Cache
 from streamgen.operations.site import Behind, Fixed, Source, Stream, of_stream
-from streamgen.schedule.phases import Phase, Schedule, Step
+from streamgen.schedule.phases import Phase, Schedule
+from streamgen.schedule.steps import Step
 
 if TYPE_CHECKING:
     from streamgen.schedule.bind import Binder

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from streamgen.graph.plan import LinearShape, Shape, VectorShape
 from streamgen.kernels.elementwise import BINARY_OPERATIONS
 from streamgen.operations import Binary, Linear, Scalar, Unary
-from streamgen.schedule.phases import Schedule, Step, Value
+from streamgen.schedule.phases import Schedule
+from streamgen.schedule.steps import Step, Value
 
 __all__ = ["layer_shapes"]
 
