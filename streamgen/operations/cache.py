@@ -12,10 +12,9 @@ from streamgen.buffers.kv_layout import KvLayout
 from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
-from streamgen.itensor import ITensor, same_stream
-from streamgen.itensor import tile as cut
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.memory import KvStoreParams
+from streamgen.operations.as_made import tile_as_made
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
 from streamgen.operations.site import Behind, Codes, Kept, Site, Stream
 
@@ -110,16 +109,8 @@ def quantise_heads_of(
     rows, lanes = site.count(x.shape), gcd(site.lanes, head_dim)
     params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
     bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
-    if as_made and (tile := _tile(x.itensor)) is not None and tile % head_dim == 0:
-        tiled = {**bounds, "tile": tile}
-        each = gcd(lanes, x.itensor.element_shape[1])
-        if same_stream(*(cut(one, (1, each)) for one in (x.itensor, params.inputs(tiled)["i"]))):
-            bounds = tiled
+    if as_made:
+        tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"], head_dim)
+        bounds |= {} if tile is None else {"tile": tile}
     found = site.kernel(name, params, bounds, i=x)
     return Codes(found["o_x"], found["o_scale"])
-
-
-def _tile(order: ITensor) -> int | None:
-    """Features of all rows that come before the next ones, None where rows come one after the other."""
-    rows, features = order.iter_map
-    return order.steps[features[0]] if rows and features and features[0] < rows[0] else None

@@ -8,6 +8,7 @@ from streamgen.errors import GraphError
 from streamgen.graph.interpret import Run
 from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.operations.as_made import tile_as_made
 from streamgen.operations.site import Site, Stream
 
 __all__ = ["LastRow"]
@@ -37,6 +38,8 @@ class LastRow(Operator):
         rows, features = site.count(x.shape), x.extent
         params = TakeRowsParams(dtype="f24", lanes=site.lanes, max_tokens=rows * features // site.lanes)
         bounds = {"rows": rows, "features": features, "first": rows - 1, "count": 1}
+        tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"])
+        bounds |= {} if tile is None else {"tile": tile}
         return (site.kernel(f"take_{site.name}", params, bounds, i=x)["o"],)
 
     def __str__(self) -> str:

@@ -108,6 +108,7 @@ def take_rows() -> Kernel:
         {"rows": t, "features": features, "first": first, "count": count}
         for t, features, first, count in ((5, 32, 4, 1), (1, 4, 0, 1), (7, 8, 2, 3), (3, 12, 0, 3))
     ]
+    several.append({"rows": 5, "features": 32, "first": 4, "count": 1, "tile": 8})
     cases = [(bounds, {"i": values((bounds["rows"], bounds["features"]), 1)}) for bounds in several]
     return params, cases, [several[0] | {"rows": 6}, several[0] | {"first": 5}, several[0] | {"count": 2}]
 

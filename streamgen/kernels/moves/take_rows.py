@@ -1,17 +1,18 @@
-"""Take rows: `count` rows of a row-major stream pass, from row `first` on; the others are dropped.
+"""Take rows: `count` rows of a stream pass, from row `first` on; the others are dropped.
 
     o[r] = i[first + r]                                    r = 0 ... count - 1
 
-Tiles in and out: (1, lanes), row-major. Every token of `i` is taken, a token a cycle: what is dropped does
-not wait for the reader of `o`. So a decoder sends only the last token of a prompt to its LM head. With a
-count of 0 all rows are dropped, and `o` rests; a run sees by `done` that the last one has come.
+Tiles in and out: (1, lanes), row-major, or `tile` features of all rows before the next ones. Every token of
+`i` is taken, a token a cycle: what is dropped does not wait for the reader of `o`. So a decoder sends only
+the last token of a prompt to its LM head. With a count of 0 all rows are dropped, and `o` rests; a run sees
+by `done` that the last one has come.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
@@ -29,7 +30,8 @@ __all__ = ["TakeRows", "TakeRowsParams"]
 class TakeRowsParams:
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
 
-    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (rows that pass).
+    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (rows that pass); tile,
+    where features come in tiles of all rows (a multiple of lanes that divides features).
     """
 
     dtype: str
@@ -61,12 +63,13 @@ class TakeRowsParams:
         return {"o": self._rows(bounds, bounds["count"])} if bounds["count"] else {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens in all, tokens before the first one that passes, tokens that pass."""
-        return tuple(Field(name, self.counter.bits) for name in ("tokens", "before", "passing"))
+        """Tokens in all; of a tile, those before the first one that passes and those that pass; those
+        between the last one that passes and the first one of the next tile."""
+        return tuple(Field(name, self.counter.bits) for name in ("tokens", "before", "passing", "between"))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         rows, features, first, count = (bounds[name] for name in ("rows", "features", "first", "count"))
-        row = features // self.lanes
+        row, tile = features // self.lanes, bounds.get("tile", features)
         for name, value, law, holds in (
             (
                 "features",
@@ -80,12 +83,24 @@ class TakeRowsParams:
                 f"1 to {self.max_tokens} tokens of {self.lanes}",
                 1 <= rows * row <= self.max_tokens,
             ),
+            (
+                "tile",
+                tile,
+                f"a multiple of lanes, {self.lanes}, that divides {features} features",
+                tile >= self.lanes and tile % self.lanes == 0 and features % tile == 0,
+            ),
             ("first", first, f"0 to {rows - 1}", 0 <= first < rows),
             ("count", count, f"0 to {rows - first}", 0 <= count <= rows - first),
         ):
             if not holds:
                 raise ValueError(f"TakeRows: {name} is {value}; it must be {law}")
-        return {"tokens": rows * row, "before": first * row if count else 0, "passing": count * row}
+        width = tile // self.lanes
+        return {
+            "tokens": rows * row,
+            "before": first * width if count else 0,
+            "passing": count * width,
+            "between": (rows - count) * width if count else 0,
+        }
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """o [count, features] of i [rows, features]."""
@@ -93,13 +108,14 @@ class TakeRowsParams:
 
     def cost(self, bounds: Bounds) -> Cost:
         described = self.describe(bounds)
-        before, passing = described["before"], described["passing"]
-        skip = Resources(lut=4.7 * self.counter.bits + 6, ff=2 * self.counter.bits + 2)
+        before, passing, tokens = (described[name] for name in ("before", "passing", "tokens"))
+        last = tokens - described["between"] + before  # tokens up to the last one that passes
+        skip = Resources(lut=4.7 * self.counter.bits + 6, ff=4 * self.counter.bits + 2)
         return Cost(
             resources=self.counter.resources + skip + skid_resources(self.token_bits, 1),
             ii=1.0,
             latency=1 + before,
-            cycles=2 + before + passing if passing else 1 + described["tokens"],
+            cycles=2 + last if passing else 1 + tokens,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
@@ -107,14 +123,19 @@ class TakeRowsParams:
         taken = {"i": Curve.nest(1, (described["tokens"], 1))}
         if not described["passing"]:
             return taken
-        return taken | {"o": Curve.nest(2 + described["before"], (described["passing"], 1))}
+        passing, each = described["passing"], described["passing"] + described["between"]
+        tiles = (described["tokens"] // each, each)
+        return taken | {"o": Curve.nest(2 + described["before"], tiles, (passing, 1))}
 
     def build(self) -> "TakeRows":
         return TakeRows(self)
 
     def _rows(self, bounds: Bounds, rows: int) -> ITensor:
-        trips = (rows, bounds["features"] // self.lanes)
-        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
+        features, tile = bounds["features"], bounds.get("tile", bounds["features"])
+        trips, steps = (features // tile, rows, tile // self.lanes), (tile, 1, self.lanes)
+        if tile == features:
+            return ITensor((1, self.lanes), self.dtype, trips[1:], steps[1:], ((0,), (1,)))
+        return ITensor((1, self.lanes), self.dtype, trips, steps, ((1,), (0, 2)))
 
 
 class TakeRows(wiring.Component):
@@ -139,10 +160,7 @@ class TakeRows(wiring.Component):
         passed = stream.Signature(self._params.token_bits).create()
         add_skid(m, passed, [wiring.flipped(self.o)])
         passes, step = Signal(), Signal()
-        before, left = (
-            Signal.like(fields.before, reset_less=True),
-            Signal.like(fields.passing, reset_less=True),
-        )
+        before, left, passing, between = (Signal.like(fields.before, reset_less=True) for _ in range(4))
         m.d.comb += [
             count.i_count.valid.eq(self.i_descriptor.valid),
             count.i_count.payload.eq(fields.tokens),
@@ -158,11 +176,14 @@ class TakeRows(wiring.Component):
             m.d.sync += [
                 passes.eq((fields.before == 0) & (fields.passing != 0)),
                 before.eq(fields.before),
-                left.eq(fields.passing),
+                Cat(left, passing).eq(fields.passing.replicate(2)),
+                between.eq(fields.between),
             ]
+        with m.Elif(step & passes & (left == 1)):
+            m.d.sync += [passes.eq(between == 0), before.eq(between), left.eq(passing)]
         with m.Elif(step & passes):
-            m.d.sync += [passes.eq(left != 1), left.eq(left - 1)]
+            m.d.sync += left.eq(left - 1)
         with m.Elif(step):
-            # Behind the rows that pass, or without any, it counts on from 0 and does not come to 1 again.
+            # Where no rows pass it counts on from 0 and does not come to 1 again.
             m.d.sync += [passes.eq(before == 1), before.eq(before - 1)]
         return m
