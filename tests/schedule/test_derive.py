@@ -1,6 +1,7 @@
 """Graphs of kernels that are derived: they compute what the logical graph says, bit for bit."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from streamgen.frontend import import_decoder
 from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower import finish, insert_converters, insert_forks, place_constants
 from streamgen.memory import KvLoadParams
 from streamgen.numbers.formats import round_f24
@@ -201,10 +203,46 @@ def test_layers_behind_the_last_whole_body() -> None:
     whole = Derivation(_model(layers=4, windows=(3, None)), _plan(), 0.6927).graph(4, 12)
     graph = derived.graph(4, 12)
     names, of_whole = ({node.name for node in one.nodes} for one in (graph, whole))
-    assert names ^ of_whole == {"fork_layers_x", "route_layers_x"}  # who takes it out of its hold
+    # The last rows of the layer behind are taken early.
+    early = {"route_values", "take_last_layers4_attention", "take_last_layers_x"}
+    assert names - of_whole == early and of_whole - names == {"take_last"}
     loads = [node for node in graph.nodes if isinstance(node.params, KvLoadParams)]
     assert len(loads) == 4 and all(load.params.layout.layers == 5 for load in loads)
     assert all([b["layer"] for b in load.bounds if b is not None] == [0, 1, 4] for load in loads)
+
+
+@pytest.mark.parametrize(
+    ("layers", "windows", "sections", "narrow"),
+    [
+        (2, (None,), [(1, 1), (5, 2), (2, 1)], ""),  # a loop of one walk is none
+        (3, (None,), [(1, 1), (5, 2), (6, 1)], "layers2"),
+        (6, (3, None), [(1, 1), (9, 2), (10, 1)], "layers5"),
+        (3, (3, None), [(14, 1)], "layers2"),
+    ],
+    ids=str,
+)
+def test_last_rows_are_taken_early(
+    layers: int, windows: tuple[int | None, ...], sections: list[tuple[int, int]], narrow: str
+) -> None:
+    """Behind the last attention one row of a pass is all that is needed, and of a pass before the last none:
+    that gives nothing on but keys and values."""
+    model = _model(layers=layers, windows=windows)
+    _check(model, _plan(columns=4, n_lanes=4, lanes=4), (4, 3, 1, 4))
+    derived = Derivation(model, _plan(), 0.6927)
+    found = derived.schedule
+    assert [(len(s.phases), s.walks) for s in found.sections] == sections
+    made = {v.name for p in found.phases for one in p.steps for v in one.outputs if v.shape.rows == "one"}
+    behind = ("o", "attention_sum", "feed_forward_norm", "gate", "up", "gated", "down", "feed_forward_sum")
+    assert {name for name in made if name.startswith("layers")} == {f"{narrow}_{n}" for n in behind if narrow}
+    build = partial(finish, derived.graph, 1, 4, "conservative", CONTEXT)
+    program, _ = build({"best": derived.requested, "keep": derived.last})
+    for variant, rests in (("best", set()), ("keep", {"logits", *(f"{narrow}_{n}" for n in behind)})):
+        columns = [n for n in program.at(4, 0, variant).nodes if isinstance(n.params, ColumnParams)]
+        works = {
+            name for name, *at in zip(derived.phases, *(n.bounds for n in columns), strict=True) if any(at)
+        }
+        asked = {p.name for p in found.phases if p.matmuls and not rests & {m.name for m in p.matmuls}}
+        assert works == asked
 
 
 def test_phases_of_a_decoder() -> None:
