@@ -36,26 +36,31 @@ class StoredTable:
         return self.rows * self.row_bytes[self.format]
 
 
-def require_tables(name: str, tables: Mapping[str, StoredTable], board: Board) -> None:
-    """BudgetError when a channel has less room than all tables need, which lie in one: with a table of them,
-    and what would help. tables: by the paths of their operations."""
+def require_tables(name: str, tables: Mapping[str, StoredTable], board: Board, *, together: bool) -> None:
+    """BudgetError when a channel has less room than a table needs, or than all need that lie together in one:
+    with a table of them, and what would help. tables: by the paths of their operations."""
     room = board.hbm.channel_bytes
-    if _sum(tables) <= room:
+    held = [tables] if together else [{path: one} for path, one in tables.items()]
+    over = [some for some in held if _sum(some) > room]
+    if not over:
         return
     made = table("table", "format", "rows", "bytes a row", "all", "over by", texts=2, lines=False)
-    for path, one in tables.items():
-        made.add_row(path, one.format, f"{one.rows:,}", f"{one.row_bytes[one.format]:,}", f"{one.bytes:,}")
-    made.add_row("all", "", "", "", f"{_sum(tables):,}", f"{_sum(tables) - room:,}")
-    least = {
-        path: replace(one, format=min(one.row_bytes, key=one.row_bytes.__getitem__))
-        for path, one in tables.items()
+    for some in over:
+        excess = f"{_sum(some) - room:,}"
+        for path, one in some.items():
+            sizes = (f"{one.rows:,}", f"{one.row_bytes[one.format]:,}", f"{one.bytes:,}")
+            made.add_row(path, one.format, *sizes, excess if len(some) == 1 else "")
+        if len(some) > 1:
+            made.add_row("all", "", "", "", f"{_sum(some):,}", excess)
+    least = [{path: _least(one) for path, one in some.items()} for some in over]
+    smaller = {
+        path: one.format for some in least for path, one in some.items() if one.bytes < tables[path].bytes
     }
-    smaller = {path: one.format for path, one in least.items() if one.bytes < tables[path].bytes}
     advice = [f"formats={smaller}"] if smaller else []
-    if _sum(least) > room:
+    if any(_sum(some) > room for some in least):
         advice.append("a board whose channels are larger")
     lines = [
-        f"{_short(name, board)}; tables lie in one",
+        f"{_short(name, board)}; {'all tables lie' if together else 'a table lies'} in one",
         rendered([made]),
         f"What would help: {' and '.join(advice)}",
     ]
@@ -115,6 +120,11 @@ def usage(used: Mapping[str, Resources], board: Board) -> str:
 def number(value: float) -> str:
     """Halves (of block memories) are exact, what is estimated is rounded."""
     return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")
+
+
+def _least(one: StoredTable) -> StoredTable:
+    """In the format that takes the fewest bytes."""
+    return replace(one, format=min(one.row_bytes, key=one.row_bytes.__getitem__))
 
 
 def _sum(tables: Mapping[str, StoredTable]) -> int:

@@ -49,7 +49,8 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
     fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
     """
     tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
-    require_tables(config.name, tables, config.card)
+    # only an engine has its tables apart
+    require_tables(config.name, tables, config.card, together=policy_of(model, config) == "spatial")
     config = sized(model, config)
     if policy_of(model, config) != "spatial" or not is_network(model):
         return [Part(model=model, plan=hardware(model, config), config=config)]

@@ -36,6 +36,7 @@ class PhaseSite:
         self._binder, self.phase = binder, phase
         self.step: Step | None = None
         self._once: dict[Hashable, Any] = {}
+        self._tables: dict[Operator, int] = {}
         self.tokens, self.position = binder.tokens, binder.position
         self.context, self.lanes, self.rate = binder.plan.context, binder.plan.lanes, binder.rate
         self.attention_lanes = binder.plan.attention_lanes
@@ -94,7 +95,9 @@ class PhaseSite:
         return Fixed(itensor, list(padded))
 
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
-        channel = self._binder.plan.last_channel
+        # rows that are read at once, as of tokens and of positions, share no channel
+        number = self._tables.setdefault(self._own.op, len(self._tables))
+        channel = self._binder.plan.constant_channel(number)
         return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
 
     def numbers(self, name: str) -> Stream:

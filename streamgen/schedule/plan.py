@@ -69,14 +69,9 @@ class HardwarePlan:
         return 0 if self.own is None or self.columns else self.own.io_channel
 
     def constant_channel(self, number: int) -> int:
-        """On which the constants of the so manieth of their loads lie: where columns are, one after the other
-        from the last on, as scales of caches lie on the first."""
+        """On which the constants of the so manieth of their loads lie, or the so manieth table of a phase:
+        where columns are, one after the other from the last on, as scales of caches lie on the first."""
         return self.columns - 1 - number % self.columns if self.columns else self.io_channel
-
-    @property
-    def last_channel(self) -> int:
-        """On which tables lie."""
-        return self.columns - 1 if self.columns else self.io_channel
 
     def width(self, path: str) -> int | None:
         """Elements of a token of an input or an elementwise operation, where they are chosen."""

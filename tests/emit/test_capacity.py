@@ -58,11 +58,11 @@ def _tables(**sizes: tuple[int, str]) -> dict[str, StoredTable]:
 
 
 def test_tables_that_no_channel_holds() -> None:
-    require_tables("a", _tables(embedding=(448, "w8")), BOARD)
+    require_tables("a", _tables(embedding=(448, "w8")), BOARD, together=True)
     with pytest.raises(BudgetError) as error:
-        require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD)
+        require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD, together=True)
     assert str(error.value).splitlines() == [
-        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; tables lie in one",
+        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; all tables lie in one",
         "table          format    rows  bytes a row         all    over by",
         "embedding      w8      32,768          448  14,680,064",
         "position_rows  f24     32,768          256   8,388,608",
@@ -73,7 +73,21 @@ def test_tables_that_no_channel_holds() -> None:
 
 def test_tables_that_fit_in_eight_bits() -> None:
     with pytest.raises(BudgetError, match=r"\nWhat would help: formats={'embedding': 'w8'}$"):
-        require_tables("a", _tables(embedding=(256, "f24"), position_rows=(64, "w8")), BOARD)
+        require_tables("a", _tables(embedding=(256, "f24"), position_rows=(64, "w8")), BOARD, together=True)
+
+
+def test_tables_each_in_a_channel() -> None:
+    require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD, together=False)
+    sizes = {"embedding": (512, "w8"), "position_rows": (160, "f24"), "types": (64, "f24")}
+    with pytest.raises(BudgetError) as error:
+        require_tables("a", _tables(**sizes), BOARD, together=False)
+    assert str(error.value).splitlines() == [
+        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; a table lies in one",
+        "table          format    rows  bytes a row         all    over by",
+        "embedding      w8      32,768          576  18,874,368  2,097,152",
+        "position_rows  f24     32,768          640  20,971,520  4,194,304",
+        "What would help: formats={'position_rows': 'w8'} and a board whose channels are larger",
+    ]
 
 
 def test_a_channel_that_the_board_has_not() -> None:

@@ -15,7 +15,7 @@ from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower import finish, insert_converters, insert_forks, place_constants
-from streamgen.memory import KvLoadParams
+from streamgen.memory import KvLoadParams, RowsLoadParams
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations import (
@@ -438,3 +438,25 @@ def test_nested_repetitions() -> None:
     with pytest.raises(GraphError) as raised:
         Derivation(model, _plan(context=0), 0.6927)
     assert str(raised.value) == "'r': a repetition inside of one is not scheduled"
+
+
+def _row_loads(graph: Graph) -> dict[str, RowsLoadParams]:
+    return {node.name: node.params for node in graph.nodes if isinstance(node.params, RowsLoadParams)}
+
+
+def _channels(graph: Graph) -> dict[str, int]:
+    loads = _row_loads(graph)
+    return {tensor.node: tensor.channel for tensor in graph.tensors if tensor.node in loads}
+
+
+def test_tables_that_are_read_at_once_lie_apart() -> None:
+    """Codes and scales of one together."""
+    learned = import_decoder(family("GPT2")).quantised(Numbers(by_layer={"logits": "w8"}))
+    for columns in (2, 4):
+        graph = Derivation(learned, _plan(columns=columns), 0.6927).largest
+        assert _channels(graph) == {"embedding": columns - 1, "position_rows": columns - 2}
+    model = _model(numbers={"by_layer": {"logits": "w8", "embedding": "w8"}})
+    for columns in (2, 4):
+        graph = Derivation(model, _plan(columns=columns), 0.6927).largest
+        last = columns - 1
+        assert _channels(graph) == {"embedding_codes": last, "embedding_scale": last, "rotations": last}
