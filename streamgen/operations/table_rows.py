@@ -23,6 +23,10 @@ from streamgen.operations.site import Site, Stream
 
 __all__ = ["TableRows"]
 
+# Of a load whose rows fill the FIFO that others have: so they come as fast as memory gives them, and have
+# half of it beside a column's weights, of which as much is under way.
+_PREFETCH, _BURST = 128, 64
+
 
 @dataclass(frozen=True, eq=False)
 class TableRows(Operator, ABC):
@@ -84,6 +88,8 @@ class TableRows(Operator, ABC):
             dtype=dtype,
             rate=site.rate,
         )
+        if params.row_beats >= params.prefetch:
+            params = replace(params, prefetch=_PREFETCH, burst=_BURST)
         table = site.table("table", params.table, self._stored(dtype, params.stored[0]))
         bounds = {"ids": site.tokens, "offset": 0}
         return site.kernel(name, params, bounds, behind=[table], i=numbers)["o"]

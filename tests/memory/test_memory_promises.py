@@ -271,7 +271,20 @@ def test_rows_that_fill_no_beats() -> None:
 )
 def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], ids: int) -> None:
     """The first tile exact, none is further than a trip to the memory from its curve; ids are not late."""
-    params = RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64)
+    _keeps_its_promise(RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64), ids)
+
+
+@pytest.mark.parametrize("ids", [1, 3, 20])
+def test_wide_rows_come_as_fast_as_memory_gives_them(ids: int) -> None:
+    params = RowsLoadParams(
+        shape=(1024,), tile=(16,), vocabulary=50, max_ids=64, prefetch=128, burst=64, rate=RATE
+    )
+    last = _keeps_its_promise(params, ids)
+    assert last <= LATENCY + 30 + 1.1 * ids * params.row_beats / RATE
+
+
+def _keeps_its_promise(params: RowsLoadParams, ids: int) -> int:
+    """The cycle of the last tile."""
     rng = np.random.default_rng(ids)
     table = formats.round_f24(rng.normal(size=(51, *params.stored)))
     image = bytearray(params.layout.pack(params.table, table))
@@ -284,6 +297,7 @@ def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], 
     assert np.abs(cycles["o"] - promised).max() <= LATENCY + 0.01 * promised[-1]
     assert (cycles["i"] <= curves["i"].cycles()).all()
     assert cost.cycles == promised[-1] + 1
+    return int(cycles["o"][-1])
 
 
 SPILLS = [(2, 1), (2, 37), (16, 200), (24, 60), (1, 33)]  # lanes of a token, tokens

@@ -450,7 +450,7 @@ def _channels(graph: Graph) -> dict[str, int]:
 
 
 def test_tables_that_are_read_at_once_lie_apart() -> None:
-    """Codes and scales of one together."""
+    """Codes and scales of one together; loads of wide rows have a deeper FIFO."""
     learned = import_decoder(family("GPT2")).quantised(Numbers(by_layer={"logits": "w8"}))
     for columns in (2, 4):
         graph = Derivation(learned, _plan(columns=columns), 0.6927).largest
@@ -458,5 +458,9 @@ def test_tables_that_are_read_at_once_lie_apart() -> None:
     model = _model(numbers={"by_layer": {"logits": "w8", "embedding": "w8"}})
     for columns in (2, 4):
         graph = Derivation(model, _plan(columns=columns), 0.6927).largest
+        loads = _row_loads(graph)
         last = columns - 1
         assert _channels(graph) == {"embedding_codes": last, "embedding_scale": last, "rotations": last}
+        assert {(load.prefetch, load.burst) for load in loads.values()} == {(64, 16)}
+    wide = _row_loads(Derivation(_model(hidden=1024), _plan(lanes=16), 0.6927).largest)["embedding"]
+    assert (wide.row_beats, wide.prefetch, wide.burst) == (64, 128, 64)
