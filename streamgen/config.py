@@ -14,10 +14,11 @@ import numpy as np
 from streamgen.boards import DEFAULT_BOARD, Board, board_of
 from streamgen.numbers.quantisation import Numbers
 
-__all__ = ["CompileConfig", "checked_config"]
+__all__ = ["VECTOR_LANES", "CompileConfig", "checked_config"]
 
 MULTIPLIERS = 1024  # of a model that is not small
 MOST_TOKENS = 1 << 24  # of a pass and of a context: what a register holds, with room for addresses
+VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements a cycle of what is no matmul, up to the group of a quantiser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,10 @@ class CompileConfig:
     n_lanes: shared and mixed: output rows that a column of the engine computes side by side, 32 multipliers
         each, within `multipliers` where these are given; None: shared the greatest power of two that the
         multipliers allow, mixed that or a smaller one.
-    lanes: elements a cycle of norms, attention and what else passes rows, a power of two up to 16; None: as
-        `n_lanes`, and where there is no engine what keeps up with the slowest matmul. The quantiser before an
-        engine takes as many as columns send, up to 32, where these are more.
+    lanes: elements a cycle of norms, additions and what else passes rows, a power of two up to 32; None: as
+        `n_lanes`, and where there is no engine what keeps up with the slowest matmul, up to 16 either way.
+        Rotations, caches and attention take 16 of a head at most; the quantiser before an engine takes as
+        many as columns send, up to 32, where these are more.
     attention_lanes: with a cache: positions of a text that attention over it takes in a cycle, a power of
         two, at most the channels of the cache; None: as many as its channels give, while attention has no
         more multipliers than `multipliers`, and no more of the board than its share (`attention_width`).
@@ -132,7 +134,7 @@ class CompileConfig:
             ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
             ("token_lanes", "None or a power of two", _power_of_two_or_none(self.token_lanes)),
             ("n_lanes", "None or at least 1", self.n_lanes is None or self.n_lanes >= 1),
-            ("lanes", "None or a power of two up to 16", self.lanes in (None, 1, 2, 4, 8, 16)),
+            ("lanes", "None or a power of two up to 32", self.lanes in (None, *VECTOR_LANES)),
             (
                 "attention_lanes",
                 "None or a power of two up to 32",

@@ -46,7 +46,7 @@ PREFETCHED = 5  # the part of block RAM that the FIFOs of all columns may take: 
 HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
 CYCLES = 512  # that the products of a token may take in a small model
-MOST_LANES = 16  # elements a cycle between matmuls
+MOST_LANES = 16  # elements a cycle between matmuls, where the user does not ask for more
 
 
 def is_network(model: LogicalGraph) -> bool:

@@ -54,6 +54,15 @@ def test_names(name: str) -> None:
     assert CompileConfig(name="module_1").name == "module_1"
 
 
+def test_lanes() -> None:
+    for lanes in (0, 3, 64):
+        with pytest.raises(ValueError) as error:
+            CompileConfig(lanes=lanes)
+        law = "None or a power of two up to 32"
+        assert str(error.value) == f"CompileConfig.lanes is {lanes}; allowed is {law}"
+    assert CompileConfig(lanes=32).lanes == 32
+
+
 def test_what_may_be_held() -> None:
     message = "CompileConfig.hold_bits is -1; allowed is None or at least 0"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -120,7 +120,7 @@ def test_a_network_either_way() -> None:
         ({"channels": 32, "multipliers": 8192}, (32, 8, 8)),
         ({"channels": 5, "multipliers": 1024}, (4, 8, 8)),
         ({"channels": 32, "multipliers": 96}, (2, 1, 1)),
-        ({"channels": 32, "n_lanes": 8, "lanes": 16}, (32, 8, 16)),
+        ({"channels": 32, "n_lanes": 8, "lanes": 32}, (32, 8, 32)),
         ({"channels": 4, "multipliers": 100_000}, (4, 512, 16)),
     ],
 )

@@ -6,14 +6,13 @@ A layer is named by the path of its module (`layers.0.down`) or by its operation
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from streamgen.config import CompileConfig
+from streamgen.config import VECTOR_LANES, CompileConfig
 from streamgen.graph.plan import LinearShape, Shape, VectorShape
 
-__all__ = ["MAX_COLUMNS", "MAX_ROWS", "VECTOR_LANES", "Fixed", "fixed_factors"]
+__all__ = ["MAX_COLUMNS", "MAX_ROWS", "Fixed", "fixed_factors"]
 
 MAX_COLUMNS = 16  # (1, C) tokens of 32-bit words fill one 512-bit beat
 MAX_ROWS = 16  # of a column: 4 beats of 4-bit weights a step
-VECTOR_LANES = (1, 2, 4, 8, 16, 32)
 
 Fixed = Mapping[str, Mapping[str, int]]
 """By operation, its factors."""

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgen.boards import Fabric
+from streamgen.config import VECTOR_LANES
 from streamgen.cost import Resources
 from streamgen.explore.estimate import WORD_LANES, Estimate
-from streamgen.explore.fixed import VECTOR_LANES, Fixed
+from streamgen.explore.fixed import Fixed
 from streamgen.graph.plan import LinearPlan, LinearShape
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, UNARY_FUNCTIONS
 

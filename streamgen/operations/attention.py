@@ -9,7 +9,6 @@ text (out of a `Cache`) or, without one, a row a token of the pass. The exact re
 """
 
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from streamgen.memory import KvLoadParams
 from streamgen.numbers.quantisation import Numbers
 from streamgen.operations.cache import quantise_heads_of
 from streamgen.operations.exact_attention import Heads, attend, quantise_heads
-from streamgen.operations.site import Codes, Kept, Site, Stream
+from streamgen.operations.site import Codes, Kept, Site, Stream, head_lanes
 
 __all__ = ["Attention"]
 
@@ -179,7 +178,7 @@ class Attention(Operator):
             scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
         params = AttentionSoftmaxParams(lanes=lanes, max_length=most, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)
-        sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=gcd(site.lanes, self.head_dim))
+        sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
         found = site.kernel(
             "values",
             sums,

@@ -16,7 +16,7 @@ from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.memory import KvStoreParams
 from streamgen.operations.as_made import tile_as_made
 from streamgen.operations.exact_attention import Heads, joined, quantise_heads
-from streamgen.operations.site import Behind, Codes, Kept, Site, Stream
+from streamgen.operations.site import Behind, Codes, Kept, Site, Stream, head_lanes
 
 __all__ = ["Cache"]
 
@@ -106,7 +106,7 @@ def quantise_heads_of(
 ) -> Codes:
     """The kernel that makes codes of rows of heads. as_made: a matmul's tiles are taken as they come, where
     they have whole heads; else row after row."""
-    rows, lanes = site.count(x.shape), gcd(site.lanes, head_dim)
+    rows, lanes = site.count(x.shape), head_lanes(site, head_dim)
     params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
     bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
     if as_made:

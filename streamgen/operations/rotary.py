@@ -9,7 +9,6 @@ rotate, the others pass.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from streamgen.graph.logical import Exact, Operator, Shape
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.memory import RowsLoadParams
-from streamgen.operations.site import Site, Stream
+from streamgen.operations.site import Site, Stream, head_lanes
 
 __all__ = ["Rotary"]
 
@@ -90,8 +89,7 @@ class Rotary(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         """Cosines and sines come from a table in memory; rotations of a phase share what they read of it."""
-        lanes = gcd(site.lanes, self.head_dim)
-        lanes = gcd(lanes, self.rotated if self.interleaved else self.rotated // 2)
+        lanes = head_lanes(site, self.head_dim, self.rotated if self.interleaved else self.rotated // 2)
         pairs = lanes // 2 if self.interleaved else lanes
         if not pairs:
             raise GraphError("neighbours rotate in pairs, which need lanes of at least 2")

@@ -7,7 +7,7 @@ streams come and whether they need converters is none of its business (`streamge
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -19,10 +19,15 @@ from streamgen.graph.logical import Operator, Shape
 from streamgen.itensor import ITensor
 
 __all__ = [
-    *("Behind", "Bound", "Codes", "Fixed", "Kept", "Site", "Source", "Stream", "of_itensor", "of_stream"),
+    *("HEAD_LANES", "Behind", "Bound", "Codes", "Fixed", "Kept", "Site", "Source", "Stream"),
+    *("head_lanes", "of_itensor", "of_stream"),
 ]
 
 _Found = TypeVar("_Found")
+
+HEAD_LANES = 16
+"""Elements a cycle of rows of heads, at most. Attention is bound by positions: wider tokens would cost its
+sums of values and the loads and stores of caches thousands of LUTs, and save no cycle."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,8 @@ class Site(Protocol):
 
     name: of the operation. ops: what it does, in each walk of the section. tokens: of the run. position: of
     the first of them. context: positions that a text may have. lanes: elements that vector kernels take in a
-    cycle. attention_lanes: positions of a cache that attention takes in a cycle. rate: beats a cycle that a
-    memory channel gives.
+    cycle (rows of heads: `head_lanes`). attention_lanes: positions of a cache that attention takes in a
+    cycle. rate: beats a cycle that a memory channel gives.
     """
 
     name: str
@@ -184,3 +189,8 @@ def of_itensor(itensor: ITensor) -> dict[str, int]:
 def of_stream(stream: Stream) -> dict[str, int]:
     """The same of a stream."""
     return of_itensor(stream.itensor)
+
+
+def head_lanes(site: Site, *sizes: int) -> int:
+    """Elements a cycle of rows of heads: those of the site, up to HEAD_LANES, where `sizes` are multiples."""
+    return gcd(site.lanes, HEAD_LANES, *sizes)

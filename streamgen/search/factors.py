@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamgen.config import CompileConfig
+from streamgen.config import VECTOR_LANES, CompileConfig
 from streamgen.explore import require_cache
-from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, VECTOR_LANES, fixed_factors
+from streamgen.explore.fixed import MAX_COLUMNS, MAX_ROWS, fixed_factors
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import LinearShape, Shape
 from streamgen.numbers.formats import MX_GROUP
@@ -16,7 +16,6 @@ __all__ = ["Factor", "Value", "factors_of", "restricted"]
 
 Value = int | str | None
 
-LANES = (1, 2, 4, 8, 16)
 PREFETCH = (64, 128, 256, 512, 1024, 2048)
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of an engine's column
 HELD = (32, 16, 8, 4, 2)  # parts of the board's memory
@@ -76,7 +75,8 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.budget)]
     law = f"each row of a column has {MX_GROUP} multipliers; all of them within the budget"
     yield from one("n_lanes", rows, engine, law)
-    yield from one("lanes", (None, *LANES), policies, "a power of two up to a beat of 16 words")
+    law = f"a power of two up to a group of {MX_GROUP}"
+    yield from one("lanes", (None, *VECTOR_LANES), policies, law)
     if model.context:
         law = "a power of two, at most the context and what the channels of the cache hold"
         yield from one("attention_lanes", (None, 1, 2, 4, 8, 16, 32), policies, law)

@@ -19,6 +19,8 @@ def test_factors_of_a_network() -> None:
     assert found["policy"].values == ("spatial", "shared", "mixed")
     assert found["multipliers"].values == (256, 128, 64)
     assert found["token_lanes"].values == (None, 1, 2, 4)
+    assert found["lanes"].values == (None, 1, 2, 4, 8, 16, 32)
+    assert "up to a group of 32" in str(found["lanes"])
     layers = {name.split(".")[1] for name in found if name.startswith("fixed.")}
     assert len(layers) == 3
     assert all(factor.law and factor.policies for factor in found.values())
@@ -82,6 +84,8 @@ def test_a_decoder() -> None:
     one = space(tiny_decoder(), None, TINY)
     found = one.evaluate({"policy": "shared"})
     assert found.feasible and found.tokens_per_second > 0
+    wide = space(tiny_decoder(), None, replace(TINY, lanes=None)).evaluate({"policy": "shared", "lanes": 32})
+    assert wide.feasible and wide.luts > found.luts
     assert not any(f.name == "token_lanes" for f in one.factors if "shared" in f.policies)
 
 
