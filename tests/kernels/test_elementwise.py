@@ -54,14 +54,14 @@ def drawn(name: str, lanes: int, seed: int) -> list[ITensor]:
 
 
 # Wide components take long to build: all stalls at once there.
-STALLS = {1: [(0.0, 0.0), (0.4, 0.4)], 3: [(0.5, 0.0), (0.0, 0.5), (0.3, 0.8)], 16: [(0.3, 0.3)]}
+STALLS = {1: [(0.0, 0.0), (0.4, 0.4)], 3: [(0.5, 0.0), (0.0, 0.5), (0.3, 0.8)], 32: [(0.3, 0.3)]}
 
 WIDE = ("relu", "silu", "multiply", "silu_multiply", "scale")
 
 
 def by_lanes(names: Iterable[str]) -> list[Any]:
     """(name, lanes) for every name with few lanes, for some with many."""
-    pairs = [(name, lanes) for name in names for lanes in (1, 3, 16) if lanes < 16 or name in WIDE]
+    pairs = [(name, lanes) for name in names for lanes in (1, 3, 32) if lanes < 32 or name in WIDE]
     return [pytest.param(name, lanes, id=f"{name}-{lanes}") for name, lanes in pairs]
 
 

@@ -40,7 +40,7 @@ def _random(rng: np.random.Generator, params: FitRowsParams, count: int) -> list
     ]
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), [*product(("i8", "f24"), (1, 2, 4, 16))])
+@pytest.mark.parametrize(("dtype", "lanes"), [*product(("i8", "f24"), (1, 2, 4, 32))])
 def test_matches_golden(dtype: str, lanes: int, stalls: Stalls | None) -> None:
     """Descriptors back to back: cut, filled, left alone; the longest of each."""
     rng = np.random.default_rng(lanes)

@@ -29,7 +29,7 @@ def _case(rng: np.random.Generator, params: JoinRowsParams, rows: int, parts: tu
     return {"rows": rows, "parts": features}, inputs
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), [*product(("i8", "f24"), (1, 4, 16))])
+@pytest.mark.parametrize(("dtype", "lanes"), [*product(("i8", "f24"), (1, 4, 32))])
 def test_matches_golden(dtype: str, lanes: int, stalls: Stalls | None) -> None:
     rng = np.random.default_rng(lanes)
     params = _params(3, lanes, dtype)

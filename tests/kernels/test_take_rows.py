@@ -24,7 +24,7 @@ def _params(lanes: int) -> TakeRowsParams:
     return TakeRowsParams(dtype="i8", lanes=lanes, max_tokens=63)
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", [1, 4, 32])
 def test_matches_golden(lanes: int, stalls: Stalls | None) -> None:
     """Random descriptors back to back; all rows, the first, the last, the longest run of tokens."""
     rng = np.random.default_rng(lanes)

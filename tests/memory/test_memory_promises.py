@@ -267,7 +267,15 @@ def test_rows_that_fill_no_beats() -> None:
 @pytest.mark.parametrize("ids", [1, 3, 20])
 @pytest.mark.parametrize(
     ("shape", "tile"),
-    [((64,), (4,)), ((576,), (4,)), ((576,), (16,)), ((2, 32), (2, 4)), ((32,), (16,)), ((2, 12), (2, 4))],
+    [
+        ((64,), (4,)),
+        ((576,), (4,)),
+        ((576,), (16,)),
+        ((576,), (32,)),
+        ((2, 32), (2, 4)),
+        ((32,), (16,)),
+        ((2, 12), (2, 4)),
+    ],
 )
 def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], ids: int) -> None:
     """The first tile exact, none is further than a trip to the memory from its curve; ids are not late."""

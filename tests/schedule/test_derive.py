@@ -100,6 +100,8 @@ def test_any_passes_give_the_same_logits(
         ({"vocabulary": 103, "wide": 72, "bias": True}, {"columns": 32, "n_lanes": 2, "lanes": 16}),
         ({"interleaved": True, "norm": "layer"}, {"lanes": 8}),
         ({"heads": 3, "kv_heads": 3, "head_dim": 24, "rotated": 24}, {"lanes": 4}),
+        ({"hidden": 48, "heads": 3, "kv_heads": 1, "head_dim": 24, "rotated": 12, "wide": 72}, {"lanes": 32}),
+        ({"hidden": 100, "head_dim": 64, "rotated": 64, "vocabulary": 103, "norm": "layer"}, {"lanes": 32}),
         ({"head_dim": 12, "rotated": 10}, {"lanes": 4}),
         ({"head_dim": 12, "rotated": 12, "interleaved": True}, {"lanes": 4}),
         ({"bias": True, "function": "relu", "plus_one": True}, {}),
@@ -179,7 +181,7 @@ def test_families(name: str) -> None:
     _check(model, _plan(), (3, 4, 4, 1, 2))
 
 
-@pytest.mark.parametrize("lanes", [2, 4])
+@pytest.mark.parametrize("lanes", [2, 4, 32])
 def test_tables_of_eight_bits(lanes: int) -> None:
     numbers = {"by_layer": {"logits": "w8", "embedding": "w8", "*": "w8"}}
     _check(_model(numbers=numbers), _plan(lanes=lanes))
@@ -369,11 +371,11 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("tokens", [1, 3, 8])
+@pytest.mark.parametrize(("tokens", "lanes"), [(1, 4), (3, 4), (8, 4), (3, 32)])
 @pytest.mark.parametrize("name", MODULES)
-def test_modules(name: str, tokens: int) -> None:
+def test_modules(name: str, tokens: int, lanes: int) -> None:
     model = MODULES[name].quantised(Numbers())
-    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
+    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=lanes)
     graph = _finished(Derivation(model, plan, 0.6927).graph(tokens, 0))
     x = round_f24(np.random.default_rng(tokens).normal(size=(tokens, 48)).astype(np.float32))
     expected, _ = exact(model)({"x": x})
