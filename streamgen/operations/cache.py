@@ -4,7 +4,6 @@ In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exac
 """
 
 from dataclasses import dataclass, replace
-from math import gcd
 
 import numpy as np
 
