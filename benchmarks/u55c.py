@@ -15,7 +15,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ from rich.table import Table
 
 import streamgen
 from streamgen.errors import BudgetError
+from streamgen.estimation import imported
+from streamgen.golden_text import limited
+from streamgen.grouping import parts_of
+from streamgen.lower import unfused_bits
 from streamgen.observe.estimate import Estimate, PassEstimate
 
 EVERY = 32  # positions from one predicted step to the next
@@ -55,14 +59,16 @@ def _llama_like(
 WHOLE: dict[str, Any] = {
     "channels": 32,
     "multipliers": 8192,
-    "max_tokens": 64,
+    "max_tokens": 16,
     "context": 1024,
     "lanes": 16,
     "prefetch_beats": 512,
 }
 SHAPES = {
     "gpt2-medium": Shape(
-        "gpt2", {"n_layer": 24, "n_embd": 1024, "n_inner": 4096, "n_head": 16, "n_positions": 1024}, WHOLE
+        "gpt2",
+        {"n_layer": 24, "n_embd": 1024, "n_inner": 4096, "n_head": 16, "n_positions": 1024},
+        WHOLE | {"lanes": 32},  # what follows the shortest matmul keeps up with it
     ),
     "qwen": Shape("qwen2", _llama_like(24, 896, 4864, 14, 2, 151936) | {"tie_word_embeddings": True}, WHOLE),
     "llama": Shape("llama", _llama_like(22, 2048, 5632, 32, 4, 32000), WHOLE),
@@ -75,6 +81,7 @@ SHAPES = {
         "llama", _llama_like(16, 2048, 8192, 32, 8, 128256) | {"tie_word_embeddings": True}, WHOLE
     ),
 }
+UNFUSED = 64  # tokens of a prompt whose tensors are summed
 RUNS = ((32, 32), (64, 64), (128, 128), (256, 256))  # tokens in, tokens out
 
 
@@ -112,8 +119,10 @@ def main() -> None:
             except BudgetError as error:
                 console.print(f"{name}: {error}\n", markup=False, highlight=False)
                 continue
+            unfused = whole_tensors(source, config)
         console.print(table(name, estimate))
         console.print(str(estimate), markup=False, highlight=False)
+        console.print(against_whole(estimate, unfused), highlight=False)
         found[name] = json.loads(estimate.to_json())
         if options.simulate:
             console.print(simulated(shape, options.layers, config, options.tokens))
@@ -134,6 +143,22 @@ def estimated(source: Path, config: streamgen.CompileConfig) -> Estimate:
     last = max(tokens + out for tokens, out in RUNS)
     positions = range(0, min(last, config.context), EVERY)
     return streamgen.estimate(source, None, config, positions=positions, prompts=[n for n, _ in RUNS])
+
+
+def whole_tensors(source: Path, config: streamgen.CompileConfig, tokens: int = UNFUSED) -> int:
+    """Bits of all intermediate tensors of a prompt of so many tokens that is one pass, each whole."""
+    config, graph = limited(imported(source, None, config), replace(config, max_tokens=tokens))
+    (part,) = parts_of(graph.quantised(config.numbers(True)), config)
+    return unfused_bits(part.derivation.largest)
+
+
+def against_whole(estimate: Estimate, unfused: int, tokens: int = UNFUSED) -> str:
+    """What is on the chip beside the tensors of a prompt, and its share."""
+    fused = estimate.memory.fused
+    return (
+        f"intermediate memory: {fused:,} bits; {tokens} tokens with every tensor whole, in one pass, take "
+        f"{unfused:,}: {100 * fused / unfused:.1f} %"
+    )
 
 
 def table(name: str, estimate: Estimate) -> Table:

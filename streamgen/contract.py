@@ -136,7 +136,7 @@ def work(params: KernelParams, bounds: Bounds) -> int:
 
 
 def moves(params: KernelParams) -> bool:
-    """Whether tensors only pass: forks, concatenations, converters, loads, stores."""
+    """Whether tensors only pass: forks, switches, concatenations, converters, loads, stores."""
     return getattr(params, "moves", False)
 
 

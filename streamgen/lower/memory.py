@@ -1,8 +1,9 @@
 """What intermediate tensors cost on the chip, and what they would cost whole.
 
-An intermediate tensor is what a kernel computes and another one reads. Unfused, each of them is stored
-whole, as if every kernel read and wrote memory. Fused, there are FIFOs and layout converters in their place.
-Loads, stores, forks, concatenations and converters move tensors and make none. What converters hold of
+An intermediate tensor is what a kernel computes in a phase and another one reads. Unfused, each of them is
+stored whole, as if every kernel read and wrote memory; phases in which the same kernels make tensors, as
+those of layers, use the same memory. Fused, there are FIFOs and layout converters in their place. Loads,
+stores, forks, switches, concatenations and converters move tensors and make none. What converters hold of
 constants, as rows of weights that meet several tokens, is no intermediate tensor.
 """
 
@@ -44,16 +45,22 @@ def unfused_bits(graph: Graph, kept: Collection[str] = ()) -> int:
     """Bits of all intermediate tensors, whole. kept: names of outputs that another group reads."""
     makers = [node for node in graph.nodes if not moves(node.params)]
     stored = {tensor.node for tensor in graph.tensors if tensor.role == "output" and tensor.name not in kept}
-    return sum(
-        max(
-            formats.token_bits(it.dtype, it.shape)
-            for phase in range(graph.phases)
-            if (it := node.outputs(phase).get(name)) is not None
-        )
+    ports = [
+        (node, name)
         for node in makers
         for name in node.output_ports
         if _readers(graph, Port(node.name, name)) - stored
-    )
+    ]
+    by_makers: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for phase in range(graph.phases):
+        made = {
+            (node.name, name): formats.token_bits(it.dtype, it.shape)
+            for node, name in ports
+            if (it := node.outputs(phase).get(name)) is not None
+        }
+        most = by_makers.setdefault(frozenset(made), [0] * len(made))
+        most[:] = map(max, most, (made[key] for key in sorted(made)))
+    return sum(map(sum, by_makers.values()))
 
 
 def _readers(graph: Graph, port: Port) -> set[str]:

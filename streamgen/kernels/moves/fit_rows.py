@@ -13,7 +13,7 @@ The next descriptor is taken with the last token of `i`, before the zeros of the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Module, Mux, Signal
@@ -46,6 +46,7 @@ class FitRowsParams:
     dtype: str
     lanes: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.lanes < 1:

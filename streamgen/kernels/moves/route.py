@@ -9,7 +9,7 @@ token that is not taken holds up those behind it, whichever way they go.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -36,6 +36,7 @@ class RouteParams:
     token_bits: int
     ways: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):

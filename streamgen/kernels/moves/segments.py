@@ -9,7 +9,7 @@ in the order in which they come in, a token a cycle; one register stage holds th
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
@@ -35,6 +35,7 @@ class SegmentsParams:
     token_bits: int
     ways: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", self.ways)):

@@ -8,7 +8,7 @@ Inputs that a descriptor does not name have no stream in that phase; none of the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream, wiring
@@ -35,6 +35,7 @@ class SelectParams:
     token_bits: int
     ways: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):

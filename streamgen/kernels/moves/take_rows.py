@@ -38,6 +38,7 @@ class TakeRowsParams:
     lanes: int
     max_tokens: int
 
+    moves: ClassVar[bool] = True
     drops: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ own time.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream, wiring
@@ -36,6 +36,7 @@ class UnzipParams:
     dtype: str
     lanes: int
     max_tokens: int
+    moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, least in (("ways", 2), ("lanes", 1), ("max_tokens", 1)):
