@@ -63,7 +63,8 @@ def main() -> None:
 
 def hand(space: Space) -> Point:
     """The configuration of `benchmarks/u55c.py` as a point."""
-    chosen = {name: value for name, value in WHOLE.items() if any(name == f.name for f in space.factors)}
+    choices = SHAPES["gpt2-medium"].choices
+    chosen = {name: value for name, value in choices.items() if any(name == f.name for f in space.factors)}
     return {**space.default, **chosen}
 
 

@@ -354,7 +354,7 @@ def finished(
     binding: Derivation,
     model: LogicalGraph,
     config: CompileConfig,
-    place: Callable[[Program], Regions] | None = None,
+    place: Callable[[Program, float], Regions] | None = None,
     after: After | None = None,
     counted: Counted | None = None,
 ) -> tuple[Program, dict[int, int]]:

@@ -29,13 +29,14 @@ class Outline:
     counters: tuple[Counter, ...]
 
 
-def place_program(program: Program, config: CompileConfig) -> Regions:
+def place_program(program: Program, spare: float, *, config: CompileConfig) -> Regions:
     """Where the blocks of a program lie: as it has been placed before, if that fits, else anew; FIFOs that
-    have no depth yet are taken for such of one token.
+    have no depth yet are taken for such of one token. spare: of each SLR, to leave free where that can be.
 
     BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
     """
-    found = find_fit(config.name, outline(program, config, ends=True).top, config.card, program.regions.slrs)
+    top = outline(program, config, ends=True).top
+    found = find_fit(config.name, top, config.card, program.regions.slrs, spare)
     return Regions(tuple(slr.name for slr in config.card.slrs), found.slrs)
 
 

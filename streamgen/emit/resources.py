@@ -80,12 +80,17 @@ def links(top: TopParams) -> list[Link]:
     return streams + [Link(f"counters of {name}", name, SHELL, bits, False) for name, bits in watched.items()]
 
 
-def find_fit(name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None) -> Placement:
+def find_fit(
+    name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None, spare: float = 0.0
+) -> Placement:
     """A placement of the design: each block where `slrs` says, if these fit; else another. BudgetError when
     there is none within the limits: with a table of what is needed, placed and allowed, the largest blocks of
-    each resource that is short, and what would help."""
+    each resource that is short, and what would help. spare: of each SLR, to leave free where that can be."""
     parts = blocks(top)
     if slrs and (placement := placed(parts, links(top), board, slrs)).fits(board):
+        return placement
+    roomy = replace(board, fill=board.fill - spare)
+    if spare and (placement := place(parts, links(top), roomy)).fits(roomy):
         return placement
     return _fitting(name, top, board, place(parts, links(top), board))
 

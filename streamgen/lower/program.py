@@ -17,6 +17,7 @@ from streamgen.progress import After, Counted
 __all__ = ["finish"]
 
 _PLACED = 4  # placements at most, each with the FIFOs of the one before
+_SPARE = 0.005  # of each SLR, which each placement leaves free beyond the one before
 _KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
 
 
@@ -27,7 +28,7 @@ def finish(
     strategy: Strategy = "conservative",
     context: int = 0,
     variants: Mapping[str, Mapping[str, Bounds]] | None = None,
-    place: Callable[[Program], Regions] | None = None,
+    place: Callable[[Program, float], Regions] | None = None,
     after: After | None = None,
     counted: Counted | None = None,
 ) -> tuple[Program, list[int]]:
@@ -37,7 +38,8 @@ def finish(
     lower -> place -> size -> place -> branch -> size: what fits nowhere even without FIFOs is not sized, and
     a design on one SLR is sized once. Else where nodes lie follows from what FIFOs take, forks follow from
     that, and FIFOs whose ends lie apart have other latencies and depths. Asked again with these, `place` says
-    the same unless an SLR has become too full; then all is done once more.
+    the same unless an SLR has become too full; then all is done once more, and of each SLR a little more is
+    left for FIFOs that grow with that.
 
     build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
     many token tiles whose first token is at `position`; all end inside the context, if there is one.
@@ -72,17 +74,17 @@ def finish(
         smaller=smaller,
         variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
     )
-    regions = Regions() if place is None else place(lowered)
+    regions = Regions() if place is None else place(lowered, 0.0)
     if regions.crossings(largest):
         regions = Regions()  # FIFOs decide what lies where; so far there are none
-    for _ in range(_PLACED):
+    for number in range(1, 1 + _PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
         sized, cycles = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy, counted)
         program = _sized(branched, sized)
         if place is None:
             break
-        again = place(program)
+        again = place(program, number * _SPARE)
         show("place", "\n".join(f"{node}: {slr}" for node, slr in again.slrs.items()))
         if again.crossings(sized) == regions.crossings(sized):
             program = replace(program, regions=again)
