@@ -120,6 +120,19 @@ def test_what_fits_is_placed() -> None:
     assert find_fit("small", design, board(lut=20_000)).used["SLR0"] == Resources(lut=7040, ff=0) + fifo
 
 
+def test_a_little_is_left_free_where_that_can_be() -> None:
+    """Half of an SLR may be filled, and both widgets fill it; a tenth of it is left where they lie apart."""
+    design = top({"a": WidgetParams(lut=4000), "b": WidgetParams(lut=2900)}, [("a", "b")])
+    tight = board(lut=14_800)
+    together = find_fit("small", design, tight)
+    assert set(together.slrs.values()) == {"SLR0"} and together.used["SLR0"].lut > 0.45 * 14_800
+    apart = find_fit("small", design, tight, spare=0.05)
+    assert len(set(apart.slrs.values())) == 2
+    assert all(used.lut <= 0.45 * 14_800 for used in apart.used.values())
+    assert find_fit("small", design, tight, apart.slrs, spare=0.2).slrs == apart.slrs  # as it was placed
+    assert find_fit("small", design, tight, spare=0.4).slrs == together.slrs  # else as fits at all
+
+
 HEAD = "{!r} does not fit the card. A design may fill 50% of each SLR; placed as well as can be, it takes"
 SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
 
