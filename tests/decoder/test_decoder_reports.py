@@ -94,8 +94,9 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
             assert min(kernel.idle) >= 0
         by_name = {kernel.name: kernel for kernel in one.kernels}
         for name, at in (("scores", "q+k+v"), ("gated", "gate+up"), ("best", "logits")):
-            busy = zip(PHASES, by_name[name].busy, strict=True)
-            assert [phase for phase, cycles in busy if cycles] == [name for name in asked if name == at]
+            busy = [phase for phase, cycles in zip(PHASES, by_name[name].busy, strict=True) if cycles]
+            before = PHASES[PHASES.index(at) - 1]  # which may end when the first tokens of this one have gone
+            assert busy in ([at], [before, at]) if at in asked else not busy
         for channel, moved in one.moved.items():
             for way, count in zip(("read", "write"), moved, strict=True):
                 there = [s for s in one.streams if s.channel == channel and s.way == way]
