@@ -15,7 +15,7 @@ predicting = importlib.import_module("streamgen.explore.predict")  # its package
 @pytest.mark.slow
 @pytest.mark.parametrize("windows", [(None,), (3, 3, None)], ids=str)
 def test_as_when_all_are_played(windows: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_decoder(layers=11, windows=windows)
+    model = random_decoder(layers=20, windows=windows)
     asked = {"positions": (0, 40), "prompts": (4,)}
     played: list[int] = []
     steps = predicting._steps
