@@ -132,8 +132,7 @@ def comparison(ours: dict[str, dict[int, Speed]]) -> str:
 
 def ablations(model: Path) -> str:
     """One choice off at a time, of a design in which each fits: 128 tokens behind 128, memory, area."""
-    *_, smallest = designs()
-    config = smallest
+    *_, config = designs()
     base = estimated(config, model, [128])
     made = table("off", "what that means", "tokens/s", "first token", "on-chip bits", "LUT %", texts=2)
 

@@ -12,7 +12,7 @@ from streamgen.config import CompileConfig
 from streamgen.converters import LayoutParams, choose_converter
 from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy
-from streamgen.graph import Edge, Graph, Node, Port, Regions
+from streamgen.graph import Edge, Graph, Node, Port, Program, Regions
 from streamgen.graph.logical import LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -346,6 +346,19 @@ def test_runs_of_one_family() -> None:
     assert {edge.depth for t in (1, 2, 3) for edge in program.at(t).edges} == {
         edge.depth for edge in program.graph.edges
     }
+
+
+def test_placements_that_follow_one_another_leave_more_free() -> None:
+    """One that never says the same twice is asked four times with FIFOs, behind the one without."""
+    asked: list[float] = []
+
+    def place(program: Program, spare: float) -> Regions:
+        asked.append(spare)
+        ends = ("SLR0", "SLR0") if len(asked) % 2 else ("SLR1", "SLR0")
+        return Regions(("SLR0", "SLR1"), dict(zip(("y", "load_x"), ends, strict=True)))
+
+    finish(lambda *_: _two_readers(), 1, 1, place=place)
+    assert asked == pytest.approx([0.0, 0.005, 0.01, 0.015, 0.02])
 
 
 @pytest.mark.parametrize(

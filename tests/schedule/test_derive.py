@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from streamgen import golden
+from streamgen.contract import moves
 from streamgen.errors import GraphError
 from streamgen.frontend import import_decoder
 from streamgen.graph import Graph
 from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.lower import finish, insert_converters, insert_forks, place_constants
+from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.kernels.moves.route import RouteParams
+from streamgen.kernels.moves.segments import SegmentsParams
+from streamgen.kernels.moves.select import SelectParams
+from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.lower import finish, insert_converters, insert_forks, place_constants, unfused_bits
 from streamgen.memory import KvLoadParams, RowsLoadParams
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
@@ -245,6 +251,30 @@ def test_last_rows_are_taken_early(
         }
         asked = {p.name for p in found.phases if p.matmuls and not rests & {m.name for m in p.matmuls}}
         assert works == asked
+
+
+def test_last_rows_of_tiles() -> None:
+    """Attention's last row is taken out of the tiles in which it comes, before any converter."""
+    derived = Derivation(_model(layers=3), _plan(), 0.6927)
+    graph = derived.largest
+    (tile,) = {b["tile"] for b in graph.node("take_last_layers2_attention").bounds if b is not None}
+    assert tile < 64 and 64 % tile == 0
+    finished = insert_converters(insert_forks(graph))
+    assert "convert_take_last_layers2_attention_i" not in finished.by_name
+
+
+def test_tensors_whole_count_once() -> None:
+    """Layers use the same memory, however many there are, and the values of one are all there; who passes a
+    tensor on makes none."""
+    derived = [Derivation(_model(layers=n), _plan(), 0.6927) for n in (2, 3, 4, 7)]
+    (bits,) = {unfused_bits(one.largest) for one in derived}
+    made = [v for p in derived[0].schedule.sections[1].phases for one in p.steps for v in one.outputs]
+    tokens = derived[0].plan.max_tokens
+    values = sum(24 * tokens * v.shape.features for v in made if v.shape.rows == "tokens")
+    assert values < bits < 4 * values  # codes of operands, scores, keys and values of the context beside them
+    passing = SelectParams | RouteParams | SegmentsParams | FitRowsParams | TakeRowsParams
+    passed = [n for one in derived for n in one.largest.nodes if isinstance(n.params, passing)]
+    assert passed and all(moves(node.params) for node in passed)
 
 
 def test_phases_of_a_decoder() -> None:
