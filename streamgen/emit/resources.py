@@ -89,9 +89,10 @@ def find_fit(
     parts = blocks(top)
     if slrs and (placement := placed(parts, links(top), board, slrs)).fits(board):
         return placement
-    roomy = replace(board, fill=board.fill - spare)
-    if spare and (placement := place(parts, links(top), roomy)).fits(roomy):
-        return placement
+    if 0 < spare < board.fill:
+        roomy = replace(board, fill=board.fill - spare)
+        if (placement := place(parts, links(top), roomy)).fits(roomy):
+            return placement
     return _fitting(name, top, board, place(parts, links(top), board))
 
 
