@@ -31,7 +31,9 @@ def caches() -> list[Case]:
             dtype=dtype, width=width, heads=heads, layers=24, positions=positions, channels=channels
         )
         bounds = {"layer": 0, "position": 0, "rows": 1}
-        cases += [(KvAppendParams(layout=layout), bounds), (KvReadParams(layout=layout), bounds)]
+        for pieces in sorted({1, 2 - heads % 2}):
+            cases.append((KvAppendParams(layout=layout, pieces=pieces), bounds))
+        cases.append((KvReadParams(layout=layout), bounds))
     return cases
 
 
@@ -54,14 +56,17 @@ def memory_kernels() -> list[Case]:
 
 def kv_tiles() -> list[KvTilesParams]:
     found = []
-    for dtype, width, heads, channels, positions, lanes, parts in (
-        *(("i8", 40, 2, 1, 64, 1, 1), ("i8", 64, 3, 4, 512, 4, 1), ("i24", 3, 1, 4, 512, 4, 3)),
-        *(("i8", 32, 4, 16, 1024, 4, 1), ("i24", 16, 1, 16, 1024, 8, 16), ("i8", 64, 2, 8, 1024, 8, 1)),
+    for dtype, width, heads, channels, positions, lanes, parts, pieces in (
+        *(("i8", 40, 2, 1, 64, 1, 1, 1), ("i8", 64, 3, 4, 512, 4, 1, 1), ("i24", 3, 1, 4, 512, 4, 3, 1)),
+        *(("i8", 32, 4, 16, 1024, 4, 1, 2), ("i24", 16, 1, 16, 1024, 8, 16, 1)),
+        *(("i24", 16, 1, 16, 1024, 8, 16, 4), ("i8", 64, 2, 8, 1024, 8, 1, 1)),
     ):
         layout = KvLayout(
             dtype=dtype, width=width, heads=heads, layers=30, positions=positions, channels=channels
         )
-        found.append(KvTilesParams(layout=layout, lanes=lanes, parts=parts, max_new=16, max_again=48))
+        found.append(
+            KvTilesParams(layout=layout, lanes=lanes, parts=parts, pieces=pieces, max_new=16, max_again=48)
+        )
     return found
 
 

@@ -6,9 +6,10 @@ Rows of positions before the pass lie as `buffers.kv_layout` says, in a buffer o
 `memory_<c>`); they are asked for as soon as there is a descriptor. Those of the pass come in on `i`, as a
 `KvStore` takes them: nobody waits for memory to have them.
 
-Tiles in: `i` (1, width), position by position, head by head. Out: `o` (lanes, width / parts) of a tensor
-[positions padded to tiles, heads * width], zeros in the padding. Inside are a `KvRead`, which says where the
-rows lie, a `Load` for each channel, and `KvTiles`, which puts them together and holds the longest context.
+Tiles in: `i` (1, width), position by position, head by head, or in several `pieces`. Out: `o` (lanes, width /
+parts) of a tensor [positions padded to tiles, heads * width], zeros in the padding. Inside are a `KvRead`,
+which says where the rows lie, a `Load` for each channel, and `KvTiles`, which puts them together and holds
+the longest context.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ from streamgen.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part, Stream
 from streamgen.itensor import ITensor
-from streamgen.kernels.attention.kv_cache import KvReadParams
+from streamgen.kernels.attention.kv_cache import KvReadParams, rows_of_pass
 from streamgen.memory.joints import COMMAND, beat_pace, join, paced, unused
 from streamgen.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
@@ -52,8 +53,9 @@ _FIRST_OWN = 2  # cycle in which the first row of the pass is taken
 @dataclass(frozen=True, kw_only=True)
 class KvLoadParams:
     """layout: the cache. lanes: positions a tile, a divisor of the channels. parts: of a row, sent one after
-    the other (a row of scales holds those of all heads). max_new: positions of a pass. max_again: how often a
-    head is sent. prefetch, burst, rate, latency: as of a Load.
+    the other (a row of scales holds those of all heads). pieces: in which rows of the pass come: some heads,
+    or where there is one some parts, of all positions, then the next ones. max_new: positions of a pass.
+    max_again: how often a head is sent. prefetch, burst, rate, latency: as of a Load.
 
     Bounds: layer, position (of the first row of the pass), rows (positions of the pass), again.
     """
@@ -61,6 +63,7 @@ class KvLoadParams:
     layout: KvLayout
     lanes: int = 1
     parts: int = 1
+    pieces: int = 1
     max_new: int
     max_again: int = 1
     prefetch: int = 32
@@ -97,6 +100,7 @@ class KvLoadParams:
             layout=self.layout,
             lanes=self.lanes,
             parts=self.parts,
+            pieces=self.pieces,
             max_new=self.max_new,
             max_again=self.max_again,
         )
@@ -110,9 +114,7 @@ class KvLoadParams:
         return {f"memory_{c}": "read" for c in range(self.layout.channels)}
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        layout = self.layout
-        loops, steps = (bounds["rows"], layout.heads), (1, layout.width)
-        return {"i": ITensor((1, layout.width), layout.dtype, loops, steps, ((0,), (1,)))}
+        return {"i": rows_of_pass(self.layout, bounds["rows"], self.pieces)}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         layout, width = self.layout, self.layout.width // self.parts
@@ -168,17 +170,19 @@ class KvLoadParams:
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         """The first time a head is sent as memory and the rows of the pass come, then a tile a cycle."""
-        layout, position, rows = self.layout, bounds["position"], bounds["rows"]
-        tiles, whole, times = self._count(bounds), position // self.lanes, bounds["again"] * self.parts
+        position, rows = bounds["position"], bounds["rows"]
+        tiles, whole, times = self._count(bounds), position // self.lanes, self._times(bounds)
         pace = self._pace(position)
-        own = (
-            _FIRST_OWN + np.arange(1, layout.heads + 1) + layout.heads * (rows - 1)
-        )  # all of a head are there
-        sent = _SENT + self.tiles.words - 1
+        own = _FIRST_OWN + 1 + self._arrivals(rows)
+        of_rows = self.tiles.row_pieces > 1
+        sent = _SENT + self.tiles.piece_words - 1
+        memory = _ASKED + self.load._first + _BUILT  # to the first tile that has rows of memory
+        memory += _SENT + self.tiles.words - 1 if whole else sent
         pieces: list[Any] = []
         end = 0
-        for head in range(layout.heads):
-            begin = max(end, self._first + int(pace * whole * head) if position else 0)
+        for head in range(self.tiles.turns):
+            in_memory = 0 if of_rows else head  # heads before this one
+            begin = max(end, memory + int(pace * whole * in_memory) if position else 0)
             if whole:
                 first = paced(begin, whole, pace if times == 1 or not head else Fraction(1))
                 pieces += first.pieces
@@ -187,7 +191,7 @@ class KvLoadParams:
                 end = begin
             for k in range(tiles - whole):  # rows of the pass one after the other
                 there = min(rows, (k + 1) * self.lanes - position % self.lanes)
-                last = int(own[head]) - layout.heads * (rows - there) + _OWN + sent - 1
+                last = int(own[head, rows - 1 if of_rows else there - 1]) + _OWN + sent - 1
                 done = min(self.lanes, rows) if k else min(self.lanes - position % self.lanes, rows)
                 end = max(end + done - 1 if done > 1 else end, last if not head or rows > 1 else 0)
                 pieces.append((end, ()))
@@ -195,27 +199,31 @@ class KvLoadParams:
             if times > 1:
                 pieces.append((end, ((times - 1, tiles), (tiles, 1))))
                 end += (times - 1) * tiles
-        taken = Curve.nest(_FIRST_OWN, (rows * layout.heads, 1))
+        taken = Curve.nest(_FIRST_OWN, (rows * self.tiles.turns, 1))
         return {"i": taken, "o": Curve(tuple(pieces))}
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """A command for each head to every channel; rows from there and those of the pass fill the ring."""
         layout, position, rows = self.layout, bounds["position"], bounds["rows"]
-        heads, tiles = np.arange(layout.heads), self._count(bounds)
-        times = bounds["again"] * self.parts
-        # Steps in which a tile is put together: one for each row of the pass, at least one.
+        heads, turns = np.arange(layout.heads), np.arange(self.tiles.turns)
+        tiles, whole, times = self._count(bounds), position // self.lanes, self._times(bounds)
+        of_rows = self.tiles.row_pieces > 1
+        # Steps in which a tile is put together: one for each row of the pass, at least one. Of tiles with
+        # such rows a piece is put together in each turn, the others are in the first one.
         tile_of_own = (position + np.arange(rows)) // self.lanes
         steps = np.maximum(1, np.bincount(tile_of_own, minlength=tiles))
-        first, per_head = np.cumsum(steps) - steps, int(steps.sum())
-        every = np.arange(per_head * layout.heads)
+        first, per_turn = np.cumsum(steps) - steps, int(steps[whole if of_rows else 0 :].sum())
+        order = np.concatenate([np.arange(whole if turn and of_rows else 0, tiles) for turn in turns])
         # The next tile begins when all words of the one before are in the ring.
-        more = self.tiles.words - 1
-        built = every + more * np.repeat(np.arange(layout.heads * tiles), np.tile(steps, layout.heads))
-        ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * layout.heads))
+        words = np.full(tiles, self.tiles.words)
+        words[whole:] //= self.tiles.row_pieces
+        waits = np.cumsum(words[order] - 1) - (words[order] - 1)
+        built = np.arange(int(steps[order].sum())) + np.repeat(waits, steps[order])
+        ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * len(turns)))
         begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
         fill = Part("fill", begin + built, None)
-        sent = np.arange(layout.heads * times * tiles)
-        send = Part("send", begin + _SENT + more + sent)
+        sent = np.arange(len(turns) * times * tiles)
+        send = Part("send", begin + _SENT + int(words[0]) - 1 + sent)
         parts, transfers = [ask, take], []
         streams: list[Stream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
@@ -224,30 +232,48 @@ class KvLoadParams:
             parts += [pop, row]
             if count:
                 at = first[(c + layout.channels * np.arange(count)) // self.lanes]
-                mine, own = (heads[:, None] * per_head + at).ravel(), np.arange(layout.heads * count)
+                mine, own = (heads[:, None] * per_turn + at).ravel(), np.arange(layout.heads * count)
                 streams += [*ways, row.to(fill, own, mine, latency=_BUILT)]
                 streams.append(fill.to(row, mine[:-1], own[1:], latency=0))
                 beats = [count * layout.row_beats] * layout.heads
                 transfers.append(self.load.reads(f"memory_{c}", (ask, heads), pop, beats, begins))
-        # Rows of the pass come position by position and are taken head by head: only a new latest one waits.
+        # Rows of the pass are taken in another order than they come: only a new latest one waits.
         at = first[tile_of_own] + np.arange(rows) - np.searchsorted(tile_of_own, tile_of_own)
-        wanted = (heads[:, None] + layout.heads * np.arange(rows)).ravel()
-        mine = (heads[:, None] * per_head + at).ravel()
+        wanted, mine = self._arrivals(rows).ravel(), (turns[:, None] * per_turn + at).ravel()
         latest = np.flatnonzero(np.diff(np.maximum.accumulate(wanted), prepend=-1) > 0)
         streams.append(take.to(fill, wanted[latest], mine[latest], latency=_OWN))
-        # A tile is there after its last step, and its place is free when it is read the last time.
-        ends = (heads[:, None] * per_head + first + steps - 1).ravel()
-        reads = (heads[:, None, None] * times + np.arange(times)[:, None]) * tiles + np.arange(tiles)
-        streams.append(fill.to(send, ends, reads[:, 0].ravel(), latency=_SENT + more))
-        depth = self.tiles.depth
-        last = reads[:, -1].ravel()
-        if len(ends) > depth:
+        # A tile is there after its last step, a piece with the last one of its turn.
+        ends = turns[:, None] * per_turn + first + steps - 1
+        reads = (turns[:, None, None] * times + np.arange(times)[:, None]) * tiles + np.arange(tiles)
+        latency = _SENT + int(words[-1]) - 1
+        if of_rows:
+            streams.append(fill.to(send, ends[:, -1], reads[:, 0, whole], latency=latency))
+            if whole:
+                more = int(words[0] - words[-1])
+                streams.append(fill.to(send, ends[0, :whole], reads[0, 0, :whole], latency=latency + more))
+        else:
+            streams.append(fill.to(send, ends.ravel(), reads[:, 0].ravel(), latency=latency))
+        # Its place is free when it is read the last time.
+        depth, last, ends = self.tiles.depth, reads[:, -1].ravel(), ends.ravel()
+        if len(ends) > depth and not of_rows:
             streams.append(send.to(fill, last[:-depth], ends[depth:], latency=0))
-        ports = {"i": (take, np.arange(rows * layout.heads)), "o": (send, sent)}
+        ports = {"i": (take, np.arange(rows * len(turns))), "o": (send, sent)}
         return Clocks((*parts, fill, send), ports, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvLoad":
         return KvLoad(self)
+
+    def _times(self, bounds: Bounds) -> int:
+        """How often tiles are sent, or parts of them, of a head or of a piece of a row."""
+        times: int = bounds["again"] * self.parts // self.tiles.row_pieces
+        return times
+
+    def _arrivals(self, rows: int) -> ndarray:
+        """Which token on `i` is that of a head, or of a piece of a row, at a position: [turns, rows]."""
+        turns = self.tiles.turns
+        together = turns // self.pieces
+        turn, row = np.arange(turns)[:, None], np.arange(rows)
+        return (turn // together * rows + row) * together + turn % together
 
     def _count(self, bounds: Bounds) -> int:
         """Tiles of a head."""
@@ -265,11 +291,6 @@ class KvLoadParams:
             share * beat_pace(self.load, beats),
             Fraction(self.tiles.words),
         )
-
-    @property
-    def _first(self) -> int:
-        """Cycle of the first tile of memory."""
-        return _ASKED + self.load._first + _BUILT + _SENT + self.tiles.words - 1
 
 
 class KvLoad(wiring.Component):

@@ -3,8 +3,8 @@
     cache[layer, head, position + t] = row (t, head) of i        t < rows
 
 Rows lie as `buffers.kv_layout` says, in a buffer of each channel (memory ports `memory_<c>`). Tiles in:
-`i` (1, width), position by position, head by head. Inside are a `KvAppend`, which finds the places and knows
-when all rows of a descriptor are in memory, and a `Store` for each channel.
+`i` (1, width), position by position, head by head, or in several `pieces`. Inside are a `KvAppend`, which
+finds the places and knows when all rows of a descriptor are in memory, and a `Store` for each channel.
 """
 
 from collections.abc import Mapping
@@ -44,19 +44,21 @@ _DONE = 12  # cycles from the last row to `done`, beside those of the store
 
 @dataclass(frozen=True, kw_only=True)
 class KvStoreParams:
-    """layout: the cache. rate, latency: of the memory, as of a Store.
+    """layout: the cache. pieces: in which the heads come, a divisor of them: the first ones of all
+    positions, then the next. rate, latency: of the memory, as of a Store.
 
     Bounds: layer, position (of the first row), rows (positions to append).
     """
 
     layout: KvLayout
+    pieces: int = 1
     rate: float = DEFAULT_BOARD.rate
     latency: int = DEFAULT_BOARD.hbm.latency
 
     @property
     def append(self) -> KvAppendParams:
         """What finds the places."""
-        return KvAppendParams(layout=self.layout)
+        return KvAppendParams(layout=self.layout, pieces=self.pieces)
 
     @property
     def store(self) -> StoreParams:
@@ -128,7 +130,9 @@ class KvStoreParams:
         take = Part("take", self.curves(bounds)["i"].cycles(), None)
         appended = Part("appended", np.array([self._appended(bounds)]))
         every, client = np.arange(rows * layout.heads), self.store.client
-        channels = (first + every // layout.heads) % layout.channels
+        order = every.reshape(rows, -1, self.append.together).swapaxes(0, 1).ravel()  # t * heads + head
+        positions, heads = first + order // layout.heads, order % layout.heads
+        channels = positions % layout.channels
         parts, streams, transfers = [take], [], []
         for c in range(layout.channels):
             mine = every[channels == c]
@@ -137,10 +141,7 @@ class KvStoreParams:
             parts.append(push)
             if len(mine):
                 streams.append(take.to(push, mine, beats[:: layout.row_beats], latency=_PUSHED))
-                places = [
-                    layout.place(bounds["layer"], k % layout.heads, first + k // layout.heads)[1]
-                    for k in mine.tolist()
-                ]
+                places = [layout.place(bounds["layer"], int(heads[k]), int(positions[k]))[1] for k in mine]
                 transfers.append(
                     Transfers(
                         port=f"memory_{c}",
@@ -171,9 +172,10 @@ class KvStoreParams:
         memory = Fraction(layout.row_beats, turns) / Fraction(self.rate).limit_denominator(64)
         if layout.row_beats == 1:
             return max(Fraction(COMMAND), memory)
-        if layout.channels == 1 or layout.heads == 1:
+        together = self.append.together
+        if layout.channels == 1 or together == 1:
             return memory
-        return max(memory, Fraction((layout.heads - 1) * layout.row_beats + 2, layout.heads))
+        return max(memory, Fraction((together - 1) * layout.row_beats + 2, together))
 
 
 class KvStore(wiring.Component):

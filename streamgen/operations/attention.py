@@ -127,13 +127,13 @@ class Attention(Operator):
         """
         q, keys, values = inputs
         name = f"quantise_{site.name}"
-        queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, as_made=True)
+        queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, lambda tile: True)
         cached = isinstance(keys, Kept)
         position, most = (site.position, site.context) if cached else (0, site.tokens)
         lanes = site.attention_lanes if cached else 1
         if cached:
             again = site.tokens * self.group
-            keys = Codes(*(_loaded(site, keys, part, again) for part in range(2)))
+            keys = Codes(_loaded(site, keys, 0, again), _loaded(site, keys, 1, again))
             values = Codes(_loaded(site, values, 0, again), _loaded(site, values, 1, 1))
         else:
             names = (f"quantise_{site.name}_{part}" for part in ("keys", "values"))
@@ -205,6 +205,7 @@ def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
         layout=layout,
         lanes=site.attention_lanes,
         parts=layout.width if part else 1,
+        pieces=kept.pieces,
         max_new=site.tokens,
         max_again=again,
         rate=site.rate,

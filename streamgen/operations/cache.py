@@ -3,6 +3,7 @@
 In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exact_attention`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,12 +66,17 @@ class Cache(Operator):
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Kept, ...]:
         """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
-        codes = quantise_heads_of(site, f"quantise_{site.name}", self.heads, self.head_dim, inputs[0])
+        (x,) = inputs
+        name = f"quantise_{site.name}"
+        codes = quantise_heads_of(
+            site, name, self.heads, self.head_dim, x, lambda tile: self.pieces(tile) > 1
+        )
+        pieces = self.pieces(codes.tile)
         layouts: list[KvLayout] = []
         behind = []
-        for part, source, width, dtype, heads in (
-            ("x", codes.x, self.head_dim, "i8", self.heads),
-            ("scale", codes.scale, self.heads, "i24", 1),
+        for part, source, width, dtype, heads, stored in (
+            ("x", codes.x, self.head_dim, "i8", self.heads, pieces),
+            ("scale", codes.scale, self.heads, "i24", 1, 1),
         ):
             layout, first, layer, step = site.caches(width, dtype, heads, *layouts)
             name = f"{site.name}_{part}"
@@ -86,7 +92,7 @@ class Cache(Operator):
             ]
             site.kernel(
                 f"store_{name}",
-                KvStoreParams(layout=layout, rate=site.rate),
+                KvStoreParams(layout=layout, pieces=stored, rate=site.rate),
                 {"layer": layer, "position": site.position, "rows": site.tokens},
                 steps={"layer": step},
                 behind=states,
@@ -94,22 +100,29 @@ class Cache(Operator):
             )
             layouts.append(layout)
             behind.append(states)
-        return (Kept(site.name, codes, tuple(layouts), layer, step, tuple(behind)),)  # type: ignore[arg-type]
+        return (Kept(site.name, codes, tuple(layouts), pieces, layer, step, tuple(behind)),)  # type: ignore[arg-type]
+
+    def pieces(self, tile: int | None) -> int:
+        """In which a row comes, of so many features: of whole heads, a power of two; else 1."""
+        if tile is None:
+            return 1
+        pieces, rest = divmod(self.heads * self.head_dim, tile)
+        return pieces if not rest and not tile % self.head_dim and not pieces & (pieces - 1) else 1
 
     def __str__(self) -> str:
         return f"cache[{self.heads} x {self.head_dim}]"
 
 
 def quantise_heads_of(
-    site: Site, name: str, heads: int, head_dim: int, x: Stream, as_made: bool = False
+    site: Site, name: str, heads: int, head_dim: int, x: Stream, as_made: Callable[[int], bool] | None = None
 ) -> Codes:
-    """The kernel that makes codes of rows of heads. as_made: a matmul's tiles are taken as they come, where
-    they have whole heads; else row after row."""
+    """The kernel that makes codes of rows of heads. as_made: whether a matmul's tiles of so many features,
+    whole heads, are taken as they come; else row after row."""
     rows, lanes = site.count(x.shape), head_lanes(site, head_dim)
     params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
     bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
-    if as_made:
+    if as_made is not None:
         tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"], head_dim)
-        bounds |= {} if tile is None else {"tile": tile}
+        bounds |= {} if tile is None or not as_made(tile) else {"tile": tile}
     found = site.kernel(name, params, bounds, i=x)
-    return Codes(found["o_x"], found["o_scale"])
+    return Codes(found["o_x"], found["o_scale"], bounds.get("tile"))

@@ -75,10 +75,12 @@ class Behind:
 
 @dataclass(frozen=True)
 class Codes:
-    """Quantised rows: codes of 8 bits and a scale for each head."""
+    """Quantised rows: codes of 8 bits and a scale for each head. tile: features that come together, those of
+    all rows before the next ones; None: whole rows."""
 
     x: Stream
     scale: Stream
+    tile: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,14 @@ class Kept:
     """Rows of a pass on their way into a cache, and where those of all positions lie.
 
     name: of the cache. layout, behind: of the codes and of the scales: how they lie in memory, and what is
-    behind the memory ports. layer, step: the layer there, the layers of a walk.
+    behind the memory ports. pieces: in which rows come, the first ones of all before the second ones. layer,
+    step: the layer there, the layers of a walk.
     """
 
     name: str
     rows: Codes
     layout: tuple[KvLayout, KvLayout]
+    pieces: int
     layer: int
     step: int
     behind: tuple[Sequence[Behind], Sequence[Behind]]

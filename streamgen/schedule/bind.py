@@ -463,8 +463,9 @@ class Binder:
             found = site.kernel("unzip", unzip, {"itensor": y.itensor}, i=y)
         else:
             segments = SegmentsParams(token_bits=y.itensor.token_bits, ways=ways, max_tokens=most)
-            sizes = tuple(rows // self.plan.unit for rows in matmul.rows)
-            found = site.kernel("part", segments, {"itensor": y.itensor, "sizes": sizes}, i=y)
+            sizes = tuple(rows // self.plan.unit // matmul.rounds for rows in matmul.rows)
+            where = {"itensor": y.itensor, "sizes": sizes, "rounds": matmul.rounds}
+            found = site.kernel("part", segments, where, i=y)
         return [replace(found[f"o_{way}"], by_rows=False) for way in range(ways)]
 
     def _store(self, site: PhaseSite) -> None:

@@ -1,15 +1,17 @@
 """The matmul engine: columns that compute all matmuls, a phase after the other, a memory channel each.
 
 The matmuls of a phase read one operand, so they are one matmul whose rows are those of all: one after the
-other, where their results go different ways (queries, keys, values), or in turn, where the results of two
+other, where their results go different ways, or in turn, where the results of two
 meet in one elementwise operation (gate and factor): half of the columns then computes the ones, the other
-half the others, and neither waits.
+half the others, and neither waits. Keys, values and queries of attention over a cache come in rounds: a tile
+of rows of each, or several, then of each the next ones. So the first heads are whole while the others are
+still computed.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import lcm
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.lower.columns import column_tensors
 from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
-from streamgen.operations import Binary
+from streamgen.operations import Attention, Binary, Cache
 from streamgen.schedule.phases import Phase, Schedule
 from streamgen.schedule.plan import HardwarePlan
 from streamgen.schedule.steps import Step, Value
@@ -31,12 +33,14 @@ __all__ = ["Engine", "Matmul"]
 @dataclass(frozen=True, eq=False)
 class Matmul:
     """The matmuls of a phase: of one operand and one format. steps: in the order of their rows. alternate:
-    their rows lie in turn. rows: output rows of each, with padding. k: features of the operand, with padding.
+    their rows lie in turn. rounds: pieces in which the rows of each lie, the first ones of all before the
+    second ones. rows: output rows of each, with padding. k: features of the operand, with padding.
     """
 
     phase: int
     steps: Sequence[Step]
     alternate: bool
+    rounds: int
     rows: Sequence[int]
     k: int
 
@@ -56,7 +60,8 @@ class Matmul:
 
     def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
         """Rows of all matmuls in the order of the engine."""
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        pieces = [np.split(part, self.rounds) for part in parts]
+        whole = np.concatenate([piece for several in zip(*pieces, strict=True) for piece in several])
         if not self.alternate:
             return whole
         order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)
@@ -113,7 +118,7 @@ class Engine:
         if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
             matmul = self.matmuls[phase]
             ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.ops)  # type: ignore[attr-defined]
-            key = layout, matmul.k, matmul.alternate, tuple(matmul.rows), ops
+            key = layout, matmul.k, matmul.alternate, matmul.rounds, tuple(matmul.rows), ops
             if key not in self._packed_once:
                 self._packed_once[key] = self._packed(matmul, layout)
             self._columns[phase] = self._packed_once[key]
@@ -175,9 +180,24 @@ def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[V
         phase=phase.number,
         steps=steps,
         alternate=len(steps) == 2 and _meet(found, steps),
+        rounds=_rounds(found, steps, [extent[step.outputs[0]] for step in steps], plan.unit),
         rows=rows,
         k=-(-extent[operand] // unit) * unit,
     )
+
+
+def _rounds(found: Schedule, steps: Sequence[Step], extents: Sequence[int], unit: int) -> int:
+    """The most rounds in which the tiles of matmuls can come that caches and attention read as they are made:
+    of whole heads, without padding."""
+    if len(steps) < 2 or any(extent % unit for extent in extents):
+        return 1
+    made = {step.outputs[0] for step in steps}
+    readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
+    pieces = [s.op.pieces(unit) for s in readers if isinstance(s.op, Cache)]
+    heads = all(
+        isinstance(s.op, Cache) or (isinstance(s.op, Attention) and not unit % s.op.head_dim) for s in readers
+    )
+    return gcd(*pieces, *(extent // unit for extent in extents)) if pieces and heads else 1
 
 
 def _meet(found: Schedule, steps: Sequence[Step]) -> bool:

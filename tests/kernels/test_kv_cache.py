@@ -20,10 +20,14 @@ LAYOUTS = [
 ]
 
 
-def _append(layout: KvLayout, layer: int, position: int, rows: int, seed: int = 0) -> Case:
-    rng = np.random.default_rng([layer, position, rows, seed])
+PIECES = [*((layout, 1) for layout in LAYOUTS), (LAYOUTS[1], 3), (LAYOUTS[2], 2)]
+PIECES.append((KvLayout(dtype="i8", width=8, heads=6, layers=2, positions=37, channels=4), 3))
+
+
+def _append(layout: KvLayout, layer: int, position: int, rows: int, pieces: int = 1) -> Case:
+    rng = np.random.default_rng([layer, position, rows])
     bounds = {"layer": layer, "position": position, "rows": rows}
-    ports = KvAppendParams(layout=layout).inputs(bounds)
+    ports = KvAppendParams(layout=layout, pieces=pieces).inputs(bounds)
     bits = formats.bits(layout.dtype)
     values = rng.integers(-1 << bits - 1, 1 << bits - 1, ports.pop("i").shape)
     done = {name: np.ones(itensor.shape, np.uint8) for name, itensor in ports.items()}
@@ -34,13 +38,13 @@ def _read(layout: KvLayout, layer: int, rows: int) -> Case:
     return {"layer": layer, "rows": rows}, {}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_appends_match_golden(layout: KvLayout, stalls: Stalls | None) -> None:
+@pytest.mark.parametrize(("layout", "pieces"), PIECES, ids=str)
+def test_appends_match_golden(layout: KvLayout, pieces: int, stalls: Stalls | None) -> None:
     """Descriptors back to back: the whole cache, single rows, the first and the last position."""
     end = layout.positions
     places = ((0, 0, end), (1, end - 1, 1), (1, 0, 1), (0, 3, 5), (1, 5, 1), (1, 6, 3))
-    cases = [_append(layout, *place) for place in places]
-    check_golden(KvAppendParams(layout=layout), cases, stalls)
+    cases = [_append(layout, *place, pieces) for place in places]
+    check_golden(KvAppendParams(layout=layout, pieces=pieces), cases, stalls)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -50,10 +54,11 @@ def test_reads_match_golden(layout: KvLayout, stalls: Stalls | None) -> None:
     check_golden(KvReadParams(layout=layout), [_read(layout, *place) for place in places], stalls)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_promises(layout: KvLayout) -> None:
+@pytest.mark.parametrize(("layout", "pieces"), PIECES, ids=str)
+def test_promises(layout: KvLayout, pieces: int) -> None:
     for position, rows in ((0, layout.positions), (1, 8)):
-        check_promises(KvAppendParams(layout=layout), *_append(layout, 1, position, rows))
+        params = KvAppendParams(layout=layout, pieces=pieces)
+        check_promises(params, *_append(layout, 1, position, rows, pieces))
     for rows in (layout.positions, 8):
         check_promises(KvReadParams(layout=layout), *_read(layout, 1, rows))
 
@@ -61,10 +66,10 @@ def test_promises(layout: KvLayout) -> None:
 def test_reset_in_mid_run() -> None:
     layout = LAYOUTS[1]
     stalls = Stalls(seed=1, sources=0.3, sinks=0.3)
-    appends = [_append(layout, *place) for place in ((0, 0, 7), (1, 3, 4))]
+    appends = [_append(layout, *place, 3) for place in ((0, 0, 7), (1, 3, 4))]
     reads = [_read(layout, *place) for place in ((0, 9), (1, 30))]
     for cycle in (6, 17, 33):
-        check_golden(KvAppendParams(layout=layout), appends, stalls, reset_at=cycle)
+        check_golden(KvAppendParams(layout=layout, pieces=3), appends, stalls, reset_at=cycle)
         check_golden(KvReadParams(layout=layout), reads, stalls, reset_at=cycle)
 
 

@@ -25,9 +25,9 @@ def values(itensor: ITensor, seed: int) -> np.ndarray:
     return formats.round_f24(np.random.default_rng(seed).normal(size=itensor.shape))
 
 
-def segments(sizes: tuple[int, ...], tokens: int, seed: int):
-    itensor = results(sum(sizes), tokens, 2)
-    return {"itensor": itensor, "sizes": sizes}, {"i": values(itensor, seed)}
+def segments(sizes: tuple[int, ...], tokens: int, seed: int, rounds: int = 1):
+    itensor = results(sum(sizes) * rounds, tokens, 2)
+    return {"itensor": itensor, "sizes": sizes, "rounds": rounds}, {"i": values(itensor, seed)}
 
 
 def unzip(n_tiles: int, tokens: int, seed: int):
@@ -37,7 +37,9 @@ def unzip(n_tiles: int, tokens: int, seed: int):
 
 def test_segments_match_golden(stalls):
     sizes = [((3, 1, 1), 4), ((1, 1, 1), 1), ((2, 5, 1), 2), ((1, 1, 8), 6)]
-    check_golden(SEGMENTS, [segments(*size, k) for k, size in enumerate(sizes)], stalls)
+    cases = [segments(*size, k) for k, size in enumerate(sizes)]
+    cases[1:1] = [segments((1, 1, 1), 1, 4, 3), segments((1, 2, 3), 2, 5, 4)]
+    check_golden(SEGMENTS, cases, stalls)
 
 
 def test_unzip_matches_golden(stalls):
@@ -47,6 +49,7 @@ def test_unzip_matches_golden(stalls):
 def test_promises():
     for size in (((3, 1, 1), 4), ((1, 1, 1), 1)):
         check_promises(SEGMENTS, *segments(*size, 1))
+    check_promises(SEGMENTS, *segments((1, 2, 1), 2, 1, 4))
     for size in ((3, 4), (1, 1)):
         check_promises(UNZIP, *unzip(*size, 1))
 
@@ -58,6 +61,15 @@ def test_parts_are_rows_of_the_weight():
     assert np.array_equal(np.concatenate(list(parts.values()), axis=1), inputs["i"])
     outputs = SEGMENTS.outputs(bounds)
     assert [outputs[name].shape for name in parts] == [part.shape for part in parts.values()]
+
+
+def test_parts_come_in_rounds():
+    """Two tiles of columns, of which the others follow those of the other outputs."""
+    bounds, inputs = segments((1, 2), 2, 0, 2)
+    parts = SegmentsParams(token_bits=48, ways=2, max_tokens=120).golden(bounds, inputs)
+    x = inputs["i"]
+    assert np.array_equal(parts["o_0"], np.concatenate([x[:, :4], x[:, 12:16]], axis=1))
+    assert np.array_equal(parts["o_1"], np.concatenate([x[:, 4:12], x[:, 16:]], axis=1))
 
 
 def test_lanes_are_columns():
@@ -80,6 +92,14 @@ def test_lanes_are_columns():
         (
             {"itensor": results(2, 2, 2), "sizes": (2, 0, 0)},
             "sizes are (2, 0, 0); 3 of at least 1 are needed that sum up to the outermost trip, 2",
+        ),
+        (
+            {"itensor": results(4, 2, 2), "sizes": (1, 1, 2), "rounds": 2},
+            "sizes are (1, 1, 2); 3 of at least 1 are needed that sum up to the outermost trip of a round, 2",
+        ),
+        (
+            {"itensor": results(4, 2, 2), "sizes": (1, 1, 2), "rounds": 3},
+            "rounds is 3; it must divide the outermost trip, 4",
         ),
         (
             {"itensor": results(4, 2, 4), "sizes": (1, 1, 2)},

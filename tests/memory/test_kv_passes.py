@@ -4,6 +4,7 @@ Rows of a pass go to store and load at the same time, as in a decoder; the next 
 have said that all is in memory.
 """
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -32,6 +33,7 @@ LOADS = [
     KvLoadParams(layout=CODES, lanes=2, max_new=4, max_again=3),
     KvLoadParams(layout=SCALES, lanes=4, parts=2, max_new=4, max_again=3),
 ]
+IN_PIECES = [replace(load, pieces=2) for load in LOADS]  # those of scales are stored row by row
 
 
 class LateChannel(Channel):
@@ -72,12 +74,17 @@ class LateChannel(Channel):
         return True
 
 
+def store_of(load: KvLoadParams) -> KvStoreParams:
+    """What appends the rows that a load sees."""
+    return KvStoreParams(layout=load.layout, pieces=load.pieces if load.layout.heads > 1 else 1)
+
+
 class Cache(wiring.Component):
     """Caches of several layouts, as a design has them, over the same channels."""
 
     def __init__(self, loads: list[KvLoadParams]) -> None:
         self.loads = [load.build() for load in loads]
-        self.stores = [KvStoreParams(layout=load.layout).build() for load in loads]
+        self.stores = [store_of(load).build() for load in loads]
         self.channels = range(loads[0].layout.channels)
         super().__init__({f"m_axi_{c}": Out(AxiSignature()) for c in self.channels})
 
@@ -125,11 +132,13 @@ def _rows(layout: KvLayout, image: bytes) -> np.ndarray:
     return layout.memory.unpack(layout.order, image).reshape(-1, layout.padded_width)
 
 
-def _run_passes(steps: list[tuple[int, int]], *, late: int, seed: int) -> bool:
+def _run_passes(
+    steps: list[tuple[int, int]], *, late: int, seed: int, loads: list[KvLoadParams] = LOADS
+) -> bool:
     """Passes (position, rows), each over both layers. True if every tile is right."""
-    top, random = Cache(LOADS), Random(seed)
+    top, random = Cache(loads), Random(seed)
     bench = AxiBench(top, seed=seed, chance=0.2)
-    images = [_image(load.layout, seed) for load in LOADS]
+    images = [_image(load.layout, seed) for load in loads]
     channels = []
     for c in top.channels:
         buffers = {_BASE * (k + 1): bytearray(image[c]) for k, image in enumerate(images)}
@@ -139,30 +148,31 @@ def _run_passes(steps: list[tuple[int, int]], *, late: int, seed: int) -> bool:
         bench.memory(getattr(top, f"m_axi_{c}"), channel, f"memory {c}")
     done = [bench.add(Done(store.done, 2 * len(steps))) for store in top.stores]
     sinks, expected, latest = [], [], []
-    for k, load in enumerate(LOADS):
-        layout, store = load.layout, KvStoreParams(layout=load.layout)
+    for k, load in enumerate(loads):
+        layout, store = load.layout, store_of(load)
         memory = {f"memory_{c}": _rows(layout, image) for c, image in enumerate(images[k])}
         words: tuple[list[int], list[int]] = ([], [])
-        tokens: list[int] = []
-        gates: tuple[list[int], list[int]] = ([], [])
+        tokens: tuple[list[int], list[int]] = ([], [])
+        gates: tuple[list[int], list[int], list[int]] = ([], [], [])
         tiles: list[int] = []
         for n, (position, rows) in enumerate(steps):
             for layer in range(layout.layers):
                 bounds = {"layer": layer, "position": position, "rows": rows, "again": 1 + n % 3}
-                itensor = store.inputs(bounds)["i"]
-                new = np.random.default_rng([n, layer, seed]).integers(-128, 128, itensor.shape)
+                orders = [one.inputs(bounds)["i"] for one in (store, load)]
+                new = np.random.default_rng([n, layer, seed]).integers(-128, 128, orders[0].shape)
                 new = new.astype(memory["memory_0"].dtype)
                 words[0].append(descriptor_word(store, bounds))
                 words[1].append(descriptor_word(load, bounds))
-                tokens += encode_port(itensor, new)
+                for order, given, when in zip(orders, tokens, gates[1:], strict=True):
+                    given += encode_port(order, new)
+                    when += [2 * n] * order.token_count
                 tiles += encode_port(
                     load.outputs(bounds)["o"], load.golden(bounds, {"i": new, **memory})["o"]
                 )
                 memory = store.golden(bounds, {"i": new, **memory})
                 gates[0].append(2 * n)
-                gates[1].extend([2 * n] * itensor.token_count)
-        for name, one, own in (("store", top.stores[k], words[0]), ("load", top.loads[k], words[1])):
-            several = ((one.i_descriptor, own, gates[0]), (one.i, tokens, gates[1]))
+        for m, (name, one) in enumerate((("store", top.stores[k]), ("load", top.loads[k]))):
+            several = ((one.i_descriptor, words[m], gates[0]), (one.i, tokens[m], gates[1 + m]))
             for interface, given, when in several:
                 bench.add(Gated(f"{name} {k}", interface, given, 0.2, random, gates=when, stores=done))
         sinks.append(bench.sink(top.loads[k].o, len(tiles), f"tiles {k}"))
@@ -179,14 +189,15 @@ def _run_passes(steps: list[tuple[int, int]], *, late: int, seed: int) -> bool:
 STEPS = [(0, 3), (3, 1), (4, 1)]
 
 
-@pytest.mark.parametrize(("late", "steps"), [(0, 3), (1000, 2)])
-def test_a_pass_sees_itself_and_those_before(late: int, steps: int) -> None:
+@pytest.mark.parametrize(("late", "steps", "loads"), [(0, 3, LOADS), (1000, 2, LOADS), (0, 3, IN_PIECES)])
+def test_a_pass_sees_itself_and_those_before(late: int, steps: int, loads: list[KvLoadParams]) -> None:
     """Prefill and decode over two layers, codes and scales on the same channels, late answers."""
-    assert _run_passes(STEPS[:steps], late=late, seed=late)
+    assert _run_passes(STEPS[:steps], late=late, seed=late, loads=loads)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loads", [LOADS, IN_PIECES])
 @pytest.mark.parametrize("seed", sampled(range(4), [0]))
-def test_many_passes(seed: int) -> None:
+def test_many_passes(seed: int, loads: list[KvLoadParams]) -> None:
     steps = [(0, 4), *((position, 1) for position in range(4, 9)), (9, 3)]
-    assert _run_passes(steps, late=(0, 40, 1000, 1000)[seed], seed=seed)
+    assert _run_passes(steps, late=(0, 40, 1000, 1000)[seed], seed=seed, loads=loads)

@@ -142,11 +142,14 @@ def memories(layout: KvLayout, images: list[bytearray]) -> dict[str, np.ndarray]
 
 
 ROWS = [1, 5, pytest.param(40, marks=pytest.mark.slow)]
-CACHES = [(64, 3, 1), (64, 3, 4), (40, 1, 2), (128, 8, 2), (256, 2, 4)]
-LOADS = [  # width, heads, channels; lanes, parts, again
+CACHES = [(64, 3, 1), (64, 3, 4), (40, 1, 2), (128, 8, 2), (256, 2, 4)]  # width, heads, channels
+STORES = [*((1, sizes) for sizes in CACHES), (3, (64, 3, 4)), (2, (128, 8, 2)), (2, (256, 4, 4))]
+LOADS = [  # width, heads, channels; lanes, parts, again, pieces
     *(((64, 3, 1), (1, 1, 1)), ((64, 3, 4), (2, 1, 1)), ((40, 1, 2), (2, 5, 3)), ((128, 2, 2), (1, 1, 4))),
     *(((80, 2, 4), (4, 1, 2)), ((6, 1, 8), (8, 3, 1)), ((64, 2, 8), (2, 1, 3)), ((20, 2, 16), (16, 2, 2))),
     *(((40, 1, 2, 256), (2, 20, 1)), ((48, 1, 8, 1024), (8, 8, 2))),
+    *(((64, 4, 4), (2, 1, 3, 2)), ((40, 6, 8), (8, 1, 1, 6)), ((48, 1, 8), (4, 8, 3, 4))),
+    *(((32, 1, 4), (2, 2, 1, 2)), ((48, 1, 8, 1024), (8, 16, 2, 4)), ((24, 1, 4, 1024), (4, 12, 1, 2))),
 ]
 PLACES = [(0, 1), (0, 5), (1, 1), (13, 1), (40, 1), (16, 3), (21, 12), (63, 1)]  # position, rows
 KEPT = {0: [], 3: [], 1: [pytest.mark.slow], 6: [pytest.mark.slow]}  # others belong to the campaign
@@ -158,12 +161,14 @@ ALONE = [
 
 
 def cache_loads(
-    sizes: tuple[int, ...], built: tuple[int, int, int], places: list[tuple[int, int]]
+    sizes: tuple[int, ...], built: tuple[int, ...], places: list[tuple[int, int]]
 ) -> tuple[KvLoadParams, list[tuple[Bounds, Mapping[str, np.ndarray]]], list[bytearray]]:
     """A load of a full cache, executions of it with rows of their pass, the images of the channels."""
     layout, _, images = cache(*sizes)
-    lanes, parts, again = built
-    params = KvLoadParams(layout=layout, lanes=lanes, parts=parts, max_new=12, max_again=4)
+    lanes, parts, again, *pieces = built
+    params = KvLoadParams(
+        layout=layout, lanes=lanes, parts=parts, pieces=pieces[0] if pieces else 1, max_new=12, max_again=4
+    )
     several = []
     for k, (position, rows) in enumerate(places):
         bounds = {"layer": k % 3, "position": position, "rows": rows, "again": again}
@@ -174,14 +179,14 @@ def cache_loads(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "built"), sampled(LOADS, LOADS[::3]))
-def test_cache_loads_follow_one_another(sizes: tuple[int, ...], built: tuple[int, int, int]) -> None:
+def test_cache_loads_follow_one_another(sizes: tuple[int, ...], built: tuple[int, ...]) -> None:
     """All places, one after the other: values, and bytes moved."""
     measure(*cache_loads(sizes, built, PLACES))
 
 
 @pytest.mark.parametrize(("sizes", "built", "place"), ALONE)
 def test_cache_load_keeps_its_promise(
-    sizes: tuple[int, ...], built: tuple[int, int, int], place: tuple[int, int]
+    sizes: tuple[int, ...], built: tuple[int, ...], place: tuple[int, int]
 ) -> None:
     """The first tile within two cycles, none further from its curve than a trip to the memory and a
     hundredth; nearer to predictions."""
@@ -209,6 +214,7 @@ def test_a_channel_without_rows_moves_nothing() -> None:
         ({"lanes": 3}, "KvLoad.lanes is 3; it must be a divisor of the 4 channels"),
         ({"lanes": 8}, "KvLoad.lanes is 8; it must be a divisor of the 4 channels"),
         ({"parts": 3}, "KvLoad.parts is 3; it must be a divisor of the width, 64"),
+        ({"pieces": 2}, "KvLoad.pieces is 2; it must be a divisor of 3 heads"),
         ({"max_new": 0}, "KvLoad.max_new is 0; it must be at least 1"),
         ({"max_again": 0}, "KvLoad.max_again is 0; it must be at least 1"),
     ],
@@ -236,11 +242,11 @@ def test_bad_bounds_of_loads(change: dict[str, int], message: str) -> None:
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("sizes", CACHES)
-def test_cache_store_keeps_its_promise(sizes: tuple[int, int, int], rows: int) -> None:
+@pytest.mark.parametrize(("pieces", "sizes"), STORES)
+def test_cache_store_keeps_its_promise(pieces: int, sizes: tuple[int, int, int], rows: int) -> None:
     """The first row exact, the others and `done` within a tenth and a few cycles."""
     layout, _, images = cache(*sizes)
-    params = KvStoreParams(layout=layout)
+    params = KvStoreParams(layout=layout, pieces=pieces)
     bounds = {"layer": 2, "position": 3, "rows": rows}
     width = layout.heads * layout.width
     new = np.random.default_rng(rows).integers(-128, 128, (rows, width)).astype(np.int8)

@@ -13,9 +13,10 @@ the completion of an append; so the next run reads what this one has appended, a
 KvAppend works on two descriptors at a time, one that gives rows and one whose rows are on their way.
 With eight tokens not taken it stops.
 
-Tiles in: `i` (1, width), position by position, head by head. Out: `o_c` (1, padded width), zeros behind the
-row, and `o_descriptor_c`, both in the order of `i`; of KvRead `o_descriptor_c`, head by head. A channel that
-a descriptor gives no row to gets nothing. One row a cycle.
+Tiles in: `i` (1, width), position by position, head by head; or in several `pieces`: some heads of all
+positions, then the next ones. Out: `o_c` (1, padded width), zeros behind the row, and `o_descriptor_c`, both
+in the order of `i`; of KvRead `o_descriptor_c`, head by head. A channel that a descriptor gives no row to
+gets nothing. One row a cycle.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ from streamgen.stream import (
     skid_resources,
 )
 
-__all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams"]
+__all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams", "rows_of_pass"]
 
 _OFFSET_BITS = 32
 _COUNT_BITS = 8  # rows on their way in a channel; from half of that on no more are taken
@@ -52,9 +53,25 @@ _AHEAD = 8  # tokens on `o_appended` that may wait
 
 @dataclass(frozen=True, kw_only=True)
 class KvAppendParams:
-    """layout: the cache. Bounds: layer, position (of the first row), rows (positions to append)."""
+    """layout: the cache. pieces: in which the heads come, a divisor of them: the first ones of all positions,
+    then the next.
+
+    Bounds: layer, position (of the first row), rows (positions to append).
+    """
 
     layout: KvLayout
+    pieces: int = 1
+
+    def __post_init__(self) -> None:
+        if self.pieces < 1 or self.layout.heads % self.pieces:
+            raise ValueError(
+                f"KvAppend.pieces is {self.pieces}; it must divide the {self.layout.heads} heads"
+            )
+
+    @property
+    def together(self) -> int:
+        """Heads of a piece."""
+        return self.layout.heads // self.pieces
 
     @property
     def row_bits(self) -> int:
@@ -66,41 +83,38 @@ class KvAppendParams:
         return self.layout.padded_width * formats.bits(self.layout.dtype)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        layout = self.layout
-        rows = ITensor(
-            (1, layout.width), layout.dtype, (bounds["rows"], layout.heads), (1, layout.width), ((0,), (1,))
-        )
         done = {
-            f"i_done_{c}": ITensor((1,), "u1", (count * layout.heads,), (1,), ((0,),))
+            f"i_done_{c}": ITensor((1,), "u1", (count * self.layout.heads,), (1,), ((0,),))
             for c, count in self._rows(bounds).items()
         }
-        return {"i": rows, **done}
+        return {"i": rows_of_pass(self.layout, bounds["rows"], self.pieces), **done}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        heads, width = self.layout.heads, self.layout.padded_width
+        layout, width = self.layout, self.layout.padded_width
         ports = {"o_appended": ITensor((1,), "u1", (1,), (1,), ((0,),))}
         for c, count in self._rows(bounds).items():
-            ports[f"o_{c}"] = ITensor((1, width), self.layout.dtype, (count, heads), (1, width), ((0,), (1,)))
-            ports[f"o_descriptor_{c}"] = ITensor(
-                (1, 1), f"u{_OFFSET_BITS + 1}", (count, heads), (1, 1), ((0,), (1,))
-            )
+            ports[f"o_{c}"] = _order(count, layout.heads, self.pieces, width, layout.dtype)
+            ports[f"o_descriptor_{c}"] = _order(count, layout.heads, self.pieces, 1, f"u{_OFFSET_BITS + 1}")
         return ports
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Beats before the layer, position of the first row, rows of all heads."""
+        """Beats before the layer, position of the first row, rows of all heads; positions, where there are
+        several pieces."""
         layout = self.layout
-        return (
+        fields = (
             Field("base", _OFFSET_BITS),
             Field("position", bits_for(layout.positions - 1)),
             Field("rows", bits_for(layout.positions * layout.heads)),
         )
+        return fields if self.pieces == 1 else (*fields, Field("positions", bits_for(layout.positions)))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         layout, layer, position, rows = self.layout, *(bounds[n] for n in ("layer", "position", "rows"))
         _check("KvAppend", "layer", layer, 0, layout.layers - 1)
         _check("KvAppend", "position", position, 0, layout.positions - 1)
         _check("KvAppend", "rows", rows, 1, layout.positions - position)
-        return {"base": layer * layout.layer_beats, "position": position, "rows": rows * layout.heads}
+        found = {"base": layer * layout.layer_beats, "position": position, "rows": rows * layout.heads}
+        return found if self.pieces == 1 else {**found, "positions": rows}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """Rows [rows here, heads * padded width] and descriptors, uint64 [rows here, heads], by channel."""
@@ -128,8 +142,12 @@ class KvAppendParams:
         layout, total = self.layout, self.describe(bounds)["rows"]
         curves = {"i": Curve.nest(1, (total, 1)), "o_appended": Curve.nest(total + 3)}
         for c, count in self._rows(bounds).items():
-            before = (c - bounds["position"]) % layout.channels * layout.heads
-            loops = (count, layout.channels * layout.heads), (layout.heads, 1)
+            before = (c - bounds["position"]) % layout.channels * self.together
+            loops = (
+                (self.pieces, bounds["rows"] * self.together),
+                (count, layout.channels * self.together),
+                (self.together, 1),
+            )
             curves |= {
                 port: Curve.nest(2 + before, *loops)
                 for port in (f"o_{c}", f"o_descriptor_{c}", f"i_done_{c}")
@@ -151,8 +169,9 @@ class KvAppendParams:
         layout = self.layout
         stage = skid_resources(_OFFSET_BITS + layout.channels + self.row_bits, 2)
         heads = 32 if layout.heads > 1 else 0
+        again = 0 if self.pieces == 1 else 2 * bits_for(layout.positions) + 32 + layout.channels
         return stage + Resources(
-            lut=110 + heads + 43.5 * layout.channels, ff=60 + heads + 16 * layout.channels
+            lut=110 + heads + again + 43.5 * layout.channels, ff=60 + heads + again + 16 * layout.channels
         )
 
 
@@ -222,6 +241,22 @@ class KvReadParams:
         return queue + Resources(lut=75 + (self.tokens_bits + 4.5) * channels, ff=80 + 3 * channels)
 
 
+def rows_of_pass(layout: KvLayout, rows: int, pieces: int) -> ITensor:
+    """Rows of so many positions, [rows, heads * width], a row of a head a token; of a layout of one head, a
+    piece of a row."""
+    if layout.heads % pieces:
+        return _order(rows, pieces, pieces, layout.width // pieces, layout.dtype)
+    return _order(rows, layout.heads, pieces, layout.width, layout.dtype)
+
+
+def _order(rows: int, heads: int, pieces: int, width: int, dtype: str) -> ITensor:
+    """[rows, heads * width]: piece by piece, position by position, head by head."""
+    if pieces == 1:
+        return ITensor((1, width), dtype, (rows, heads), (1, width), ((0,), (1,)))
+    trips, steps = (pieces, rows, heads // pieces), (heads // pieces * width, 1, width)
+    return ITensor((1, width), dtype, trips, steps, ((1,), (0, 2)))
+
+
 class KvAppend(wiring.Component):
     """The hardware of a KvAppendParams."""
 
@@ -281,27 +316,40 @@ class KvAppend(wiring.Component):
         return m
 
     def _walk(self, m: Module, start: Value, step: Value, here: Signal, offset: Signal) -> None:
-        """Channel and offset of the row that comes next: head by head, channel by channel."""
-        layout = self.params.layout
+        """Channel and offset of the row that comes next: head by head, channel by channel; of the next piece
+        from the first channel on."""
+        layout, together = self.params.layout, self.params.together
         fields = self.i_descriptor.payload
         split = bits_for(layout.channels - 1) if layout.channels > 1 else 0
-        head = Signal(range(layout.heads))
-        line = Signal(_OFFSET_BITS, reset_less=True)  # of head 0
-        last = head == layout.heads - 1
+        head = Signal(range(together))
+        line = Signal(_OFFSET_BITS, reset_less=True)  # of the first of the heads
+        last = head == together - 1
         following = Mux(last, line, offset) + Mux(
             last, Mux(here[-1], layout.row_beats, 0), Const(layout.stripe_beats, _OFFSET_BITS)
         )
+        begin = fields.base + fields.position[split:] * layout.row_beats
+        first = Cat(fields.position[:split] == c for c in range(layout.channels))
         with m.If(step):
             m.d.sync += [offset.eq(following), head.eq(Mux(last, 0, head + 1))]
             with m.If(last):
                 m.d.sync += [line.eq(following), here.eq(here.rotate_left(1))]
+        if self.params.pieces > 1:
+            left, positions = (
+                Signal(len(fields.positions), name=n, reset_less=True) for n in ("left", "positions")
+            )
+            top = Signal(_OFFSET_BITS, reset_less=True)  # of the first row of the next piece
+            again = Signal(layout.channels, reset_less=True)
+            beyond = Const(together * layout.stripe_beats, _OFFSET_BITS)
+            with m.If(step & last):
+                m.d.sync += left.eq(left - 1)
+                with m.If(left == 1):
+                    m.d.sync += [left.eq(positions), here.eq(again)]
+                    m.d.sync += [offset.eq(top), line.eq(top), top.eq(top + beyond)]
+            with m.If(start):
+                m.d.sync += [left.eq(fields.positions), positions.eq(fields.positions)]
+                m.d.sync += [top.eq(begin + beyond), again.eq(first)]
         with m.If(start):
-            begin = fields.base + fields.position[split:] * layout.row_beats
-            m.d.sync += [
-                offset.eq(begin),
-                line.eq(begin),
-                here.eq(Cat(fields.position[:split] == c for c in range(layout.channels))),
-            ]
+            m.d.sync += [offset.eq(begin), line.eq(begin), here.eq(first)]
 
     def _complete(self, m: Module, room: Signal, step: Value, end: Value, here: Signal) -> None:
         """Count the rows on their way in each channel, for two descriptors, which take turns."""

@@ -2,8 +2,9 @@
 
     o_k = the tiles of i for which its outermost loop is in part k
 
-So the results of one matmul whose rows are those of several (queries, keys, values) part again. Tiles leave
-in the order in which they come in, a token a cycle; one register stage holds the tokens for all outputs.
+So the results of one matmul whose rows are those of several (queries, keys, values) part again. In several
+`rounds` each output gets a piece of its part, then each the next one. Tiles leave in the order in which they
+come in, a token a cycle; one register stage holds the tokens for all outputs.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
+import numpy as np
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -29,7 +31,8 @@ __all__ = ["Segments", "SegmentsParams"]
 class SegmentsParams:
     """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
 
-    Bounds: {"itensor": ITensor, "sizes": trips of its outermost loop that go to each output}.
+    Bounds: {"itensor": ITensor, "sizes": trips of its outermost loop that go to each output in a round,
+    "rounds": how often (1 unless given)}.
     """
 
     token_bits: int
@@ -52,7 +55,7 @@ class SegmentsParams:
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         itensor = self._itensor(bounds)
         return {
-            f"o_{way}": replace(itensor, tripcounts=(size, *itensor.tripcounts[1:]))
+            f"o_{way}": replace(itensor, tripcounts=(size * _rounds(bounds), *itensor.tripcounts[1:]))
             for way, size in enumerate(bounds["sizes"])
         }
 
@@ -67,21 +70,16 @@ class SegmentsParams:
         return {"tokens": itensor.token_count, **parts}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        itensor, results, first = self._itensor(bounds), {}, 0
+        itensor, sizes = self._itensor(bounds), bounds["sizes"]
         (axis,) = (dim for dim, loops in enumerate(itensor.iter_map) if 0 in loops)
-        for way, size in enumerate(bounds["sizes"]):
-            last = first + size * itensor.steps[0]
-            place = [slice(None)] * itensor.rank
-            place[axis] = slice(first, last)
-            results[f"o_{way}"] = inputs["i"][tuple(place)]
-            first = last
-        return results
+        ends = np.cumsum([size * itensor.steps[0] for size in [*sizes] * _rounds(bounds)])
+        pieces = np.split(inputs["i"], ends[:-1], axis)
+        ways = len(sizes)
+        return {f"o_{way}": np.concatenate(pieces[way::ways], axis) for way in range(ways)}
 
     def cost(self, bounds: Bounds) -> Cost:
         bits = self.count.bits
-        own = Resources(
-            lut=3.4 * self.ways + (1.6 + 0.7 * self.ways) * bits, ff=self.ways * (bits + 1) + bits
-        )
+        own = Resources(lut=3.4 * self.ways + (1.6 + 0.7 * self.ways) * bits, ff=(self.ways + 1) * (bits + 1))
         return Cost(
             resources=self.count.resources + own + skid_resources(self.token_bits + self.ways, 1),
             ii=1.0,
@@ -90,11 +88,11 @@ class SegmentsParams:
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        counts = self.describe(bounds)
+        counts, rounds = self.describe(bounds), _rounds(bounds)
         curves, first = {"i": Curve.nest(1, (counts["tokens"], 1))}, 2
         for way in range(self.ways):
             tokens = counts[f"tokens_{way}"]
-            curves[f"o_{way}"] = Curve.nest(first, (tokens, 1))
+            curves[f"o_{way}"] = Curve.nest(first, (rounds, counts["tokens"] // rounds), (tokens, 1))
             first += tokens
         return curves
 
@@ -103,17 +101,23 @@ class SegmentsParams:
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor = passed(bounds, "segments", self.token_bits, self.max_tokens)
-        sizes = bounds["sizes"]
-        if len(sizes) != self.ways or min(sizes) < 1 or sum(sizes) != itensor.tripcounts[0]:
+        sizes, rounds, trips = bounds["sizes"], _rounds(bounds), itensor.tripcounts[0]
+        if rounds < 1 or trips % rounds:
+            raise ValueError(f"rounds is {rounds}; it must divide the outermost trip, {trips}")
+        if len(sizes) != self.ways or min(sizes) < 1 or sum(sizes) * rounds != trips:
             raise ValueError(
-                f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the outermost trip, "
-                f"{itensor.tripcounts[0]}"
+                f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the outermost trip"
+                f"{'' if rounds == 1 else ' of a round'}, {trips // rounds}"
             )
         if sum(0 in loops for loops in itensor.iter_map) != 1 or any(itensor.base):
             raise ValueError(
                 f"the outermost loop of {itensor} must serve one dimension, from its beginning on"
             )
         return itensor
+
+
+def _rounds(bounds: Bounds) -> int:
+    return int(bounds.get("rounds", 1))
 
 
 class Segments(wiring.Component):
@@ -134,16 +138,16 @@ class Segments(wiring.Component):
         m = Module()
         p, fields = self._params, self.i_descriptor.payload
         chosen = Signal(p.ways, reset_less=True)  # one-hot
-        left = Signal(p.count.bits, reset_less=True)  # tokens of the part that follow this one
-        counts = [Signal(p.count.bits, name=f"tokens_{way}", reset_less=True) for way in range(1, p.ways)]
+        left = Signal(p.count.bits, reset_less=True)  # tokens of the piece that follow this one
+        counts = [Signal(p.count.bits, name=f"tokens_{way}", reset_less=True) for way in range(p.ways)]
         outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
         count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
         with m.If(count.step):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):
-                m.d.sync += [chosen.eq(chosen << 1), left.eq(counts[0] - 1)]
-                m.d.sync += [here.eq(after) for here, after in pairwise(counts)]
+                m.d.sync += [chosen.eq(chosen.rotate_left(1)), left.eq(counts[0] - 1)]
+                m.d.sync += [here.eq(after) for here, after in pairwise([*counts, counts[0]])]
         with m.If(count.taken):
             m.d.sync += [chosen.eq(1), left.eq(fields.tokens_0 - 1)]
-            m.d.sync += [here.eq(fields[f"tokens_{way}"]) for way, here in enumerate(counts, 1)]
+            m.d.sync += [here.eq(fields[f"tokens_{(way + 1) % p.ways}"]) for way, here in enumerate(counts)]
         return m
