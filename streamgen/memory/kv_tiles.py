@@ -173,6 +173,8 @@ class KvTilesParams:
         own = ring_resources(self.own_bits, self.own_depth)
         counters = sum(field.bits for field in self.descriptor_fields())
         control = Resources(lut=120 + 6 * counters + 2 * self.lanes, ff=80 + 5 * counters)
+        if self.row_pieces > 1:
+            control += Resources(lut=self.lanes * self.own_bits + 60, ff=20)
         queues = [queue.resources for queue in self.queues]
         ring = ring_resources(self.word_bits, self.words * self.depth, self.ring_kind)
         return tile + own + ring + control + queues[0] + queues[1]
@@ -211,9 +213,9 @@ class KvTiles(wiring.Component):
             shape=p.word_bits, depth=depth, init=[], attrs=ring_style(depth, p.ring_kind)
         )
         written, freed = (Signal(range(2 * p.depth), name=name) for name in ("written", "freed"))
-        ahead = Signal(range(p.tiles))  # tiles behind `written` that are there in pieces
+        # Where the next tile lies: behind `written`, the whole ones, may be some that are there in pieces.
+        at = Signal.like(written, name="at") if p.row_pieces > 1 else written
         word = Signal(range(p.words))  # that is written next, from the first one of the piece on
-        at = (written + ahead)[: len(written)]
         room, last = (at - freed)[: len(written)] != p.depth, Signal()
         valid, rows, piece = self._build(m, queues[0].o, room & last)
         words = Array(Cat(_shares(row, p.words)[n] for row in rows) for n in range(p.words))
@@ -227,10 +229,11 @@ class KvTiles(wiring.Component):
         ]
         with m.If(write.en):
             m.d.sync += word.eq(Mux(last, 0, word + 1))
-            with m.If(last & (piece.whole | (piece.turn == p.row_pieces - 1))):
-                m.d.sync += written.eq(written + 1)
-            with m.Elif(last):
-                m.d.sync += ahead.eq(Mux(piece.ends, 0, ahead + 1))
+            with m.If(last):
+                is_there = piece.whole | (piece.turn == p.row_pieces - 1)
+                m.d.sync += written.eq(written + is_there)
+                if p.row_pieces > 1:
+                    m.d.sync += at.eq(Mux(is_there | ~piece.ends, at + 1, written))
         there = write.en & last & piece.ends & ~piece.whole
         self._send(m, queues[1].o, ring.read_port(), written, freed, there)
         return m
@@ -399,12 +402,19 @@ class KvTiles(wiring.Component):
         final = last_time & last_part
         there = at != written
         if p.row_pieces > 1:
-            credit, new = Signal(range(8 * p.row_pieces)), Signal(len(given.rows), reset_less=True)
+            credit = Signal(range(8 * p.row_pieces))  # pieces there of those that are to be sent
             piece_ends = word_ends & (word[: ceil_log2(p.piece_words)] == p.piece_words - 1)
-            there = Mux(left < new + p.lanes, credit != 0, there)
             m.d.sync += credit.eq(credit + piece_there - (step & last & last_time & piece_ends))
+            # The tile that is sent next has rows of the pass; so has the first one; those with more positions
+            # behind them have none.
+            own, first_own = (Signal(name=n, reset_less=True) for n in ("own", "first_own"))
+            behind = Signal(range(p.max_new + 2 * p.lanes + 1), reset_less=True)
+            there = Mux(own, credit != 0, there)
+            with m.If(step):
+                m.d.sync += own.eq(Mux(last, first_own, left < behind))
             with m.If(queue.valid & queue.ready):
-                m.d.sync += new.eq(given.rows)
+                alone = given.position < p.lanes
+                m.d.sync += [own.eq(alone), first_own.eq(alone), behind.eq(given.rows + 2 * p.lanes)]
         m.d.comb += [
             step.eq(running & there & (~valid | self.o.ready)),
             read.en.eq(step),

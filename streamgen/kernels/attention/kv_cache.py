@@ -171,7 +171,8 @@ class KvAppendParams:
         heads = 32 if layout.heads > 1 else 0
         again = 0 if self.pieces == 1 else 2 * bits_for(layout.positions) + 32 + layout.channels
         return stage + Resources(
-            lut=110 + heads + again + 43.5 * layout.channels, ff=60 + heads + again + 16 * layout.channels
+            lut=110 + heads + 2.5 * again + 43.5 * layout.channels,
+            ff=60 + heads + again + 16 * layout.channels,
         )
 
 

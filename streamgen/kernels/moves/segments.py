@@ -79,7 +79,9 @@ class SegmentsParams:
 
     def cost(self, bounds: Bounds) -> Cost:
         bits = self.count.bits
-        own = Resources(lut=3.4 * self.ways + (1.6 + 0.7 * self.ways) * bits, ff=(self.ways + 1) * (bits + 1))
+        own = Resources(
+            lut=3.4 * self.ways + (1.6 + 1.15 * self.ways) * bits, ff=(self.ways + 1) * (bits + 1)
+        )
         return Cost(
             resources=self.count.resources + own + skid_resources(self.token_bits + self.ways, 1),
             ii=1.0,
