@@ -302,7 +302,7 @@ class KvLoad(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(stream.Signature(params.tiles.row_bits)),
+                "i": In(stream.Signature(params.tiles.own_bits)),
                 "o": Out(stream.Signature(params.tiles.out_bits)),
                 **{f"memory_{c}": Out(ReadPort) for c in channels},
                 **{f"base_{c}": In(64) for c in channels},

@@ -20,6 +20,8 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed
 from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
@@ -97,6 +99,15 @@ class SegmentsParams:
             curves[f"o_{way}"] = Curve.nest(first, (rounds, counts["tokens"] // rounds), (tokens, 1))
             first += tokens
         return curves
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Tokens leave as they come in, whatever output they go to."""
+        every = np.arange(self._itensor(bounds).token_count)
+        take, send = Part("take", 1 + every), Part("send", 2 + every)
+        curves = self.curves(bounds)
+        ports = {f"o_{way}": (send, curves[f"o_{way}"].cycles() - 2) for way in range(self.ways)}
+        streams = take.to(send, every, every, latency=1), send.to(take, every[:-2], every[2:])
+        return Clocks((take, send), {"i": (take, every), **ports}, streams)
 
     def build(self) -> "Segments":
         return Segments(self)

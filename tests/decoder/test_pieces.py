@@ -1,0 +1,44 @@
+"""Decoders whose keys and values come in pieces, as columns make them: first heads before the others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamgen.config import CompileConfig
+from streamgen.memory import KvLoadParams, KvStoreParams
+from tests.decoders import compiled_model, random_decoder
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"hidden": 64, "head_dim": 8, "wide": 96, "vocabulary": 64, "context": 40, "layers": 3}
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], set[int], set[int]]] = {
+    "as many heads": ({"heads": 8, "kv_heads": 8, "rotated": 0}, {"n_lanes": 8}, {1, 4}, {4}),
+    "groups": ({"heads": 8, "kv_heads": 4, "rotated": 0}, {"n_lanes": 4}, {1, 4}, {4}),
+    "only values": (
+        {"heads": 4, "kv_heads": 4, "rotated": 8},
+        {"n_lanes": 4, "hold_bits": 0},
+        {1, 4},
+        {1, 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_golden_and_cycles_those_predicted(name: str) -> None:
+    shape, choices, stored, loaded = MODELS[name]
+    config = CompileConfig(name="pieces", max_tokens=4, channels=2, lanes=8, **choices)
+    model = compiled_model(random_decoder(4, **{**SIZES, **shape}), config)
+    built = [node.params for node in model.groups[0].program.graph.nodes]
+    assert {one.pieces for one in built if isinstance(one, KvStoreParams)} == stored
+    assert {one.pieces for one in built if isinstance(one, KvLoadParams)} == loaded
+    ids = np.random.default_rng(0).integers(0, 64, 21)
+    expected, session, at = model.golden.logits(ids), model.session(), 0
+    try:
+        for tokens in (4, 1, 3, 9, 4):
+            at += tokens
+            np.testing.assert_array_equal(session.last_logits(ids[at - tokens : at]), expected[at - 1])
+        for run in model.device().passes:
+            assert run.cycles == pytest.approx(model.predict(run.tokens, run.position, run.variant), rel=0.05)
+    finally:
+        model.close()
