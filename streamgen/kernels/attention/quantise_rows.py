@@ -31,6 +31,8 @@ from numpy import ndarray
 from streamgen.arith.pipeline import Pipeline
 from streamgen.contract import Bounds, Field
 from streamgen.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks
+from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import (
@@ -144,6 +146,23 @@ class QuantiseRowsParams:
             "o_x": Curve.nest(group + self.latency, (tokens, 1)),
             "o_scale": Curve.nest(group + self.wait, (tokens // group, group)),
         }
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Scales and codes wait for their group only, whatever comes behind it."""
+        described = self.describe(bounds)
+        tokens, group = np.arange(described["tokens"]), described["length"] + 1
+        groups = np.arange(len(tokens) // group)
+        curves = {port: curve.cycles() for port, curve in self.curves(bounds).items()}
+        take, scale, code = (Part(port, curves[port]) for port in ("i", "o_scale", "o_x"))
+        ends, held, most = groups * group + group - 1, self.ring_depth - 1, _GROUPS - 1
+        streams = (
+            take.to(scale, ends, groups, latency=self.wait),
+            take.to(code, ends, groups * group, latency=self.latency),
+            code.to(take, tokens[:-held], tokens[held:]),
+            scale.to(take, groups[:-most], groups[most:] * group),
+        )
+        ports = {"i": (take, tokens), "o_scale": (scale, groups), "o_x": (code, tokens)}
+        return Clocks((take, scale, code), ports, streams)
 
     def build(self) -> "QuantiseRows":
         return QuantiseRows(self)
