@@ -17,6 +17,7 @@ from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
@@ -24,6 +25,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fork import ForkParams
+from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.manifest import MemoryTiming
 from streamgen.testing.clocks import check_clocks, token_times
 from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values
@@ -119,12 +121,36 @@ KERNELS = {
         AttentionValuesParams(**ATTENTION, width=1),
         {"heads": 4, "t": 3, "length": 9},
     ),
+    "quantise rows": (
+        QuantiseRowsParams(lanes=4, max_d=8, max_tokens=64),
+        {"t": 2, "features": 32, "d": 8, "tile": 16},
+    ),
+    "segments": (
+        SegmentsParams(token_bits=48, ways=3, max_tokens=120),
+        {
+            "itensor": ITensor((1, 2), "f24", (8, 3, 2), (4, 1, 2), ((1,), (0, 2))),
+            "sizes": (1, 2, 1),
+            "rounds": 2,
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_clocks_without_waits_are_the_curves(name: str) -> None:
     check_clocks(*KERNELS[name])
+
+
+def test_codes_wait_for_their_group_only() -> None:
+    """Scales run ahead of the codes: those of the next piece come late."""
+    params, bounds = KERNELS["quantise rows"]
+    count = params.inputs(bounds)["i"].token_count
+    piece = count // 2
+    late = token_times(params, bounds, {"i": np.arange(count) + 100 * (np.arange(count) >= piece)})
+    for port, times in token_times(params, bounds).items():
+        half = len(times) // 2
+        np.testing.assert_array_equal(late[port][:half], times[:half])
+        assert (late[port][half:] > 100).all(), port
 
 
 PAIRS = {

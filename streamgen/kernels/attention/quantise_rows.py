@@ -154,7 +154,8 @@ class QuantiseRowsParams:
         groups = np.arange(len(tokens) // group)
         curves = {port: curve.cycles() for port, curve in self.curves(bounds).items()}
         take, scale, code = (Part(port, curves[port]) for port in ("i", "o_scale", "o_x"))
-        ends, held, most = groups * group + group - 1, self.ring_depth - 1, _GROUPS - 1
+        ends, most = groups * group + group - 1, _GROUPS - 1
+        held = self.ring_depth - 1 + self.latency - self.wait  # in the ring and behind it
         streams = (
             take.to(scale, ends, groups, latency=self.wait),
             take.to(code, ends, groups * group, latency=self.latency),
