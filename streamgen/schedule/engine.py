@@ -1,11 +1,10 @@
 """The matmul engine: columns that compute all matmuls, a phase after the other, a memory channel each.
 
 The matmuls of a phase read one operand, so they are one matmul whose rows are those of all: one after the
-other, where their results go different ways, or in turn, where the results of two
-meet in one elementwise operation (gate and factor): half of the columns then computes the ones, the other
-half the others, and neither waits. Keys, values and queries of attention over a cache come in rounds: a tile
-of rows of each, or several, then of each the next ones. So the first heads are whole while the others are
-still computed.
+other, where their results go different ways, or in turn, where the results of two meet in one elementwise
+operation (gate and factor): half of the columns then computes the ones, the other half the others, and
+neither waits. Keys, values and queries of attention over a cache come in rounds: of each a tile of rows, or
+several, then of each the next ones. So the first heads are whole while the others are still computed.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
