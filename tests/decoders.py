@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import streamgen
 from streamgen.config import CompileConfig
@@ -25,7 +26,8 @@ from streamgen.text.gguf_tokenizer import gguf_tokenizer
 from streamgen.text.tokenizer import Tokenizer
 
 __all__ = [
-    *("MATMULS", "TINY", "WORDS", "assembled", "compiled_model", "is_tied", "logits_of", "opened_model"),
+    *("MATMULS", "TINY", "WORDS", "assembled", "check_passes", "compiled_model", "is_tied", "logits_of"),
+    "opened_model",
     *("random_decoder", "random_parts", "stepper", "tiny_accelerator", "tiny_decoder"),
 ]
 
@@ -213,3 +215,17 @@ def _rotate(rotation: Rotation, x: np.ndarray) -> np.ndarray:
     z = z * np.exp(1j * np.outer(np.arange(x.shape[1]), rotation.frequencies))
     turned[..., first], turned[..., second] = z.real, z.imag
     return turned
+
+
+def check_passes(model: LanguageModel, passes: tuple[int, ...]) -> None:
+    """A text on the Verilog, so many tokens at once: logits are those of golden, cycles those predicted."""
+    ids = np.random.default_rng(0).integers(0, 64, sum(passes))
+    expected, session, at = model.golden.logits(ids), model.session(), 0
+    try:
+        for tokens in passes:
+            at += tokens
+            np.testing.assert_array_equal(session.last_logits(ids[at - tokens : at]), expected[at - 1])
+        for run in model.device().passes:
+            assert run.cycles == pytest.approx(model.predict(run.tokens, run.position, run.variant), rel=0.05)
+    finally:
+        model.close()
