@@ -4,10 +4,10 @@
 
 Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs
 prompts and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's
-bit for bit and prints simulated beside predicted cycles (hours). The bound is the larger of what channels
-need for the bytes (13.3 GB/s each, 100 cycles latency) and what multipliers need for the products, phase by
-phase. End to end is the sum of the passes of a prompt and of every step behind it, of which every 32nd is
-predicted.
+bit for bit, prints simulated beside predicted cycles, and cycles simulated in a processor second (hours).
+The bound is the larger of what channels need for the bytes (13.3 GB/s each, 100 cycles latency) and what
+multipliers need for the products, phase by phase. End to end is the sum of the passes of a prompt and of
+every step behind it, of which every 32nd is predicted.
 """
 
 import argparse
@@ -209,14 +209,16 @@ def simulated(
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
     accelerator = streamgen.compile(model, None, config)
     ids = np.random.default_rng(0).integers(0, made.vocab_size, sum(passes)).tolist()
-    found = Table("pass", "cycles", "predicted", "ratio", "logits", title="simulated")
+    found = Table("pass", "cycles", "predicted", "ratio", "logits", "cycles/s", title="simulated")
     session, done, seen = accelerator.session(), 0, 0
     for tokens in passes:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         given = session.last_logits(ids[done : done + tokens])
+        busy = time.process_time() - busy
         done += tokens
         right = np.array_equal(given, accelerator.golden.logits(ids[:done])[-1])
-        for one in accelerator.device().passes[seen:]:
+        passes = accelerator.device().passes[seen:]
+        for one in passes:
             predicted = accelerator.predict(one.tokens, one.position, one.variant)
             found.add_row(
                 f"{one.tokens} at {one.position}",
@@ -224,6 +226,7 @@ def simulated(
                 f"{predicted:,}",
                 f"{predicted / one.cycles:.3f}",
                 "equal golden's" if right else "DIFFER",
+                f"{sum(p.cycles for p in passes) / busy:,.0f}",  # with the host's part of the work
             )
         seen = len(accelerator.device().passes)
         print(f"{done} tokens, {time.perf_counter() - start:.0f} s", flush=True)

@@ -227,6 +227,7 @@ def rtlil_to_verilog(text: str) -> str:
             "proc_clean",
             "pmuxtree",
         ),  # of `proc`, what amaranth's processes need
+        *("opt_clean", "opt_dff"),  # a register that keeps its value has an enable, one that resets a reset
         "memory_collect",
         "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
         "-remove amaranth.decoding",

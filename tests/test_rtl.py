@@ -221,6 +221,11 @@ def test_memory_keeps_its_style_and_yosys_is_silent(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_register_that_keeps_its_value_has_an_enable():
+    verilog = to_verilog(QueueParams(bits=8, depth=4).build())
+    assert re.search(r"if \(rst\) level <= 3'h0;\s+else if \(\w+\) level <= ", verilog)
+
+
 def test_run_yosys_writes_what_is_asked_for():
     source = rtlil.convert(RegisterSliceParams(bits=3).build(), name="slice")
     assert '"slice"' in run_yosys(source, "proc", writer="write_json")

@@ -464,30 +464,37 @@ class Store(wiring.Component):
 def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
     """Turn descriptors into commands of the client; returns the stream of their token counts.
 
-    The counts are used by DMAs that have several tokens in a beat; for the others each transfer ends
-    with a beat, and the client alone counts.
+    DMAs that have several tokens in a beat count them; of the others each transfer ends with a beat, the
+    client alone counts, and nothing is returned.
     """
     params = dma._params
     descriptor = dma.i_descriptor
     fields = descriptor.payload
-    m.submodules.counts = counts = Queue(params.counts)
     free = Signal()
+    taken = Signal()
     view = Signal(Command, reset_less=True)
-    counted = params.layout.tokens_per_beat > 1
+    counts = None
     m.d.comb += [
         free.eq(~command.valid | command.ready),
-        descriptor.ready.eq(free & counts.i.ready),
-        counts.i.valid.eq(descriptor.valid & free if counted else 0),
-        counts.i.payload.eq(fields.tokens),
+        descriptor.ready.eq(free),
+        taken.eq(descriptor.valid),
         command.payload.eq(view),
     ]
+    if params.layout.tokens_per_beat > 1:
+        m.submodules.counts = counts = Queue(params.counts)
+        m.d.comb += [
+            descriptor.ready.eq(free & counts.i.ready),
+            taken.eq(descriptor.valid & counts.i.ready),
+            counts.i.valid.eq(descriptor.valid & free),
+            counts.i.payload.eq(fields.tokens),
+        ]
     with m.If(free):
         m.d.sync += [
-            command.valid.eq(descriptor.valid & counts.i.ready),
+            command.valid.eq(taken),
             view.address.eq((dma.base[BEAT_SHIFT:] + fields.offset) << BEAT_SHIFT),
             view.beats.eq(params._beats(fields.tokens)),
         ]
-    return counts.o
+    return counts.o if counts is not None else None
 
 
 def _pass_on(m: Module, source: Any, target: Any) -> None:

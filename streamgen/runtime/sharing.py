@@ -14,8 +14,9 @@ __all__ = ["sharing"]
 
 MIN_LINES = 60  # with all that is inside; smaller modules gain nothing
 
-MODULE = re.compile(r"^module (\w+)\b(.*?)^endmodule", re.MULTILINE | re.DOTALL)
-INSTANCE = re.compile(r"^ *(\w+) (?:\\\S+|\w+) +\($", re.MULTILINE)
+NAME = r"(\\\S+|\w+)"  # of a module; one that has its place in another is called after it, \other.place
+MODULE = re.compile(rf"^module {NAME}(.*?)^endmodule", re.MULTILINE | re.DOTALL)
+INSTANCE = re.compile(rf"^ *{NAME} +(?:\\\S+|\w+) +\($", re.MULTILINE)
 INPUT = re.compile(r"^ *input (?:wire )?(?:signed )?(?:\[[^\]]*\] )?(\w+);", re.MULTILINE)
 
 
@@ -44,7 +45,8 @@ def sharing(verilog: str, top: str) -> str:
     count(top, 1)
     rules = ["`verilator_config"]
     for name in sorted(instances):
-        if name != top and instances[name] > 1 and lines(name) >= MIN_LINES:
+        placed = name.startswith("\\")  # shared with the module that holds it
+        if name != top and not placed and instances[name] > 1 and lines(name) >= MIN_LINES:
             rules.append(f'no_inline -module "{name}"')
             inputs = [port for port in INPUT.findall(bodies[name]) if port != "clk"]
             rules += [f'public_flat_rd -module "{name}" -var "{port}"' for port in inputs]

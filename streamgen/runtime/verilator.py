@@ -53,9 +53,10 @@ COMMON = (
     "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 )  # fmt: skip
 TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-DVM_TRACE_FST=1")}
-# Vectors are slower: they are stored in parts and loaded as a whole. A function of a large design has tens of
-# thousands of stores; looking past all of them for what a load may read takes minutes and gains nothing.
-FAST = ("-O2", "-fno-tree-vectorize", "--param=sccvn-max-alias-queries-per-access=8")
+# A cycle runs once through most of the code of a large design, more than a processor's caches hold: small
+# code is fast code. A function has tens of thousands of stores; looking past all of them for what a load
+# may read takes minutes and gains nothing.
+FAST = ("-Os", "--param=sccvn-max-alias-queries-per-access=8")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
 LIBRARY = ("-O1",)  # for Verilator's own files, of which next to nothing runs in a cycle
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")

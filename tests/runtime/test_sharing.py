@@ -42,5 +42,23 @@ def test_instances_are_counted_through_the_hierarchy():
     assert rules[1:] == ['no_inline -module "leaf"', 'no_inline -module "middle"']
 
 
+def test_instances_in_modules_with_escaped_names_count():
+    verilog = (
+        module("leaf", LONG)
+        + module("\\top.part ", instance("leaf", "one") + instance("leaf", "two"))
+        + module("top", instance("\\top.part ", "part"))
+    )
+    assert sharing(verilog, "top").splitlines()[1:] == ['no_inline -module "leaf"']
+
+
+def test_a_module_in_a_shared_one_is_shared_with_it():
+    verilog = (
+        module("\\pair.part ", LONG)
+        + module("pair", instance("\\pair.part ", "part"))
+        + module("top", instance("pair", "a") + instance("pair", "b"))
+    )
+    assert sharing(verilog, "top").splitlines()[1:] == ['no_inline -module "pair"']
+
+
 def test_other_styles_are_left_alone():
     assert sharing("module top (input wire a); leaf l(.a(a)); endmodule", "top") == "`verilator_config\n"
