@@ -138,7 +138,7 @@ def test_fifo_that_changes_a_token(tmp_path: Path) -> None:
     (module,) = re.findall(rf"^  (\w+) {instance} \($", text, re.MULTILINE)
     start = text.index(f"\nmodule {module}(")
     end = text.index("\nendmodule", start)
-    body, changes = re.subn(r"(?m)^(    o__payload <= )([^;]*);", r"\1\2 ^ 24'h000100;", text[start:end])
+    body, changes = re.subn(r"(?m)^(    .*\bo__payload <= )([^;]*);", r"\1\2 ^ 24'h000100;", text[start:end])
     assert changes == 1
     file.write_text(text[:start] + body + text[end:])
     with pytest.raises(ProbeError, match="it went right into the FIFO of this edge"):

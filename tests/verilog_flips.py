@@ -78,7 +78,7 @@ def _states(body: str) -> list[tuple[str, int, int]]:
     return [
         (_spaced(name), int(high or 0) + 1, int(last) + 1 if last else 0)
         for high, name, last in STATE.findall(body)
-        if re.search(rf"^ +{re.escape(name)} ?(\[[^\]]*\])* <=", body, re.MULTILINE)
+        if re.search(rf"^ +([^\n;]*\) )?{re.escape(name)} ?(\[[^\]]*\])* <=", body, re.MULTILINE)
     ]
 
 

@@ -31,7 +31,7 @@ BINARY = re.compile(
 )
 CHOICE = re.compile(r"^  assign ([^=\n]+?) = ([^?;\n]+?) \? ([^?:{};\n]+?) : ([^?{};\n]+?);$", re.MULTILINE)
 INVERSE = re.compile(r"^  assign ([^=\n]+?) = ~ ?([^?;\n]+?);$", re.MULTILINE)
-REGISTER = re.compile(r"^    (\S.*?) <= ([^;\n]+?);$", re.MULTILINE)
+REGISTER = re.compile(r"^    (?:else )?(?:if \([^\n]*?\) )?(\S.*?) <= ([^;\n]+?);$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
