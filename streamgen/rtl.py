@@ -153,7 +153,7 @@ def to_verilog(component: wiring.Component, name: str = "top", library: Library 
     library = Library() if library is None else library
     with collector_at_rest():
         top = to_rtlil(component, name, library)
-    verilog = rtlil_to_verilog(library.text() + "\n" + top)
+    verilog = rtlil_to_verilog(library.text() + "\n" + top, name)
     library.check_foreign(verilog)
     return verilog
 
@@ -210,13 +210,14 @@ def _pins(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value
             yield "__".join(map(str, path)), member.flow, pin
 
 
-def rtlil_to_verilog(text: str) -> str:
-    """Verilog of RTLIL, without the attributes that only Yosys and amaranth understand.
+def rtlil_to_verilog(text: str, top: str | None = None) -> str:
+    """Verilog of RTLIL, of a design or of blocks, without attributes that only Yosys and amaranth understand.
 
     What is combinational becomes assignments. A block `always @*` whose inputs rest would be evaluated at the
     start of a simulation by the rules of Verilog-2005, never by those of SystemVerilog: there an initial
     value is no event.
     """
+    blocks = "*" if top is None else f"* {top} %d"
     verilog = run_yosys(
         text,
         "delete w:* s:0 %i",  # wires without bits, which Verilog does not have
@@ -227,7 +228,9 @@ def rtlil_to_verilog(text: str) -> str:
             "proc_clean",
             "pmuxtree",
         ),  # of `proc`, what amaranth's processes need
-        *("opt_clean", "opt_dff"),  # a register that keeps its value has an enable, one that resets a reset
+        # A register that keeps its value has an enable, one that resets a reset. Not in the top: vectors of
+        # what all blocks say would take each other's names there, and look as if they ran in circles.
+        *(f"opt_clean {blocks}", f"opt_dff {blocks}"),
         "memory_collect",
         "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
         "-remove amaranth.decoding",

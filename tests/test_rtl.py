@@ -222,7 +222,7 @@ def test_memory_keeps_its_style_and_yosys_is_silent(capfd):
 
 
 def test_a_register_that_keeps_its_value_has_an_enable():
-    verilog = to_verilog(QueueParams(bits=8, depth=4).build())
+    verilog = to_verilog(Chain())
     assert re.search(r"if \(rst\) level <= 3'h0;\s+else if \(\w+\) level <= ", verilog)
 
 

@@ -75,7 +75,7 @@ FAULTS = {
     "a descriptor is lost": ("free & counts.i.ready", "counts.i.ready"),
     "rounded down": (dma._DmaParams._beats, "(tokens + self.layout.tokens_per_beat - 1)", "tokens"),
     "wrong unit": ("fields.offset) << BEAT_SHIFT", "fields.offset) << BEAT_SHIFT + 1"),
-    "counted twice": ("descriptor.valid & free if counted", "descriptor.valid if counted"),
+    "counted twice": ("i.valid.eq(descriptor.valid & free)", "i.valid.eq(descriptor.valid)"),
 }
 
 

@@ -74,7 +74,7 @@ def test_most_tests_build_quickly():
 @pytest.mark.long_runs
 def test_long_runs_are_optimised():
     """In the process of the test before, and for any after it."""
-    assert verilator._fast()[0] == "-O2"
+    assert verilator._fast()[0] == "-Os"
 
 
 def test_the_next_builds_quickly_again():
