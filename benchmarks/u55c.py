@@ -217,8 +217,9 @@ def simulated(
         busy = time.process_time() - busy
         done += tokens
         right = np.array_equal(given, accelerator.golden.logits(ids[:done])[-1])
-        passes = accelerator.device().passes[seen:]
-        for one in passes:
+        run = accelerator.device().passes[seen:]
+        rate = sum(one.cycles for one in run) / busy  # with the host's part of the work
+        for one in run:
             predicted = accelerator.predict(one.tokens, one.position, one.variant)
             found.add_row(
                 f"{one.tokens} at {one.position}",
@@ -226,9 +227,9 @@ def simulated(
                 f"{predicted:,}",
                 f"{predicted / one.cycles:.3f}",
                 "equal golden's" if right else "DIFFER",
-                f"{sum(p.cycles for p in passes) / busy:,.0f}",  # with the host's part of the work
+                f"{rate:,.0f}",
             )
-        seen = len(accelerator.device().passes)
+        seen += len(run)
         print(f"{done} tokens, {time.perf_counter() - start:.0f} s", flush=True)
     return found
 
