@@ -471,30 +471,24 @@ def _start_transfers(m: Module, dma: Load | Store, command: Any) -> Any:
     descriptor = dma.i_descriptor
     fields = descriptor.payload
     free = Signal()
-    taken = Signal()
     view = Signal(Command, reset_less=True)
-    counts = None
+    counts, room = None, Const(1)
+    if params.layout.tokens_per_beat > 1:
+        m.submodules.counts = queue = Queue(params.counts)
+        m.d.comb += [queue.i.valid.eq(descriptor.valid & free), queue.i.payload.eq(fields.tokens)]
+        counts, room = queue.o, queue.i.ready
     m.d.comb += [
         free.eq(~command.valid | command.ready),
-        descriptor.ready.eq(free),
-        taken.eq(descriptor.valid),
+        descriptor.ready.eq(free & room),
         command.payload.eq(view),
     ]
-    if params.layout.tokens_per_beat > 1:
-        m.submodules.counts = counts = Queue(params.counts)
-        m.d.comb += [
-            descriptor.ready.eq(free & counts.i.ready),
-            taken.eq(descriptor.valid & counts.i.ready),
-            counts.i.valid.eq(descriptor.valid & free),
-            counts.i.payload.eq(fields.tokens),
-        ]
     with m.If(free):
         m.d.sync += [
-            command.valid.eq(taken),
+            command.valid.eq(descriptor.valid & room),
             view.address.eq((dma.base[BEAT_SHIFT:] + fields.offset) << BEAT_SHIFT),
             view.beats.eq(params._beats(fields.tokens)),
         ]
-    return counts.o if counts is not None else None
+    return counts
 
 
 def _pass_on(m: Module, source: Any, target: Any) -> None:

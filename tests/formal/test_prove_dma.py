@@ -72,7 +72,7 @@ def test_dma(kind: str, name: str) -> None:
 
 
 FAULTS = {
-    "a descriptor is lost": ("free & counts.i.ready", "counts.i.ready"),
+    "a descriptor is lost": ("free & room", "room"),
     "rounded down": (dma._DmaParams._beats, "(tokens + self.layout.tokens_per_beat - 1)", "tokens"),
     "wrong unit": ("fields.offset) << BEAT_SHIFT", "fields.offset) << BEAT_SHIFT + 1"),
     "counted twice": ("i.valid.eq(descriptor.valid & free)", "i.valid.eq(descriptor.valid)"),
