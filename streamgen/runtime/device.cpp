@@ -1,6 +1,7 @@
 // The host's side of a Vitis RTL kernel around the Verilated design: clock, reset, s_axi_control, memory.
-// A cycle: inputs are driven, the design settles with the clock low, the models sample its pins, the clock
-// rises, the models drive what they computed. The generated design.h names the masters (CHANNELS).
+// A cycle: inputs are driven, the design settles with the clock low, the models sample its pins and drive what
+// they computed, which registers take as the clock rises (pins.py). The generated design.h names the masters
+// (CHANNELS).
 #include <memory>
 
 #include "Vdesign.h"
@@ -25,14 +26,16 @@ struct ControlPins {
     unsigned address_bytes = 0;
 };
 
-// Point `target` at the pin when the design has it with the right width, else say what is wrong.
-#define REQUIRED(target, pin)                                                      \
-    if constexpr (requires { target = &top.pin; }) target = &top.pin;              \
-    else if constexpr (requires { top.pin; }) problems += " " #pin " (wrong width)"; \
-    else problems += " " #pin " (missing)";
-#define OPTIONAL(target, pin)                                                      \
-    if constexpr (requires { target = &top.pin; }) target = &top.pin;              \
-    else if constexpr (requires { top.pin; }) problems += " " #pin " (wrong width)";
+// Point `target` at the pin when the design has it with the right width, else say what is wrong. What memory drives
+// has a register before it, of which the input is called next_ (pins.py).
+#define CONNECT(target, input, pin, otherwise)                                         \
+    if constexpr (requires { target = &top.input; }) target = &top.input;              \
+    else if constexpr (requires { top.input; }) problems += " " #pin " (wrong width)"; \
+    else otherwise;
+#define REQUIRED(target, pin) CONNECT(target, pin, pin, problems += " " #pin " (missing)")
+#define OPTIONAL(target, pin) CONNECT(target, pin, pin, )
+#define DRIVEN(target, pin) CONNECT(target, next_##pin, pin, problems += " " #pin " (missing)")
+#define MAY_BE_DRIVEN(target, pin) CONNECT(target, next_##pin, pin, )
 
 template <class Design>
 std::string connect(Design& top, ControlPins& c) {
@@ -64,35 +67,35 @@ std::string connect(Design& top, ControlPins& c) {
         p.arid = p.rid = p.awid = p.bid = &p.absent;      \
         p.arsize = p.awsize = &full_width;                \
         p.arburst = p.awburst = &incrementing;            \
-        REQUIRED(p.arvalid, name##_arvalid)       \
-        REQUIRED(p.arready, name##_arready)       \
-        REQUIRED(p.araddr, name##_araddr)         \
-        REQUIRED(p.arlen, name##_arlen)           \
-        REQUIRED(p.rvalid, name##_rvalid)         \
-        REQUIRED(p.rready, name##_rready)         \
-        REQUIRED(p.rdata, name##_rdata)           \
-        REQUIRED(p.rresp, name##_rresp)           \
-        REQUIRED(p.rlast, name##_rlast)           \
-        REQUIRED(p.awvalid, name##_awvalid)       \
-        REQUIRED(p.awready, name##_awready)       \
-        REQUIRED(p.awaddr, name##_awaddr)         \
-        REQUIRED(p.awlen, name##_awlen)           \
-        REQUIRED(p.wvalid, name##_wvalid)         \
-        REQUIRED(p.wready, name##_wready)         \
-        REQUIRED(p.wdata, name##_wdata)           \
-        REQUIRED(p.wstrb, name##_wstrb)           \
-        REQUIRED(p.wlast, name##_wlast)           \
-        REQUIRED(p.bvalid, name##_bvalid)         \
-        REQUIRED(p.bready, name##_bready)         \
-        REQUIRED(p.bresp, name##_bresp)           \
-        OPTIONAL(p.arid, name##_arid)             \
-        OPTIONAL(p.rid, name##_rid)               \
-        OPTIONAL(p.arsize, name##_arsize)         \
-        OPTIONAL(p.arburst, name##_arburst)       \
-        OPTIONAL(p.awid, name##_awid)             \
-        OPTIONAL(p.bid, name##_bid)               \
-        OPTIONAL(p.awsize, name##_awsize)         \
-        OPTIONAL(p.awburst, name##_awburst)       \
+        REQUIRED(p.arvalid, name##_arvalid)               \
+        DRIVEN(p.arready, name##_arready)                 \
+        REQUIRED(p.araddr, name##_araddr)                 \
+        REQUIRED(p.arlen, name##_arlen)                   \
+        DRIVEN(p.rvalid, name##_rvalid)                   \
+        REQUIRED(p.rready, name##_rready)                 \
+        DRIVEN(p.rdata, name##_rdata)                     \
+        DRIVEN(p.rresp, name##_rresp)                     \
+        DRIVEN(p.rlast, name##_rlast)                     \
+        REQUIRED(p.awvalid, name##_awvalid)               \
+        DRIVEN(p.awready, name##_awready)                 \
+        REQUIRED(p.awaddr, name##_awaddr)                 \
+        REQUIRED(p.awlen, name##_awlen)                   \
+        REQUIRED(p.wvalid, name##_wvalid)                 \
+        DRIVEN(p.wready, name##_wready)                   \
+        REQUIRED(p.wdata, name##_wdata)                   \
+        REQUIRED(p.wstrb, name##_wstrb)                   \
+        REQUIRED(p.wlast, name##_wlast)                   \
+        DRIVEN(p.bvalid, name##_bvalid)                   \
+        REQUIRED(p.bready, name##_bready)                 \
+        DRIVEN(p.bresp, name##_bresp)                     \
+        OPTIONAL(p.arid, name##_arid)                     \
+        MAY_BE_DRIVEN(p.rid, name##_rid)                  \
+        OPTIONAL(p.arsize, name##_arsize)                 \
+        OPTIONAL(p.arburst, name##_arburst)               \
+        OPTIONAL(p.awid, name##_awid)                     \
+        MAY_BE_DRIVEN(p.bid, name##_bid)                  \
+        OPTIONAL(p.awsize, name##_awsize)                 \
+        OPTIONAL(p.awburst, name##_awburst)               \
     }
 
 CData full_width = 6, incrementing = 1;
@@ -167,10 +170,10 @@ struct Device {
         if (watching) compare();
         if (profile.active()) profile.step();
         for (auto& channel : channels) channel.step();
+        for (auto& channel : channels) channel.drive();
         top->ap_clk = 1;
         top->eval();
         dump(500);
-        for (auto& channel : channels) channel.drive();
         ++cycles;
     }
 

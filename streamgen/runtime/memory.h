@@ -131,7 +131,7 @@ class Channel {
         ++now_;
     }
 
-    // Put what step() computed on the pins (after the clock edge).
+    // Put what step() computed before the registers of the pins (before the clock edge).
     void drive() {
         *pins.arready = arready_, *pins.awready = awready_, *pins.wready = wready_;
         *pins.rvalid = rvalid_, *pins.bvalid = bvalid_;

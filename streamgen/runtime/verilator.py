@@ -28,6 +28,7 @@ from streamgen.errors import MissingToolError, StreamgenError
 from streamgen.folders import folder_of
 from streamgen.progress import Progress, told
 from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.pins import registered
 from streamgen.runtime.sharing import sharing
 
 __all__ = [
@@ -42,7 +43,10 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
-DRIVER = ("device.cpp", "clock.h", "memory.h", "probe.h", "profile.h", "instruments.py", "sharing.py")
+DRIVER = (
+    "arithmetic.h", "device.cpp", "clock.h", "memory.h", "probe.h", "profile.h", "instruments.py", "pins.py",
+    "sharing.py",
+)  # fmt: skip
 VERILATOR_FLAGS = (
     "--cc", "--prefix", "Vdesign", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing",
     "--noassert", "-Wno-fatal", "-Wno-lint", "--quiet", "--output-split", "20000", "-fno-dfg-scoped",
@@ -56,7 +60,8 @@ TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-
 # A cycle runs once through most of the code of a large design, more than a processor's caches hold: small
 # code is fast code. A function has tens of thousands of stores; looking past all of them for what a load
 # may read takes minutes and gains nothing.
-FAST = ("-Os", "--param=sccvn-max-alias-queries-per-access=8")
+# Words of a vector that are copied one by one are put together to copies of several.
+FAST = ("-Os", "-ftree-slp-vectorize", "--param=sccvn-max-alias-queries-per-access=8")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
 LIBRARY = ("-O1",)  # for Verilator's own files, of which next to nothing runs in a cycle
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
@@ -179,13 +184,13 @@ def _build(
             progress(f"simulator: translating {size:.1f} MB of {', '.join(file.name for file in sources)}")
             channels = " ".join(f"X({i}, {name})" for i, name in enumerate(masters))
             Path(folder, "design.h").write_text(f"#define CHANNELS(X) {channels}\n")
-            rules = folder / "sharing.vlt"
+            rules, design = folder / "sharing.vlt", folder / "design.v"
             verilog = "\n".join(file.read_text() for file in sources)
-            pins = "".join(f"{rule}\n" for rule in instruments.rules(verilog, top))
-            rules.write_text(sharing(verilog, top) + pins)
-            files = [str(file.resolve()) for file in (rules, *sources)]
+            kept = "".join(f"{rule}\n" for rule in instruments.rules(verilog, top))
+            rules.write_text(sharing(verilog, top) + kept)
+            design.write_text(registered(verilog, top, masters))
             flags = (*VERILATOR_FLAGS, *instruments.flags)
-            run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, *files)
+            run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, str(rules), str(design))
             units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder, often)]
             units = [(file, (*flags, *headers[flags].result())) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
@@ -209,7 +214,8 @@ def _units(folder: Path, fast: tuple[str, ...]) -> list[tuple[Path, tuple[str, .
     units = [(HERE / "device.cpp", fast)]
     for i, (files, flags) in enumerate([(once, SLOW), *((bundle, fast) for bundle in bundles)]):
         unit = folder / f"unit{i}.cc"
-        unit.write_text("".join(f'#include "{file.name}"\n' for file in files))
+        names = ("arithmetic.h", *(file.name for file in files))
+        unit.write_text("".join(f'#include "{name}"\n' for name in names))
         units.append((unit, flags))
     return units
 

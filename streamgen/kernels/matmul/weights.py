@@ -366,9 +366,10 @@ class Weights(wiring.Component):
         with m.Elif(commit):
             m.d.sync += [need_s.eq(groups & (place == served - 1)), made.eq(place)]
             m.d.sync += place.eq(Mux(place == served - 1, 0, place + 1))
-        chosen: Any = Cat(held)
-        if several > 1:
-            chosen = held[0].word_select(made[ceil_log2(again) :], p.scales.token_slot)
+        chosen = Signal(p.scales.token_slot if several > 1 else parts * BEAT_BITS)
+        m.d.comb += chosen.eq(
+            held[0].word_select(made[ceil_log2(again) :], p.scales.token_slot) if several > 1 else Cat(held)
+        )
         bits, slot = p.column.scale_bits, p.scales.element_slot
         elements = (chosen.word_select(e, slot)[:bits] for e in range(p.scale_bits // bits))
         m.d.comb += replay.data[p.code_bits :].eq(Cat(elements))

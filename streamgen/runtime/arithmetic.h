@@ -1,0 +1,17 @@
+// Signed arithmetic of Verilator's code in fewer instructions than in its own functions: of a product of which only
+// the low bits are kept no sign needs to be extended, and two shifts extend one. Read after Verilator's headers, by
+// the files that it writes.
+#pragma once
+
+#include "verilated.h"
+
+#define VL_MULS_III(lbits, left, right) (static_cast<IData>(left) * static_cast<IData>(right))
+#define VL_MULS_QQQ(lbits, left, right) (static_cast<QData>(left) * static_cast<QData>(right))
+#define VL_EXTENDS_II(obits, lbits, value) (extended<int32_t, IData>(32 - (lbits), value))
+#define VL_EXTENDS_QI(obits, lbits, value) (extended<int64_t, QData>(64 - (lbits), value))
+#define VL_EXTENDS_QQ(obits, lbits, value) (extended<int64_t, QData>(64 - (lbits), value))
+
+template <class Signed, class Word>
+static inline __attribute__((always_inline)) Word extended(int above, Word value) {
+    return static_cast<Word>(static_cast<Signed>(value << above) >> above);
+}
