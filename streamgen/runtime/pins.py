@@ -15,7 +15,7 @@ WRITE = ("awready", "wready", "bvalid", "bid", "bresp")
 
 
 def registered(verilog: str, top: str, masters: Sequence[str]) -> str:
-    """The Verilog, in which module `top` takes what drives its AXI `masters` a cycle early, by inputs `next_…`.
+    """The Verilog, in which module `top` takes what drives its AXI `masters` from inputs `next_…`.
 
     A top that is not written as Yosys writes it stays as it is.
     """
