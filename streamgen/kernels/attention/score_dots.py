@@ -21,6 +21,7 @@ from amaranth.utils import ceil_log2
 
 from streamgen.arith.pipeline import registered
 from streamgen.cost import Resources
+from streamgen.rtl import Shared
 
 __all__ = ["ScoreDots", "ScoreDotsParams"]
 
@@ -114,25 +115,53 @@ class ScoreDots(wiring.Component):
             m.d.sync += query.eq(self.q)
         dots: list[Value] = []
         for n in range(0, p.lanes, 2):
-            dots += self._dots(m, query, n)
+            keys = min(2, p.lanes - n)
+            m.submodules[f"keys_{n}"] = pair = Shared(KeyDotsParams(tile=p, keys=keys))
+            m.d.comb += [pair.q.eq(query), pair.k.eq(self.k[8 * p.dims * n :])]
+            dots.append(pair.dots)
         m.d.comb += self.dots.eq(Cat(dots))
         return m
 
-    def _dots(self, m: Module, query: Value, first: int) -> list[Value]:
-        """The dots of the keys `first` and, if there is one, of the next: they share their multipliers."""
-        p = self._params
-        lows = registered(m, self.k.word_select(first, 8 * p.dims))
-        two = first + 1 < p.lanes
+
+@dataclass(frozen=True, kw_only=True)
+class KeyDotsParams:
+    """Of the `tile`, one key or two that share their multipliers."""
+
+    tile: ScoreDotsParams
+    keys: int
+
+    def build(self) -> "KeyDots":
+        return KeyDots(self)
+
+
+class KeyDots(wiring.Component):
+    """q, which stays for a cycle behind k, and k -> dots."""
+
+    def __init__(self, params: KeyDotsParams) -> None:
+        self._params = params
+        tile, keys = params.tile, params.keys
+        super().__init__(
+            {
+                "q": In(unsigned(8 * tile.dims)),
+                "k": In(unsigned(8 * tile.dims * keys)),
+                "dots": Out(unsigned(keys * tile.dot_bits)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p, two = self._params.tile, self._params.keys == 2
+        lows = registered(m, self.k[: 8 * p.dims])
         terms: list[Value] = []
         for j in range(p.dims):
             factor: Value = lows.word_select(j, 8).as_signed()
             if two:
                 extended = Signal(signed(_FIELD), name=f"low_{j}")
                 m.d.comb += extended.eq(factor)
-                low, high = (self.k.word_select((first + n) * p.dims + j, 8) for n in (0, 1))
+                low, high = (self.k.word_select(n * p.dims + j, 8) for n in (0, 1))
                 upper = (high.as_signed() - low[-1])[:9]
                 factor = Cat(extended, registered(m, upper)).as_signed()
-            terms.append(registered(m, registered(m, factor * query.word_select(j, 8).as_signed())))
+            terms.append(registered(m, registered(m, factor * self.q.word_select(j, 8).as_signed())))
         trees = [terms]
         for level in range(p.levels + 1):
             if level == min(_PACKED_LEVELS, p.levels) and p.lanes > 1:
@@ -141,13 +170,14 @@ class ScoreDots(wiring.Component):
                 packed = len(trees) == 1 and two
                 bits = p._sum_bits(packed, min(2 << level, p.dims))
                 trees = [_halve(m, tree, bits) for tree in trees]
-        return [tree[0][: p.dot_bits].as_signed() for tree in trees]
+        m.d.comb += self.dots.eq(Cat(tree[0][: p.dot_bits] for tree in trees))
+        return m
 
     def _part(self, m: Module, terms: list[Value], packed: bool) -> list[list[Value]]:
         """Both fields of sums of at most 8 products: the sign of the low one goes back to the high one."""
         if not packed:
             return [[registered(m, term) for term in terms]]
-        bits = self._params._sum_bits(False, 8)
+        bits = self._params.tile._sum_bits(False, 8)
         return [
             [registered(m, term[:_FIELD].as_signed(), bits) for term in terms],
             [registered(m, (term >> _FIELD) + term[_FIELD - 1], bits) for term in terms],
