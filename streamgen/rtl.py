@@ -239,7 +239,7 @@ def rtlil_to_verilog(text: str, top: str | None = None) -> str:
     )
     # An extended sign comes as the same bit many times over, which a simulator puts together bit by bit.
     return re.sub(
-        r"(?<=[{ ])((?:\\\S+ |\w+ ?)\[\d+\])((?:, \1){2,})(?=[, }])",
+        r"(?<=[{ ])((?:\\\S+ |\w+ ?)(?:\[\d+\])?)((?:, \1){2,})(?=[, }])",
         lambda run: f"{{{1 + run[2].count(', ')}{{{run[1]}}}}}",
         verilog,
     )

@@ -97,12 +97,13 @@ class Counters(wiring.Component):
         for k, depth in enumerate(self._params.depths):
             level = Signal(bits_for(depth), name=f"level_now_{k}")
             m.d.sync += level.eq(getattr(self, f"level_{k}"))
-            steps.append(lambda word, level=level: _watermark(word, level))
+            steps.append(lambda word, level=level: _watermark(m, word, level))
         return steps
 
 
-def _watermark(word: Any, level: Any) -> Any:
+def _watermark(m: Module, word: Any, level: Any) -> Any:
     """As gates: a multiplexer that chose the old value would be found to be an enable of one half."""
-    greatest = word[:16]
-    higher = (level > greatest).replicate(16)
-    return Cat(level & higher | greatest & ~higher, level)
+    greatest, higher = word[:16], Signal()
+    m.d.comb += higher.eq(level > greatest)
+    mask = higher.replicate(16)
+    return Cat(level & mask | greatest & ~mask, level)
