@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import streamgen
+from benchmarks.published import PEER, PUBLISHED, PUBLISHED_SHAPE
 from streamgen.errors import BudgetError
 from streamgen.estimation import imported
 from streamgen.golden_text import limited
@@ -162,29 +163,31 @@ def against_whole(estimate: Estimate, unfused: int, tokens: int = UNFUSED) -> st
 
 
 def table(name: str, estimate: Estimate) -> Table:
-    """The published runs: milliseconds in all and to the first token, tokens a second behind it."""
+    """The published runs: milliseconds in all and to the first token, tokens a second behind it. Beside them
+    what memory and multipliers allow, below them what others have published for the same card."""
     steps = {one.position: one for one in estimate.passes if one.tokens == 1}
-    found = Table(
-        "in:out",
-        "ms",
-        "ms to first token",
-        "tokens/s behind it",
-        "bound",
-        "share of it",
-        title=f"{name} on all of a {estimate.board} at {estimate.clock_mhz:g} MHz, predicted",
-    )
+    found = Table(title=f"{name} on all of a {estimate.board} at {estimate.clock_mhz:g} MHz, predicted")
+    for column in ("in:out", "ms", "first, ms", "bound", "ratio", "tokens/s", "bound", "share"):
+        found.add_column(column)
     for tokens, out in RUNS:
         cycles = [_at(steps, tokens + k).cycles for k in range(out)]
         bounds = [_bound(_at(steps, tokens + k)) for k in range(out)]
-        first = estimate.first_tokens[tokens]
+        first, least = estimate.first_tokens[tokens], estimate.first_bounds[tokens]
         found.add_row(
             f"{tokens}:{out}",
             f"{estimate.milliseconds(first + sum(cycles[1:])):.1f}",
             f"{estimate.milliseconds(first):.2f}",
+            f"{estimate.milliseconds(least):.2f}",
+            f"{first / least:.2f}",
             f"{out * estimate.clock_mhz * 1e6 / sum(cycles):.0f}",
             f"{out * estimate.clock_mhz * 1e6 / sum(bounds):.0f}",
             f"{sum(bounds) / sum(cycles):.2f}",
         )
+        if name == PUBLISHED_SHAPE:
+            latency, theirs, speed = (f"{value:g}" for value in PUBLISHED[PEER][tokens])
+            found.add_row("theirs", latency, theirs, "", "", speed)
+    if name == PUBLISHED_SHAPE:
+        found.caption = f"theirs: {PEER}, published"
     return found
 
 

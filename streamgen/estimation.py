@@ -8,8 +8,9 @@ These are the passes of `compile` up to the emission, so resources are those of 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from streamgen.contract import multipliers
 from streamgen.cost import Resources
 from streamgen.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.explore import Known, phase_cycles
+from streamgen.explore.bound import pass_cycles
 from streamgen.extras import needed
 from streamgen.golden_text import is_language_model, limited
 from streamgen.graph import Graph
@@ -82,7 +84,10 @@ def estimate(
             if text:
                 built[0].predict(_wanted(steps, firsts, config.max_tokens))
             passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
-            first = {tokens: _first(built[0], tokens, config.max_tokens) for tokens in firsts}
+            first, least = (
+                {tokens: _prompt(of, tokens, config.max_tokens) for tokens in firsts}
+                for of in (built[0].cycles, built[0].bound)
+            )
     return Estimate(
         name=graph.name,
         board=config.card.name,
@@ -91,6 +96,7 @@ def estimate(
         memory=intermediate_memory([one.program.graph for one in built]),
         passes=passes,
         first_tokens=first,
+        first_bounds=least,
         seconds=seconds,
     )
 
@@ -160,6 +166,11 @@ class _Built:
         """Of a pass, as `Accelerator.predict` has them."""
         return sum(self._by_phase(tokens, position, variant))
 
+    def bound(self, tokens: int, position: int = 0, variant: str | None = None) -> float:
+        """Cycles that channels and multipliers need at least for a pass."""
+        rate = Fraction(self.memory.beats, self.memory.cycles)
+        return pass_cycles(self._run(tokens, position, variant)[0], rate)
+
     def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
         """A pass, phase by phase."""
         return predicted_pass(
@@ -225,7 +236,7 @@ def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tu
 
 
 def _wanted(positions: Sequence[int], prompts: Sequence[int], most: int) -> list[tuple[int, int, str]]:
-    """The passes that `_steps` and `_first` begin with, the longest first."""
+    """The passes that `_steps` and `_prompt` begin with, the longest first."""
     found = {(1, position, BEST) for position in positions} | {(most, 0, BEST)}
     for tokens in prompts:
         kept, rest = _split(tokens, most)
@@ -245,12 +256,12 @@ def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
     return tuple(one.timed(tokens) for one in built for tokens in dict.fromkeys((1, most)))
 
 
-def _first(built: _Built, tokens: int, most: int) -> int:
-    """Cycles until the first token behind a prompt: those of all its passes. Of many whole passes some are
-    predicted: between two of them the cycles grow evenly, where the one in the middle says so."""
+def _prompt(of: Callable[[int, int, str], float], tokens: int, most: int) -> int:
+    """The sum over all passes of a prompt of what `of` says of tokens, position and variant. Of many whole
+    passes some are asked for: between two of them it grows evenly, where the one in the middle says so."""
 
-    def one(number: int) -> int:
-        return built.cycles(most, number * most, KEEP)
+    def one(number: int) -> float:
+        return of(most, number * most, KEEP)
 
     def between(first: int, last: int) -> float:
         """Of the passes behind `first` and before `last`."""
@@ -264,11 +275,10 @@ def _first(built: _Built, tokens: int, most: int) -> int:
         return between(first, middle) + one(middle) + between(middle, last)
 
     kept, rest = _split(tokens, most)
-    total = built.cycles(rest, kept * most, BEST)
+    total = of(rest, kept * most, BEST)
     if kept:
-        total += one(0) + (one(kept - 1) if kept > 1 else 0)
-        total += round(between(0, kept - 1))
-    return total
+        total += one(0) + (one(kept - 1) if kept > 1 else 0) + between(0, kept - 1)
+    return round(total)
 
 
 @contextmanager

@@ -49,6 +49,10 @@ def test_figures_are_those_of_the_compiled_model() -> None:
         assert one.cycles == compiled.predict(one.tokens, one.position, BEST)
         assert all(phase.cycles >= 0 and phase.limit for phase in one.phases)
     assert found.first_tokens == {n: compiled.predict(n, 0, BEST) for n in (1, 4, 9)}
+    (first,) = (one for one in found.passes if (one.tokens, one.position) == (1, 0))
+    least = sum(max(phase.memory_cycles, phase.product_cycles) for phase in first.phases)
+    assert found.first_bounds[1] == round(least)
+    assert all(0 < found.first_bounds[n] <= found.first_tokens[n] for n in (1, 4, 9))
     by_channel: dict[int, dict[str, int]] = {}
     for buffer in compiled.manifest.buffers:
         roles = by_channel.setdefault(buffer.channel, {})

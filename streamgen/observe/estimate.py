@@ -64,7 +64,8 @@ class Estimate:
 
     passes: of a language model a token at each position asked for, then the largest pass at the first; of
     others the least and the largest pass of every group. first_tokens: cycles until the first token behind a
-    prompt, by its tokens. seconds: processor time by stage.
+    prompt, by its tokens. first_bounds: what channels and multipliers need of them at least. seconds:
+    processor time by stage.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Estimate:
     memory: IntermediateMemory
     passes: tuple[PassEstimate, ...]
     first_tokens: Mapping[int, int]
+    first_bounds: Mapping[int, int]
     seconds: Mapping[str, float]
 
     def tokens_per_second(self, one: PassEstimate) -> float:
@@ -127,10 +129,11 @@ class Estimate:
         return made
 
     def _first_table(self) -> Table:
-        made = table("prompt", "cycles", "ms to first token", "tokens/s")
+        made = table("prompt", "cycles", "bound", "ms to first token", "tokens/s")
         for tokens, cycles in self.first_tokens.items():
-            took = self.milliseconds(cycles)
-            made.add_row(f"{tokens}", f"{cycles:,}", f"{took:,.3f}", f"{tokens / took * 1e3:,.0f}")
+            took, least = self.milliseconds(cycles), self.first_bounds[tokens]
+            speed = f"{tokens / took * 1e3:,.0f}"
+            made.add_row(f"{tokens}", f"{cycles:,}", f"{least:,}", f"{took:,.3f}", speed)
         return made
 
     def _phase_table(self, one: PassEstimate) -> Table:
