@@ -18,7 +18,6 @@ from pathlib import Path
 
 import streamgen
 from benchmarks import u55c
-from benchmarks.published import PEER, PUBLISHED
 from streamgen.config import CompileConfig
 from streamgen.errors import BudgetError
 from streamgen.observe.estimate import Estimate
@@ -83,7 +82,7 @@ def comparison(ours: dict[str, dict[int, Speed]]) -> str:
         for what, pick in zip(names, ("first", "rate", "latency"), strict=True):
             cells = [f"{getattr(by_length[n], pick):,.2f}" for n in LENGTHS]
             made.add_row(f"streamgen, {who}" if what == names[0] else "", what, *cells)
-    for who, found in PUBLISHED.items():
+    for who, found in u55c.PUBLISHED.items():
         for what, place in zip(names, (1, 2, 0), strict=True):
             cells = [
                 "" if n not in found or (value := found[n][place]) is None else f"{value:,.2f}"
@@ -92,7 +91,7 @@ def comparison(ours: dict[str, dict[int, Speed]]) -> str:
             if any(cells):
                 made.add_row(who if what == names[0] else "", what, *cells)
     best = next(iter(ours.values()))
-    theirs = PUBLISHED[PEER]
+    theirs = u55c.PUBLISHED[u55c.PEER]
     rates = [f"{best[n].rate / (theirs[n][2] or 1):.2f}" for n in LENGTHS]
     firsts = [f"{theirs[n][1] / best[n].first:.2f}" for n in LENGTHS]
     made.add_section()
