@@ -17,7 +17,7 @@ WRITE = ("awready", "wready", "bvalid", "bid", "bresp")
 def registered(verilog: str, top: str, masters: Sequence[str]) -> str:
     """The Verilog, in which module `top` takes what drives its AXI `masters` from inputs `next_…`.
 
-    A top that is not written as Yosys writes it stays as it is.
+    A top that is not written as Yosys writes it stays as it is: the device then says which pins it lacks.
     """
     module = rf"^module {re.escape(top)}(\(.*?\);)(.*?)^endmodule"
     found = re.search(module, verilog, re.MULTILINE | re.DOTALL)

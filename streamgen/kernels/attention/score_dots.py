@@ -125,7 +125,7 @@ class ScoreDots(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyDotsParams:
-    """Of the `tile`, one key or two that share their multipliers."""
+    """keys: one of the `tile`, or two that share their multipliers."""
 
     tile: ScoreDotsParams
     keys: int
@@ -135,7 +135,7 @@ class KeyDotsParams:
 
 
 class KeyDots(wiring.Component):
-    """q, which stays for a cycle behind k, and k -> dots."""
+    """k -> dots with q, which is read in the cycle behind k."""
 
     def __init__(self, params: KeyDotsParams) -> None:
         self._params = params
