@@ -4,7 +4,7 @@
 
 Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs
 prompts and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's
-bit for bit, prints simulated beside predicted cycles, and cycles simulated in a processor second (minutes a shape).
+bit for bit, prints simulated beside predicted cycles, and cycles simulated in a processor second (minutes).
 The bound is the larger of what channels need for the bytes (13.3 GB/s each, 100 cycles latency) and what
 multipliers need for the products, phase by phase. End to end is the sum of the passes of a prompt and of
 every step behind it, of which every 32nd is predicted.

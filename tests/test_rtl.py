@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from amaranth import Cat, Module
+from amaranth import Cat, Module, Signal
 from amaranth.back import rtlil
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -224,6 +224,31 @@ def test_memory_keeps_its_style_and_yosys_is_silent(capfd):
 def test_a_register_that_keeps_its_value_has_an_enable():
     verilog = to_verilog(Chain())
     assert re.search(r"if \(rst\) level <= 3'h0;\s+else if \(\w+\) level <= ", verilog)
+
+
+class Spread(wiring.Component):
+    """The sign of a number, and a wire, each as eight equal bits."""
+
+    number: In(4)
+    other: In(4)
+    signs: Out(8)
+    wires: Out(8)
+
+    def elaborate(self, platform):
+        m = Module()
+        below = Signal()
+        m.d.comb += [
+            below.eq(self.number < self.other),
+            self.signs.eq(self.number[3].replicate(8)),
+            self.wires.eq(below.replicate(8) ^ Cat(self.number, self.other)),
+        ]
+        return m
+
+
+def test_equal_bits_are_said_once():
+    """Of a vector as of a wire, so that a simulator need not put them together bit by bit."""
+    verilog = to_verilog(Spread())
+    assert "{8{number[3]}}" in verilog and "{8{below}}" in verilog
 
 
 def test_run_yosys_writes_what_is_asked_for():
