@@ -1,13 +1,14 @@
 """Whole language models on all of a U55C: tokens a second, time to the first token, resources, beside bounds.
 
-    python benchmarks/u55c.py [NAME ...] [--clock 300] [--channels 32] [--simulate] [--json FILE]
+    python benchmarks/u55c.py [NAME ...] [--clock 300] [--channels 32] [--context 1024] [--simulate]
 
 Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs
 prompts and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's
 bit for bit, prints simulated beside predicted cycles, and cycles simulated in a processor second (minutes).
 The bound is the larger of what channels need for the bytes (13.3 GB/s each, 100 cycles latency) and what
-multipliers need for the products, phase by phase. End to end is the sum of the passes of a prompt and of
-every step behind it, of which every 32nd is predicted.
+multipliers need for the products, phase by phase; weights read ahead while attention works make a long step
+quicker than that. End to end is the sum of the passes of a prompt and of every step behind it, of which every
+32nd is predicted. What a context is worth: the first token behind half of it, the step at its last position.
 """
 
 import argparse
@@ -115,6 +116,7 @@ SHAPES = {
 }
 UNFUSED = 64  # tokens of a prompt whose tensors are summed
 RUNS = ((32, 32), (64, 64), (128, 128), (256, 256))  # tokens in, tokens out
+LAST = max(tokens + out for tokens, out in RUNS)
 
 
 def main() -> None:
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--clock", type=float, default=300.0, help="MHz")
     parser.add_argument("--channels", type=int, default=None, help="fewer than all")
     parser.add_argument("--cache-channels", type=int, default=None, help="of keys, and of values")
+    parser.add_argument("--context", type=int, default=None, help=f"tokens, {LAST} or more; 1024")
     parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
     parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
     parser.add_argument("--simulate", action="store_true")
@@ -133,11 +136,15 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - SHAPES.keys():
         parser.error(f"no shapes are called {', '.join(sorted(unknown))}")
+    if options.context is not None and options.context < LAST:
+        parser.error(f"a context of {options.context} is too short for runs of {LAST} tokens")
     console, found = Console(), {}
     for name in options.names or ["gpt2-medium"]:
         shape, changed = SHAPES[name], {"clock_mhz": options.clock, "fill": options.fill}
         if options.channels:
             changed["channels"] = options.channels
+        if options.context:
+            changed["context"] = options.context
         if options.cache_channels:
             changed["cache_channels"] = options.cache_channels
         config = streamgen.CompileConfig(
@@ -153,6 +160,7 @@ def main() -> None:
                 continue
             unfused = whole_tensors(source, config)
         console.print(table(name, estimate))
+        console.print(at_length(estimate, config.context), highlight=False)
         console.print(str(estimate), markup=False, highlight=False)
         console.print(against_whole(estimate, unfused), highlight=False)
         found[name] = json.loads(estimate.to_json())
@@ -171,10 +179,10 @@ def config_json(shape: Shape, layers: int | None = None) -> dict[str, Any]:
 
 
 def estimated(source: Path, config: streamgen.CompileConfig) -> Estimate:
-    """Steps at every `EVERY`th position, and prompts of all runs."""
-    last = max(tokens + out for tokens, out in RUNS)
-    positions = range(0, min(last, config.context), EVERY)
-    return streamgen.estimate(source, None, config, positions=positions, prompts=[n for n, _ in RUNS])
+    """Steps at every `EVERY`th position and at the last one, prompts of all runs and of half the context."""
+    positions = {*range(0, min(LAST + EVERY, config.context), EVERY), config.context - 1}
+    prompts = {*(tokens for tokens, _ in RUNS), config.context // 2}
+    return streamgen.estimate(source, None, config, positions=sorted(positions), prompts=sorted(prompts))
 
 
 def whole_tensors(source: Path, config: streamgen.CompileConfig, tokens: int = UNFUSED) -> int:
@@ -190,6 +198,18 @@ def against_whole(estimate: Estimate, unfused: int, tokens: int = UNFUSED) -> st
     return (
         f"intermediate memory: {fused:,} bits; {tokens} tokens with every tensor whole, in one pass, take "
         f"{unfused:,}: {100 * fused / unfused:.1f} %"
+    )
+
+
+def at_length(estimate: Estimate, context: int) -> str:
+    """The step at the last position, and the first token behind half the context, beside their bounds."""
+    step = next(one for one in estimate.passes if (one.tokens, one.position) == (1, context - 1))
+    tokens = context // 2
+    first, least = estimate.first_tokens[tokens], estimate.first_bounds[tokens]
+    took = estimate.milliseconds(first)
+    return (
+        f"step at {step.position:,}: {step.cycles:,} cycles, {step.cycles / _bound(step):.2f} of its bound\n"
+        f"first token behind {tokens:,}: {took:.1f} ms, {first / least:.2f} of its bound"
     )
 
 

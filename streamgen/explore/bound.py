@@ -12,6 +12,10 @@ user gave; padded rows and features count.
 In a graph of several phases each phase is a stage as often as its section is walked. Its bytes are all that
 its nodes read and write: constants, rows of tables, keys and values, inputs and outputs. It lasts no less
 than the attention in it, whose multipliers are its own.
+
+So it is what a pass takes whose loads wait for their phase. Loads that run ahead read weights of the next
+phase while attention has the multipliers, as far as prefetch FIFOs reach: a step with long attention may
+take less than this sum.
 """
 
 from collections.abc import Iterator, Sequence

@@ -64,8 +64,8 @@ class Estimate:
 
     passes: of a language model a token at each position asked for, then the largest pass at the first; of
     others the least and the largest pass of every group. first_tokens: cycles until the first token behind a
-    prompt, by its tokens. first_bounds: what channels and multipliers need of them at least. seconds:
-    processor time by stage.
+    prompt, by its tokens. first_bounds: what channels and multipliers need of them at least, phase by phase.
+    seconds: processor time by stage.
     """
 
     name: str
