@@ -14,7 +14,7 @@ from amaranth.utils import bits_for
 
 from streamgen.boards import Board
 from streamgen.capacity import RESOURCES, number, short_of, usage
-from streamgen.contract import copies, held_bits, least_prefetch, memory_ports, multipliers
+from streamgen.contract import copies, held_bits, least_prefetch, memory_ports, moves, multipliers
 from streamgen.cost import Resources
 from streamgen.emit.placement import Block, Link, Placement, place, placed
 from streamgen.emit.top import TopParams
@@ -180,7 +180,10 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
         ("prefetch_beats=64 frees {}", _without_prefetch(top)),
         ("a smaller hold_bits (values that phases leave to one another take {})", _without_holds(top)),
         ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
-        ("fewer cache_channels (loads and stores of caches take {})", _without(top, _caches(top))),
+        (
+            "a smaller context or fewer cache_channels (loads and stores of caches take {})",
+            _without(top, _caches(top)),
+        ),
     ):
         freed = [(r, getattr(total, r) - getattr(changed, r)) for r in short]
         gains = [
@@ -218,9 +221,13 @@ def _without_holds(top: TopParams) -> Resources:
 
 
 def _without_buffers(top: TopParams) -> Resources:
-    """All resources without FIFOs and layout converters."""
-    kept = (node for node in top.graph.nodes if not held_bits(node.params))
-    return reduce(add, map(_cost, kept), top.shell)
+    """All resources without FIFOs and layout converters, but those of constants."""
+    constants = {tensor.node for tensor in top.graph.tensors if tensor.role == "constant"}
+    fed = {edge.target.node for edge in top.graph.edges if edge.source.node not in constants}
+    nodes = (node for node in top.graph.nodes if node.name in fed)
+    converters = {node.name for node in nodes if moves(node.params) and held_bits(node.params)}
+    queues = (top.queue(k).resources for k in range(len(top.graph.edges)))
+    return _without(top, converters) + -1 * reduce(add, queues, _NOTHING)
 
 
 def _kind(node: Node) -> str:

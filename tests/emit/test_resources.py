@@ -43,6 +43,8 @@ class WidgetParams:
     lut: int = 0
     dsp: int = 0
     bram: float = 0
+    moves: bool = False
+    held_bits: int = 0
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {"i": ROW}
@@ -201,6 +203,24 @@ def test_too_deep_fifos() -> None:
     ]
 
 
+def test_what_holds_tokens_shrinks_with_them() -> None:
+    """Layout converters do, FIFOs too; rows of weights and rings of caches do not."""
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64)
+    nodes = {
+        "a": load,
+        "caches": WidgetParams(bram=16, held_bits=9),
+        "rows": WidgetParams(bram=8, moves=True, held_bits=9),
+        "turned": WidgetParams(bram=4, moves=True, held_bits=9),
+    }
+    constants = (Tensor("w", "constant", "a", (4,), 0),)
+    design = top(nodes, [("a", "rows"), ("rows", "turned"), ("caches", "turned")], tensors=constants)
+    with pytest.raises(BudgetError) as error:
+        find_fit("held", design, board(bram=10))
+    assert f"help: a smaller max_tokens (FIFOs and layout converters take 4 BRAM); {SPLIT}" in str(
+        error.value
+    )
+
+
 def test_too_many_values_held() -> None:
     """A back edge could be smaller; what is in memory already is named."""
     tensors = tuple(
@@ -226,8 +246,8 @@ def test_caches_on_too_many_channels() -> None:
         find_fit("cached", design, board(lut=1000))
     lut = load.cost({"itensor": ROW, "offset": 0}).resources.lut
     assert str(error.value).splitlines()[-1] == (
-        f"What would help: fewer cache_channels (loads and stores of caches take {lut:g} LUT); smaller "
-        "n_lanes or lanes, fewer channels, or a larger board"
+        "What would help: a smaller context or fewer cache_channels (loads and stores of caches take "
+        f"{lut:g} LUT); smaller n_lanes or lanes, fewer channels, or a larger board"
     )
 
 
