@@ -147,15 +147,15 @@ def main() -> None:
             changed["context"] = options.context
         if options.cache_channels:
             changed["cache_channels"] = options.cache_channels
-        config = streamgen.CompileConfig(
-            name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
-        )
         with tempfile.TemporaryDirectory() as place:
             source = Path(place, "config.json")
             source.write_text(json.dumps(config_json(shape, options.layers)))
             try:
+                config = streamgen.CompileConfig(
+                    name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
+                )
                 estimate = estimated(source, config)
-            except BudgetError as error:
+            except (BudgetError, ValueError) as error:
                 console.print(f"{name}: {error}\n", markup=False, highlight=False)
                 continue
             unfused = whole_tensors(source, config)
