@@ -230,7 +230,7 @@ def rtlil_to_verilog(text: str, top: str | None = None) -> str:
         ),  # of `proc`, what amaranth's processes need
         # A register that keeps its value has an enable, one that resets a reset. Not in the top: vectors of
         # what all blocks say would take each other's names there, and look as if they ran in circles.
-        *(f"opt_clean {blocks}", f"opt_dff {blocks}"),
+        *(f"opt_clean {blocks}", f"opt_dff {blocks}", f"opt_clean {blocks}"),
         "memory_collect",
         "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy "
         "-remove amaranth.decoding",

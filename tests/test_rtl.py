@@ -226,6 +226,13 @@ def test_a_register_that_keeps_its_value_has_an_enable():
     assert re.search(r"if \(rst\) level <= 3'h0;\s+else if \(\w+\) level <= ", verilog)
 
 
+def test_what_nobody_reads_is_not_written():
+    """Nor what an enable or a reset of a register has taken the place of."""
+    modules = to_verilog(Chain()).split("endmodule")
+    made = [(module, wire) for module in modules for wire in re.findall(r"assign (_\d+_) = ", module)]
+    assert made and not [wire for module, wire in made if len(re.findall(rf"\b{wire}\b", module)) < 3]
+
+
 class Spread(wiring.Component):
     """The sign of a number, and a wire, each as eight equal bits."""
 

@@ -31,7 +31,9 @@ BINARY = re.compile(
 )
 CHOICE = re.compile(r"^  assign ([^=\n]+?) = ([^?;\n]+?) \? ([^?:{};\n]+?) : ([^?{};\n]+?);$", re.MULTILINE)
 INVERSE = re.compile(r"^  assign ([^=\n]+?) = ~ ?([^?;\n]+?);$", re.MULTILINE)
-REGISTER = re.compile(r"^    (?:else )?(?:if \([^\n]*?\) )?(\S.*?) <= ([^;\n]+?);$", re.MULTILINE)
+REGISTER = re.compile(  # but what it is after reset, which it also is before
+    r"^    (?!if \(rst\))(?:else )?(?:if \([^\n]*?\) )?(\S.*?) <= ([^;\n]+?);$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
