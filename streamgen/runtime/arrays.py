@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
+from streamgen.errors import DeviceError
 from streamgen.itensor import ITensor
 from streamgen.manifest import Buffer
 from streamgen.numbers import formats
@@ -180,9 +181,14 @@ def packed(info: Buffer, array: np.ndarray, tiles: int) -> bytes:
 
 
 def unpacked(info: Buffer, image: bytes, tiles: int) -> np.ndarray:
-    """Inverse of `packed`."""
+    """Inverse of `packed`. DeviceError where the image holds what is no number of its format."""
     stream = stream_of(info, tiles)
-    return MemoryLayout.of(stream).unpack(stream, image)
+    try:
+        return MemoryLayout.of(stream).unpack(stream, image)
+    except ValueError as error:
+        wrong = str(error).partition(";")[0]  # what follows is for who packs
+        message = f"the device has left no {stream.dtype} in buffer {info.name!r}: {wrong}"
+        raise DeviceError(message) from error
 
 
 def cropped(info: Buffer, array: np.ndarray, tokens: int) -> np.ndarray:

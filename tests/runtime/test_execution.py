@@ -107,7 +107,9 @@ class Adder(Device):
         weight = self.allocate("w").read(1)[0]
         result = formats.round_f24(values["x"] + values["b"].astype(float) + weight)
         stream, layout = streams["y"]
-        self.allocate("y").write(layout.pack(stream, result))
+        image = bytearray(layout.pack(stream, result))
+        image[0] |= fault == "not f24"
+        self.allocate("y").write(bytes(image))
         words = np.zeros(32, "<u4")
         codes = {"timeout": 1, "late and hung": 1, "axi": 2}
         words[0], words[1], words[2] = STATUS_MAGIC, codes.get(fault, 0), 1
@@ -287,6 +289,18 @@ def test_failed_run(execution, fault, kind, message):
         execution.run(x, BIAS_VALUES)
     assert str(error.value) == message
     assert execution.device.resets == 1 and execution.device.hung == (fault == "silent")
+    assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
+
+
+def test_what_is_no_number_of_the_format(execution):
+    x = np.ones((2, WIDTH))
+    execution.run(x, BIAS_VALUES)
+    execution.device.fault = "not f24"
+    with pytest.raises(DeviceError) as error:
+        execution.run(x, BIAS_VALUES)
+    assert str(error.value) == (
+        "the device has left no f24 in buffer 'y': np.float32(-6.0000005) is not a number of f24"
+    )
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
 
 
