@@ -1,6 +1,7 @@
 """Whole language models on all of a U55C: tokens a second, time to the first token, resources, beside bounds.
 
     python benchmarks/u55c.py [NAME ...] [--clock 300] [--channels 32] [--context 1024] [--simulate]
+        [--json FILE]
 
 Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs
 prompts and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's
@@ -155,9 +156,11 @@ def main() -> None:
                     name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
                 )
                 estimate = estimated(source, config)
-            except (BudgetError, ValueError) as error:
+            except BudgetError as error:
                 console.print(f"{name}: {error}\n", markup=False, highlight=False)
                 continue
+            except ValueError as error:
+                parser.error(f"{name}: {error}")
             unfused = whole_tensors(source, config)
         console.print(table(name, estimate))
         console.print(at_length(estimate, config.context), highlight=False)
