@@ -162,7 +162,7 @@ def main() -> None:
             except ValueError as error:
                 parser.error(f"{name}: {error}")
             unfused = whole_tensors(source, config)
-        console.print(table(name, estimate))
+        console.print(table(name, estimate, name == PUBLISHED_SHAPE and options.layers is None))
         console.print(at_length(estimate, config.context), highlight=False)
         console.print(str(estimate), markup=False, highlight=False)
         console.print(against_whole(estimate, unfused), highlight=False)
@@ -216,9 +216,9 @@ def at_length(estimate: Estimate, context: int) -> str:
     )
 
 
-def table(name: str, estimate: Estimate) -> Table:
+def table(name: str, estimate: Estimate, published: bool) -> Table:
     """The published runs: milliseconds in all and to the first token, tokens a second behind it. Beside them
-    what memory and multipliers allow, below them what others have published for the same card."""
+    what memory and multipliers allow, below them what others have published for the same card and shape."""
     steps = {one.position: one for one in estimate.passes if one.tokens == 1}
     found = Table(title=f"{name} on all of a {estimate.board} at {estimate.clock_mhz:g} MHz, predicted")
     for column in ("in:out", "ms", "first, ms", "bound", "ratio", "tokens/s", "bound", "share"):
@@ -237,10 +237,10 @@ def table(name: str, estimate: Estimate) -> Table:
             f"{out * estimate.clock_mhz * 1e6 / sum(bounds):.0f}",
             f"{sum(bounds) / sum(cycles):.2f}",
         )
-        if name == PUBLISHED_SHAPE:
+        if published:
             latency, theirs, speed = (f"{value:g}" for value in PUBLISHED[PEER][tokens])
             found.add_row("theirs", latency, theirs, "", "", speed)
-    if name == PUBLISHED_SHAPE:
+    if published:
         found.caption = f"theirs: {PEER}, published"
     return found
 
