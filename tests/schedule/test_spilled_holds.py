@@ -1,21 +1,26 @@
 """Holds that go through memory: which, where their values lie, and that they are what was held."""
 
-import numpy as np
 import pytest
 
-from streamgen import golden
 from streamgen.graph import Graph
-from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.itensor import ITensor, same_stream
 from streamgen.lower import finish
 from streamgen.memory import SpillLoadParams, SpillStoreParams
-from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
 from streamgen.schedule import Derivation, HardwarePlan
 from streamgen.schedule.spill import chosen
 from tests.schedule.features import FEATURES
-from tests.schedule.test_derive import CONTEXT, MODULES, _check, _finished, _linear, _model, _plan
+from tests.schedule.small import (
+    CONTEXT,
+    MODULES,
+    check_decoder,
+    check_module,
+    finished,
+    linear,
+    small_model,
+    small_plan,
+)
 
 ALL = {"hold_bits": 0}
 
@@ -61,12 +66,12 @@ def test_what_budgets_leave_on_the_chip() -> None:
         (3423, {"layers_x": 1, "layers_x_kept": 0, "operand": 1}),
         (63, {"layers_x": 1, "layers_x_kept": 0, "operand": 1, "exponents": 0}),
     ):
-        assert Derivation(_model(), _plan(hold_bits=allowed), 0.6927).spilled == spilled
+        assert Derivation(small_model(), small_plan(hold_bits=allowed), 0.6927).spilled == spilled
 
 
 def test_words_are_held_instead() -> None:
     """A word of a bit for every value; every other back edge is gone."""
-    graph = Derivation(_model(), _plan(**ALL), 0.6927).graph(4, 12)
+    graph = Derivation(small_model(), small_plan(**ALL), 0.6927).graph(4, 12)
     assert {(str(edge.source), str(edge.target), edge.depth) for edge in graph.edges if edge.back} == {
         (f"spill_{name}.o_stored", f"reload_{name}.i_stored", 1)
         for name in ("layers_x", "layers_x_kept", "operand", "exponents")
@@ -81,7 +86,9 @@ def test_words_are_held_instead() -> None:
 def test_what_several_columns_read_is_forked_in_their_order() -> None:
     """As behind a hold: a converter stands before the fork, once."""
     for hold_bits in (None, 0):
-        graph = _finished(Derivation(_model(), _plan(columns=4, hold_bits=hold_bits), 0.6927).graph(4, 12))
+        graph = finished(
+            Derivation(small_model(), small_plan(columns=4, hold_bits=hold_bits), 0.6927).graph(4, 12)
+        )
         found = [name for name in graph.by_name if name.startswith("convert_") and name.endswith("_i_x")]
         assert not found
         assert f"convert_fork_{'' if hold_bits is None else 'reload_'}operand_i" in graph.by_name
@@ -90,33 +97,23 @@ def test_what_several_columns_read_is_forked_in_their_order() -> None:
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(name: str) -> None:
     """Values in places of their own, each of them written once and read once."""
-    model = FEATURES[name](_model(layers=4))
-    _check(model, _plan(**ALL), (3, 4, 1))
-    for written, read in _spills(Derivation(model, _plan(**ALL), 0.6927).largest).values():
+    model = FEATURES[name](small_model(layers=4))
+    check_decoder(model, small_plan(**ALL), (3, 4, 1))
+    for written, read in _spills(Derivation(model, small_plan(**ALL), 0.6927).largest).values():
         assert written == read == [*range(len(written))]
 
 
 @pytest.mark.parametrize("hold_bits", [0, 3000, 9000])
 def test_any_share_of_the_holds(hold_bits: int) -> None:
-    _check(_model(), _plan(columns=4, n_lanes=1, lanes=8, hold_bits=hold_bits), (4, 1))
+    check_decoder(small_model(), small_plan(columns=4, n_lanes=1, lanes=8, hold_bits=hold_bits), (4, 1))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(name: str) -> None:
     model = MODULES[name].quantised(Numbers())
     plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4, hold_bits=0)
-    derived = Derivation(model, plan, 0.6927)
-    assert derived.spilled
-    x = round_f24(np.random.default_rng(3).normal(size=(3, 48)).astype(np.float32))
-    expected, _ = exact(model)({"x": x})
-    graph = _finished(derived.graph(3, 0))
-    (tensor,) = (t for t in graph.tensors if t.role == "input")
-    streams = (it for p in range(graph.phases) for it in graph.node(tensor.node).outputs(p).values())
-    given = np.zeros(next(streams).shape, np.float32)
-    given[:, :48] = x
-    outputs, _ = golden.run(graph, {"x": given})
-    for output, value in expected.items():
-        np.testing.assert_array_equal(outputs[output][:, : value.shape[1]], value)
+    assert Derivation(model, plan, 0.6927).spilled
+    check_module(name, plan, 3)
 
 
 def _repeated(*names: str) -> Repeat:
@@ -126,7 +123,7 @@ def _repeated(*names: str) -> Repeat:
         pairs = zip(("x", *names), names, strict=False)
         return LogicalGraph(
             (Input("x", 48),),
-            tuple(Operation(name, _linear(48, 48), (before,)) for before, name in pairs),
+            tuple(Operation(name, linear(48, 48), (before,)) for before, name in pairs),
             (names[-1],),
         )
 
@@ -146,7 +143,7 @@ def test_a_hold_of_uneven_walks_stays() -> None:
 
 def test_runs_have_the_hardware_of_the_largest() -> None:
     """Values of smaller runs lie where those of the largest would."""
-    derived = Derivation(_model(), _plan(**ALL), 0.6927)
+    derived = Derivation(small_model(), small_plan(**ALL), 0.6927)
     program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
     small = program.at(1, 0)
     assert [node.params for node in small.nodes] == [node.params for node in program.graph.nodes]
