@@ -11,17 +11,7 @@ from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.lower import insert_converters, insert_forks, place_constants
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import (
-    Attention,
-    Binary,
-    Concat,
-    Constant,
-    Linear,
-    Norm,
-    Scalar,
-    Slice,
-    Unary,
-)
+from streamgen.operations import Attention, Binary, Concat, Constant, Linear, Norm, Scalar, Slice, Unary
 from streamgen.schedule import Derivation, HardwarePlan
 from tests.decoders import random_decoder
 

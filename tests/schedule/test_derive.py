@@ -13,11 +13,7 @@ from streamgen.graph.interpret import exact
 from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import (
-    Attention,
-    Cache,
-    Unary,
-)
+from streamgen.operations import Attention, Cache, Unary
 from streamgen.schedule import Derivation, HardwarePlan, schedule
 from tests.frontend.families import FAMILIES, family
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
