@@ -97,8 +97,8 @@ def decisions(
     fake = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
     fake.cache_enabled = False  # of shapes, which costs more than it saves in one run
     taken = [_symbolic(fake, leaf, dimensions) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    first = next(leaf for leaf in taken if isinstance(leaf, torch.Tensor))
-    seen = _Seen({first.shape[d].node.expr: _symbol(d) for d in dimensions})
+    tensors = [leaf for leaf in taken if isinstance(leaf, torch.Tensor)]  # all of the same leading extents
+    seen = _Seen({one.shape[d].node.expr: _symbol(d) for one in tensors for d in dimensions})
     args, kwargs = pytree.tree_unflatten(taken, spec)
     try:
         with torch.no_grad(), fake, seen:
@@ -131,8 +131,9 @@ class _Seen(TorchDispatchMode):
     def note(self, formula: Any, line: str) -> None:
         formula = formula.xreplace(self.symbols)
         known = self.found.get(formula)
-        plain = not line and formula.is_polynomial()  # a size, another one for all extents
-        if formula.free_symbols and not plain and (known is None or not known.line):
+        if not formula.free_symbols or (known is not None and known.line):
+            return
+        if line or not formula.is_polynomial():  # otherwise it is a size, another one for all extents
             self.found[formula] = Decision(formula, line)
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend import import_module
+from streamgen.frontend.extents import decisions
 from streamgen.graph.interpret import reference
 from tests.campaigns import sampled
 
@@ -112,6 +114,28 @@ def test_the_line_is_named() -> None:
 )
 def test_what_makes_no_difference_is_taken(function: Function) -> None:
     import_module(Deciding(function), torch.randn(TOKENS, H))
+
+
+class Two(nn.Module):
+    """A layer over the sum of two inputs, the second of which says first how many tokens there are."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(H, H), function
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.function(self, x, y.shape[0]) + y)
+
+
+@pytest.mark.parametrize("name", ["above", "equal", "far"])
+def test_any_of_several_inputs_decides(name: str) -> None:
+    with pytest.raises(UnsupportedOperationError, match="depends on the extent of dimension 0 of its inputs"):
+        import_module(Two(FROZEN[name]), torch.randn(2, TOKENS, H).unbind())
+
+
+def test_several_inputs_alone_decide_nothing() -> None:
+    leaves, spec = pytree.tree_flatten((tuple(torch.randn(2, 3, 5, H).unbind()), {}))
+    assert decisions(Two(lambda m, x, n: x), leaves, spec, [0, 1]) == []
 
 
 CASES = 200
