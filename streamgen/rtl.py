@@ -11,7 +11,10 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Protocol
 
 from amaranth import ClockSignal, Const, Instance, Module, ResetInserter, ResetSignal, Value
@@ -50,42 +53,102 @@ def block_name(params: Buildable) -> str:
     return f"{words}_{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
 
 
+# Characters of blocks that are kept for later conversions in this process; the least recently used go first.
+# None by default: whoever works on a block, and loads its code again, wants to see what it has become.
+REMEMBERED = 0
+
+
+@dataclass(eq=False)
+class _Block:
+    """A block that is converted. pins: which of clk and rst it has; needs: what it instances, as met;
+    foreign: it, or one of those, is a file that may change."""
+
+    params: Buildable
+    name: str
+    text: str = ""
+    pins: tuple[str, ...] = ()
+    needs: list["_Block"] = field(default_factory=list)
+    foreign: bool = False
+
+
+class _Memory:
+    """Blocks that were converted, by params and name: params that differ in type alone may be equal."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[tuple[Buildable, str], _Block] = OrderedDict()
+        self._size, self._lock = 0, Lock()
+
+    def get(self, params: Buildable, name: str) -> _Block | None:
+        with self._lock:
+            if (block := self._blocks.get((params, name))) is not None:
+                self._blocks.move_to_end((params, name))
+            return block
+
+    def keep(self, block: _Block) -> None:
+        with self._lock:
+            if not block.foreign and self._blocks.setdefault((block.params, block.name), block) is block:
+                self._size += len(block.text)
+            while self._size > REMEMBERED:
+                self._size -= len(self._blocks.popitem(last=False)[1].text)
+
+
+_memory = _Memory()
+
+
 class Library:
     """The modules of one conversion, by params. Passed to amaranth as its `platform`. met: told how many
     instances in the top it has met so far."""
 
     def __init__(self, met: Callable[[int], object] | None = None) -> None:
-        self._met, self._count, self._depth = met, 0, 0
-        self._names: dict[Buildable, str] = {}
+        self._met, self._count = met, 0
+        self._blocks: dict[Buildable, _Block] = {}
         self._texts: list[str] = []
-        self._clocking: dict[str, tuple[str, ...]] = {}
+        self._making: list[_Block] = []
         self._sources: dict[str, str] = {}
         self._foreign: dict[str, str] = {}
 
     def require(self, params: Buildable, component: wiring.Component) -> tuple[str, tuple[str, ...]]:
         """Convert the block once; return its module name and which of clk and rst it has."""
-        if params not in self._names:
-            self._names[params] = name = block_name(params)
-            self._depth += 1
-            text = to_rtlil(component, name, self)
-            self._depth -= 1
-            body = text[text.index(f"module \\{name}\n") :]
-            body = body[: body.index("\nend\n")]
-            pins = re.findall(r"^ *wire .*input \d+ +\\(clk|rst)$", body, re.MULTILINE)
-            self._clocking[name] = tuple(pins)
-            self._texts.append(text)
-        else:
-            component._MustUse__used = True  # built for its signature only
-        if not self._depth and self._met is not None:
+        if params not in self._blocks:
+            name = block_name(params)
+            if (block := _memory.get(params, name)) is None:
+                block = self._convert(_Block(params, name), component)
+                _memory.keep(block)
+            self._take(block)
+        component._MustUse__used = True  # where it was built for its signature only
+        block = self._blocks[params]
+        if self._making:
+            self._making[-1].needs.append(block)
+            self._making[-1].foreign |= block.foreign
+        elif self._met is not None:
             self._count += 1
             self._met(self._count)
-        return self._names[params], self._clocking[self._names[params]]
+        return block.name, block.pins
+
+    def _convert(self, block: _Block, component: wiring.Component) -> _Block:
+        self._making.append(block)
+        block.text = to_rtlil(component, block.name, self)
+        self._making.pop()
+        body = block.text[block.text.index(f"module \\{block.name}\n") :]
+        body = body[: body.index("\nend\n")]
+        block.pins = tuple(re.findall(r"^ *wire .*input \d+ +\\(clk|rst)$", body, re.MULTILINE))
+        return block
+
+    def _take(self, block: _Block) -> None:
+        """A block, behind what it instances."""
+        if block.params not in self._blocks:
+            for need in block.needs:
+                self._take(need)
+            self._blocks[block.params] = block
+            self._texts.append(block.text)
 
     def add_source(self, name: str, text: str, modules: Iterable[str]) -> None:
         """Take a file of Verilog that defines these modules.
 
         ValueError when another file has its name, or defines one of its modules.
         """
+        if self._making:
+            self._making[-1].foreign = True
         if self._sources.setdefault(name, text) != text:
             raise ValueError(f"two different files of Verilog are called {name!r}: one must be renamed")
         for module in modules:
@@ -108,7 +171,7 @@ class Library:
     @property
     def names(self) -> dict[Buildable, str]:
         """Module name of every block met so far."""
-        return dict(self._names)
+        return {params: block.name for params, block in self._blocks.items()}
 
     def text(self) -> str:
         """RTLIL of every block met so far."""

@@ -5,6 +5,7 @@ of long runs says so by its mark `long_runs`.
 A test without the fixture `seed` draws from seeds of its own. `pytest --seed N` mixes N into all of them.
 """
 
+import gc
 import math
 import os
 import subprocess
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from streamgen import progress
+from streamgen import progress, rtl
 from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
 
@@ -34,13 +35,42 @@ STALLS = {
 
 OPTIMISED = verilator.FAST
 
+# Designs are graphs of many small objects; looking for cycles among them takes a seventh of all time at
+# Python's own thresholds.
+gc.set_threshold(50_000, 20, 50)
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the fixtures of a test, which may build simulators too."""
     os.environ.pop("COLUMNS", None)  # xdist sets it for its workers
     progress.FIRST = math.inf  # tests of error messages see nothing else
     simulator.QUICK_BYTES = 0  # nothing is built beside tests
+    rtl.REMEMBERED = 200_000_000  # adders and FIFOs come in every design
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test of several cases with `stalls`, each case has some of them, so that together they have all;
+    `make campaign` runs what is left of the crossing."""
+    crossings: dict[object, dict[object, list[tuple[int, pytest.Item]]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and "stalls" in (choice := _choice(item)):
+            stalls = choice.pop("stalls")
+            if item.get_closest_marker("campaign") is None:
+                cases = crossings.setdefault((item.path, item.originalname), {})
+                cases.setdefault(tuple(sorted(choice.items())), []).append((stalls, item))
+    for cases in crossings.values():
+        share = math.ceil(len(STALLS) / len(cases))
+        for number, tests in enumerate(cases.values()):
+            kept = {(number * share + k) % len(STALLS) for k in range(share)}
+            for stalls, item in tests:
+                if stalls not in kept:
+                    item.add_marker(pytest.mark.campaign)
+
+
+def _choice(item: pytest.Function) -> dict[str, int]:
+    """Which of its values each parameter of a test has."""
+    return dict(item.callspec.indices) if hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(params=STALLS.values(), ids=STALLS.keys())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amaranth import Cat, Module, Signal
@@ -14,6 +15,7 @@ from amaranth.back import rtlil
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen import rtl
 from streamgen.errors import StreamgenError
 from streamgen.fifo.queue import QueueParams
 from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
@@ -182,6 +184,79 @@ def test_same_input_same_bytes():
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
         assert done.stdout.strip() == expected
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """A block that instances another one."""
+
+    inner: Any
+
+    def build(self) -> wiring.Component:
+        return _Around(self.inner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedParams:
+    width: int
+
+    def build(self) -> wiring.Component:
+        return Leaf(LeafParams(kind="comb" if self.width is True else "sync"))
+
+
+class _Around(wiring.Component):
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform: Any) -> Module:
+        _elaborated.append(self._inner)
+        m = Module()
+        m.submodules.inner = inner = Shared(self._inner)
+        m.d.comb += [inner.i.eq(self.i), self.o.eq(inner.o)]
+        return m
+
+
+_elaborated: list[Any] = []
+
+
+def _text(params: Any) -> str:
+    library = rtl.Library()
+    return rtlil_to_verilog(rtl.to_rtlil(_Around(params), "top", library) + library.text(), "top")
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without blocks of other tests."""
+    monkeypatch.setattr(rtl, "_memory", rtl._Memory())
+    _elaborated.clear()
+
+
+def test_blocks_are_remembered(memory: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those that they instance, by their choices: 1 is equal to True, and another block."""
+    one, two = _Outer(_Outer(LeafParams(kind="comb"))), _Outer(_Outer(LeafParams(kind="sync")))
+    monkeypatch.setattr(rtl, "REMEMBERED", 0)
+    cold = [_text(params) for params in (one, two, one)]
+    assert len(_elaborated) == 9
+    monkeypatch.setattr(rtl, "REMEMBERED", 1_000_000)
+    _elaborated.clear()
+    assert [_text(params) for params in (one, two, one)] == cold
+    assert len(_elaborated) == 7  # of the third the top alone
+    named = [_text(TypedParams(width=width)) for width in (1, True)]
+    assert TypedParams(width=1) == TypedParams(width=True) and named[0] != named[1]
+
+
+def test_blocks_are_forgotten(memory: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was not used for longest, with no more characters left than are allowed."""
+    blocks = [LeafParams(kind=kind) for kind in ("comb", "sync")]
+    monkeypatch.setattr(rtl, "REMEMBERED", 1_000_000)
+    for params in (*blocks, blocks[0]):
+        _text(params)
+    monkeypatch.setattr(rtl, "REMEMBERED", rtl._memory._size - 1)
+    _text(LeafParams(kind="comb", bits=8))
+    rtl._memory.keep(rtl._Block(PairParams(bits=1), "none"))
+    assert [params for params, _ in rtl._memory._blocks] == [blocks[0], PairParams(bits=1)]
+    assert rtl._memory._size == sum(len(block.text) for block in rtl._memory._blocks.values())
 
 
 def digest():

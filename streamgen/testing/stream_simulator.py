@@ -35,7 +35,7 @@ _VERILATOR_FLAGS = (
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
 _COMPILER_FLAGS = (
-    *("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVERILATOR=1"),
+    *("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVERILATOR=1"),
     *("-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
 )
 

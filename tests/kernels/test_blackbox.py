@@ -245,6 +245,16 @@ def test_names_that_collide(stage, tmp_path):
     assert str(refusal.value) == "module 'chain' of 'chain.v' has the name of a module of the design"
 
 
+def test_files_that_change(tmp_path):
+    """What is converted again is converted from what its file says now."""
+    file = write(tmp_path, "stage.v")
+    for said in ("", "// again\n"):
+        write(tmp_path, "stage.v", STAGE + said)
+        library = Library()
+        library.require(box(file), box(file).build())
+        assert library.sources["stage.v"].endswith("endmodule\n" + said)
+
+
 def test_modules_in_several_files(tmp_path):
     """The second file uses a module and a macro of the first."""
     first = write(tmp_path, "inner.v", "`define WIDTH 8\nmodule inner(input a); wire b = a; endmodule\n")

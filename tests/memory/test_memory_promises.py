@@ -152,7 +152,7 @@ LOADS = [  # width, heads, channels; lanes, parts, again, pieces
     *(((32, 1, 4), (2, 2, 1, 2)), ((48, 1, 8, 1024), (8, 16, 2, 4)), ((24, 1, 4, 1024), (4, 12, 1, 2))),
 ]
 PLACES = [(0, 1), (0, 5), (1, 1), (13, 1), (40, 1), (16, 3), (21, 12), (63, 1)]  # position, rows
-KEPT = {0: [], 3: [], 1: [pytest.mark.slow], 6: [pytest.mark.slow]}  # others belong to the campaign
+KEPT = {0: [], 3: [pytest.mark.slow]}  # others belong to the campaign
 ALONE = [
     pytest.param(*load, place, marks=KEPT.get((k - n) % 8, [pytest.mark.slow, pytest.mark.campaign]))
     for k, load in enumerate(LOADS)
