@@ -102,6 +102,7 @@ def all_tokens_agree(accelerator: Accelerator, features: tuple[int, ...]) -> Non
         assert len(accelerator.report().passes) == -(-tokens // most)
 
 
+@pytest.mark.slow
 def test_every_number_of_tokens(residual: Accelerator) -> None:
     all_tokens_agree(residual, (40,))
 

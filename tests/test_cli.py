@@ -63,6 +63,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return run
 
 
+@pytest.mark.slow
 def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: Path) -> None:
     target = tmp_path / "written"
     code, out, _ = call("compile", "models.py:tiny", "-o", target, "--print-after", "all", *OPTIONS)

@@ -83,6 +83,7 @@ def test_same_bytes_in_another_process(written: dict[str, bytes], tmp_path: Path
     assert contents(tmp_path / "again") == written
 
 
+@pytest.mark.slow
 def test_other_weights_change_no_hardware(written: dict[str, bytes], tmp_path: Path) -> None:
     module = tiny_module()
     module.weight.data.mul_(torch.linspace(0.5, 2, 40))

@@ -92,6 +92,7 @@ def test_texts_in_several_threads() -> None:
     assert found == [list(model.generate(prompt, 4, golden=True)) for prompt in prompts]
 
 
+@pytest.mark.slow
 def test_a_device_is_not_closed_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who closes it in another thread waits: nobody takes a simulator from under a run."""
     model, waited = tiny_accelerator(), []
@@ -183,6 +184,7 @@ def test_a_process_that_is_forked() -> None:
     assert found.stdout == "right\n", found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("one", "one"), ("one", "other")])
 def test_two_writers_of_one_folder(names: tuple[str, str], tmp_path: Path) -> None:
     """Both have written the same, or one of them is told."""

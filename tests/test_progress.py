@@ -191,6 +191,7 @@ def test_nothing_is_left_on_a_full_disk(
     assert list(Path(tmp_path, "streamgen").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_passes_that_take_long_count() -> None:
     """Each of what they go through once or several times, in steps that say of how many."""
     said: list[str] = []

@@ -339,6 +339,7 @@ def test_standard_output_on_a_full_disk(command: str, buffered: bool, written: P
     assert found.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
     """Wherever in writing the disk is full, here a file: one line that says where, and no folder is left."""
     code = textwrap.dedent("""

@@ -102,6 +102,7 @@ def test_a_wrong_kernel_fails(
         run_bench(copy, "verilator", test="runs$")
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cocotb", str(tmp_path)]) == 2
     assert "is no package: no card.json" in capsys.readouterr().err

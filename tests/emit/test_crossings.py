@@ -46,6 +46,7 @@ def spread() -> tuple[Accelerator, Accelerator]:
     return whole, streamgen.compile(module, x, replace(config, board=squeezed(whole, config)))
 
 
+@pytest.mark.slow
 def test_every_stream_between_slrs_is_a_crossing() -> None:
     (group,) = spread()[1].groups
     assert group.design is not None
@@ -61,6 +62,7 @@ def test_every_stream_between_slrs_is_a_crossing() -> None:
     assert group.notes.crossings == {e.name: e.boundaries for e in group.graph.edges if e.boundaries}
 
 
+@pytest.mark.slow
 def test_no_wire_between_slrs_comes_from_logic_or_goes_into_it() -> None:
     """All that joins instances of different SLRs are outputs and inputs of crossings and watchers."""
     (group,) = spread()[1].groups
@@ -120,6 +122,7 @@ def test_a_language_model(tmp_path: Path) -> None:
     assert loaded.predict(1, 2) == parts.predict(1, 2)
 
 
+@pytest.mark.slow
 def test_too_few_wires_between_slrs() -> None:
     _, parts = spread()
     config = CompileConfig(name="wired", max_tokens=4, multipliers=384, channels=2)
@@ -133,6 +136,7 @@ def test_too_few_wires_between_slrs() -> None:
         streamgen.compile(Gated().eval(), torch.zeros(4, 33), replace(config, board=board))
 
 
+@pytest.mark.slow
 def test_what_crosses_is_in_the_resources() -> None:
     (group,) = spread()[1].groups
     assert group.design is not None

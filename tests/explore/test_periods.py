@@ -174,6 +174,7 @@ def test_reading_the_table_takes_from_its_channel(monkeypatch: pytest.MonkeyPatc
         assert any(name.startswith("load_column") for name in names), names
 
 
+@pytest.mark.slow
 def test_columns_that_differ_little_act_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms and tables on some of the channels, what all channels have as much of, and bursts that begin
     elsewhere, tell none apart; in a model so small, norms and tables are less than 1/16 of what is read."""

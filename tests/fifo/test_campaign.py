@@ -42,6 +42,7 @@ def test_promises_are_kept(few, number, strategy):
     assert trial.ratio() <= 1.5
 
 
+@pytest.mark.slow
 def test_dummies_and_converters_run_as_sizing_computes(few):
     """Where nodes stall as the equations say, every token moves in the very cycle."""
     models, cases = few

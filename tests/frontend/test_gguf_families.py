@@ -189,6 +189,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found.array, dequantize(tensor.data, Kind.Q4_K))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "dropped", "message"),
     [

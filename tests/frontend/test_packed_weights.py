@@ -109,6 +109,7 @@ def test_what_is_packed_otherwise(changes: dict[str, Any], message: str, tmp_pat
     assert str(caught.value) == f"{tmp_path}: quantization_config.{message} supported"
 
 
+@pytest.mark.slow
 def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
     written_packed(tmp_path, "gptq")
     file, stem = tmp_path / "model.safetensors", "model.layers.0.mlp.up_proj"

@@ -363,6 +363,7 @@ def test_a_window_is_found_in_the_longest_sequence(tokens: int, longest: int, wi
     assert found.only == {}
 
 
+@pytest.mark.slow
 def test_the_longest_sequence_is_that_of_the_configuration() -> None:
     windows: list[int | None] = []
 

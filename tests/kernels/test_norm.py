@@ -156,6 +156,7 @@ def test_promises(name: str) -> None:
         check_promises(params, *cases, simulator=simulator(params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("tokens", [1, 2, 9, None])
 def test_descriptors_follow_without_a_gap(name: str, tokens: int | None) -> None:

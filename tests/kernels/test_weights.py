@@ -95,6 +95,7 @@ def test_promises(params):
         check_clocks(params, bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "tiles", "bias"), [(2, 600, False), (2, 600, True), (20, 60, True)])
 def test_rings_that_are_full(rows, tiles, bias):
     """More words, and more rows, than the rings hold; tiles whose rows lie in several beats, too."""

@@ -247,6 +247,7 @@ def _check_depths(compiled: Compiled) -> None:
         assert self_timed(graph, limit=promised + 1) is not None, f"{tiles} tiles in {promised} cycles"
 
 
+@pytest.mark.slow
 def test_depths_hold_the_schedule(compiled: list[Compiled]) -> None:
     for each in compiled:
         assert [edge.depth for edge in each.program.graph.edges if edge.depth is None] == []

@@ -189,6 +189,7 @@ def _run_passes(
 STEPS = [(0, 3), (3, 1), (4, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late", "steps", "loads"), [(0, 3, LOADS), (1000, 2, LOADS), (0, 3, IN_PIECES)])
 def test_a_pass_sees_itself_and_those_before(late: int, steps: int, loads: list[KvLoadParams]) -> None:
     """Prefill and decode over two layers, codes and scales on the same channels, late answers."""

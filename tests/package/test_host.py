@@ -47,6 +47,7 @@ def host(folder: Path, *arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
+@pytest.mark.slow
 def test_arrays(packaged: Path, tmp_path: Path) -> None:
     """More tokens than a pass takes."""
     x = values(3, 40)

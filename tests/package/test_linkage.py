@@ -29,6 +29,7 @@ def small(**change: object) -> Accelerator:
     return streamgen.compile(tiny_module(), torch.zeros(1, 40), replace(TINY, **change))
 
 
+@pytest.mark.slow
 def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
     def refused(kind: type[Exception], message: str, *models: object) -> None:
         with pytest.raises(kind, match=message):

@@ -226,6 +226,7 @@ def test_reset_in_mid_run(kernel):
         run(device, 10)
 
 
+@pytest.mark.slow
 def test_timeout(kernel, monkeypatch):
     monkeypatch.setattr("streamgen.runtime.simulator.STALL_CYCLES", 70_000)
     with open_kernel(kernel(channels=2), 2, latency=10_000_000) as device:

@@ -76,6 +76,7 @@ def test_any_sizes(changes: dict[str, Any], plan: dict[str, int]) -> None:
     check_decoder(small_model(**changes), small_plan(**plan))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lanes", "channels", "changes"),
     [
