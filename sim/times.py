@@ -3,8 +3,9 @@
     pytest --times 20 tests/kernels
 
 Processor time is that of the test and of the processes that it started and waited for, so it hardly depends
-on what else the machine does; it is what the limits of `make test` and `make check` are made of. What a test
-says of itself by `record_property("graphs", 40)` is printed behind its name.
+on what else the machine does, unless two processors share a core; it is what the limits of `make test` and
+`make check` are made of. What a test says of itself by `record_property("graphs", 40)` is printed behind its
+name.
 """
 
 import os
