@@ -14,6 +14,7 @@ from streamgen.numbers.quantisation import QuantisedWeight, quantise, row_sum
 from streamgen.rtl import block_name, to_verilog
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
+from tests.campaigns import sampled
 
 BUILDS = {
     "w4": column(),
