@@ -61,7 +61,7 @@ def transactions(text: str) -> int:
 
 @pytest.mark.slow
 def test_transactions(small: Traffic, seed: int) -> None:
-    assert transactions(small("transactions", 200, seed)) >= 200
+    assert transactions(small("transactions", 80, seed)) >= 80
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from streamgen.manifest import Manifest
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import TextDevice
 from streamgen.testing.lint import lint
+from tests.campaigns import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def opened(folder: Path, language: Language, *, changed_files: bool = False) -> 
     return Execution(folder, device, changed_files=changed_files)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", sampled(LANGUAGES, ["Verilog-2005"]))
 def test_module(language: Language, tmp_path: Path) -> None:
     """Two runs: the second finds in the registers what the first has left."""
     with (
@@ -67,6 +68,7 @@ def decoder() -> LanguageModel:
     return compiled_model(model, config)
 
 
+@pytest.mark.campaign
 def test_decoder(decoder: LanguageModel, tmp_path: Path) -> None:
     """As Verilog-2005; `test_package_bench` runs one as SystemVerilog-2012."""
     with opened(decoder.write(tmp_path / "written"), "Verilog-2005") as execution:
@@ -81,7 +83,7 @@ def test_decoder_passes_lint(decoder: LanguageModel) -> None:
     lint(decoder.groups[0].design.verilog, "little")
 
 
-@pytest.mark.parametrize("pin", ["interrupt", "m_axi_gmem0_arprot"])
+@pytest.mark.parametrize("pin", sampled(["interrupt", "m_axi_gmem0_arprot"], ["interrupt"]))
 def test_an_x_fails_the_run(pin: str, tmp_path: Path) -> None:
     folder = tmp_path / "changed"
     shutil.copytree(tiny().write(tmp_path / "written"), folder)

@@ -58,7 +58,7 @@ def test_definition(pair):
 
 
 @pytest.mark.slow
-@some.check(some.pairs(), examples=1_000)
+@some.check(some.pairs(), examples=400)
 def test_definition_at_length(pair):
     hold(*pair)
 
@@ -253,7 +253,7 @@ def test_other_trips(case):
 
 
 @pytest.mark.slow
-@some.check(smaller(), examples=600)
+@some.check(smaller(), examples=250)
 def test_other_trips_at_length(case):
     hold_at(*case)
 
