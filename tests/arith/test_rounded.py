@@ -321,6 +321,7 @@ def test_sweep_of_multiply_add(form: Float) -> None:
     assert_agrees(form, form, golden, multiply_add(form, a, b, c), a, b, c)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("form", sampled(FORMS, [F24]))
 def test_sweep_of_one_operand(form: Float) -> None:

@@ -374,12 +374,14 @@ def test_verilog(name):
     lint(first, "top")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_verilog_of_random_pairs():
     cases = [random_params(Random(seed), scheme) for seed in range(20) for scheme in ("ring", "pool")]
     lint(joined(params.build() for params in cases))
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_resources_and_levels():
     several = [choose_converter(*pair) for pair, _, _ in CHOSEN.values()]

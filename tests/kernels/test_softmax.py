@@ -117,7 +117,7 @@ def test_matches_golden(params: Params) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lanes", "max_length", "p_bits"),
-    sampled([(2, 300, 8), (16, 100, 16), (5, 64, 13), (32, 512, 0)], [(16, 100, 16), (32, 512, 0)]),
+    sampled([(2, 300, 8), (16, 100, 16), (5, 64, 13), (32, 512, 0)], [(16, 100, 16)]),
 )
 def test_long_sequences(lanes: int, max_length: int, p_bits: int) -> None:
     form = {"lanes": lanes, "max_length": max_length}

@@ -120,6 +120,7 @@ def test_a_ring_holds_no_longer_rows_than_there_are():
     assert (one.uram, one.bram, other.uram, other.bram) == (16, 0, 0, 15.5)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_resources():
     """An engine's column, with biases too, and those whose tokens lie several in a beat."""

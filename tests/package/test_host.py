@@ -59,6 +59,7 @@ def test_arrays(packaged: Path, tmp_path: Path) -> None:
     assert done.output == f"tiny: {cycles} cycles, {cycles / 300:.1f} us at 300 MHz\n"
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_several_models(tmp_path: Path) -> None:
     """Three groups, and a model of one kernel, each by its command; no copy of what groups hand on."""

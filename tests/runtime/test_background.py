@@ -117,6 +117,7 @@ def test_a_text_goes_on() -> None:
     model.close()
 
 
+@pytest.mark.campaign
 def test_kernels_of_a_card_keep_their_time(kernel: Callable[..., Path]) -> None:
     card = OnSimulator()
     one, two = (card(kernel(channels=1, step=n), manifest(1)) for n in (1, 3))
