@@ -153,6 +153,7 @@ def inputs(name: str, tokens: int) -> list[np.ndarray]:
     return [values(tokens, f, seed=i) for i, f in enumerate(MODULES[name][1])]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", MODULES)
 def test_golden_is_the_same_for_every_budget(name: str, seed: int) -> None:
     rng = random.Random(f"{name}{seed}")
@@ -403,6 +404,7 @@ def test_graphs_by_hand() -> None:
         by_budget(least - 1)
 
 
+@pytest.mark.campaign
 def test_graphs_by_hand_run() -> None:
     one = streamgen.assemble(diamond(), CompileConfig(name="diamond"))
     accelerator = streamgen.assemble(

@@ -86,7 +86,9 @@ def test_make_runs_it(card: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (".interrupt(interrupt)", ".interrupt()", "SimTimeoutError"),
+        pytest.param(
+            *(".interrupt(interrupt)", ".interrupt()", "SimTimeoutError"), marks=pytest.mark.campaign
+        ),  # it waits for long
         ("wstrb = 64'hffffffffffffffff", "wstrb = 64'hfffffffffffffff0", "status block starts with 0"),
     ],
 )

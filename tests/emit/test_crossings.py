@@ -95,6 +95,7 @@ def test_bits_cycles_and_instruments() -> None:
     assert seen.cycles < 1.05 * whole.predict(4)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_written_design_is_the_same(tmp_path: Path) -> None:
     _, parts = spread()
@@ -105,6 +106,7 @@ def test_a_written_design_is_the_same(tmp_path: Path) -> None:
     assert same(loaded.run(x), parts.golden(x))
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_language_model(tmp_path: Path) -> None:
     """Of several phases, with back edges, a cache and walks, over three SLRs; read again from its folder."""

@@ -42,6 +42,7 @@ def test_verilator_makes_the_same_program_of_both_languages(tmp_path: Path) -> N
     assert made[0] == made[1] and made[0]
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_every_variant_passes_lint_and_names_its_memories() -> None:
     text = joined(params.build() for cases in FIRSTS.values() for params, _ in cases)

@@ -57,6 +57,7 @@ def test_two_matmuls_and_a_sum() -> None:
         _hold(accelerator, tokens, 40)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_several_matmuls_on_one_channel() -> None:
     accelerator = compiled(Several, SHARED_CHANNEL, 100, 24)

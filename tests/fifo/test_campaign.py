@@ -19,7 +19,7 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.moves.fork import ForkParams
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
-GRAPHS, SAMPLE = 300, 40  # of the campaign, and those of `make check`
+GRAPHS, SAMPLE = 300, 24  # of the campaign, and those of `make check`
 PARTS = 4  # of the campaign, which two cores run side by side
 
 

@@ -70,6 +70,7 @@ def test_reset_empties(params):
         assert result.tokens["o"] == tokens
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("params", SHAPES, ids=name)
 def test_resources(params):

@@ -46,6 +46,7 @@ def _greedy(decoder: LogicalGraph, model: Any) -> float:
     return worst
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_file_and_module(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()

@@ -318,6 +318,7 @@ def test_one_slr_says_where_all_instances_are(packaged: Path) -> None:
     assert group.design.instances.keys() == instances_of(packaged)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_several_kernels(written: Path, tmp_path: Path) -> None:
     """Groups and a model beside them: each kernel as sound as one alone, all in one link."""

@@ -81,7 +81,13 @@ def label(cases: list[Case]) -> str:
 
 PARTS = parts(FIRSTS)
 DEAREST = {"GroupCodes to Norm", "Store to Unary", "KvRead to AttentionSoftmax", "IntToFloat to Sigmoid"}
-DEAREST |= {"Embedding to KvAppend"}
+DEAREST |= {
+    "Embedding to KvAppend",
+    "Softmax to Column",
+    "Unary to Binary",
+    "Sigmoid to Load",
+    "Exp to IntToFloat",
+}
 
 
 @pytest.mark.slow
