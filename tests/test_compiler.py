@@ -56,6 +56,7 @@ def test_same_bytes_in_this_process(written: dict[str, bytes], tmp_path: Path) -
     assert contents(again.write(tmp_path / "again")) == written
 
 
+@pytest.mark.slow
 def test_arithmetic_runs() -> None:
     """Differences, quotients, squares, an input that is returned: the hardware gives the bits of golden."""
 

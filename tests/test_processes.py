@@ -111,6 +111,7 @@ def test_a_device_is_not_closed_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> No
         closer.join()
 
 
+@pytest.mark.slow
 def test_one_text_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each goes on where another one has ended, and none behind the context."""
     found: list[tuple[int, int]] = []

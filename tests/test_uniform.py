@@ -36,6 +36,7 @@ def gated(wide: int, factor: float, filled: bool) -> LogicalGraph:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wide", "factor"), sampled(product((96, 97), (0.5, 0.75)), [(97, 0.5)]))
 def test_the_same_weights_in_memory(tmp_path: Path, wide: int, factor: float) -> None:
     """Rows that columns share evenly or not; matmuls that are alike or not."""

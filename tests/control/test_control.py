@@ -286,6 +286,7 @@ def test_watchdog_reset_and_recovery():
     setup.run(host())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["x1", "y0", "table", "status"])
 def test_axi_errors_end_the_run(place):
     """An error response anywhere ends the run with AXI and the channel; afterwards all is well."""

@@ -217,7 +217,7 @@ def test_chosen(name, stalls):
         check_promises(params, *cases[0])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), range(20)))
 def test_windows_read_again_and_again(seed):
     """Three readings of a window tell what all of them would: writes, the last read, whether it is stuck."""
     random = Random(seed)

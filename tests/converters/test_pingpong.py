@@ -115,7 +115,7 @@ def check(seed: int, dtype: str = "u8") -> None:
     check_golden(params, [*cases, cases[0]], stalls)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), range(20)))
 def test_matches_golden(seed):
     check(seed)
 

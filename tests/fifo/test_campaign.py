@@ -52,6 +52,7 @@ def test_dummies_and_converters_run_as_sizing_computes(few):
         assert _other_cycles(Trial(models, case, "conservative")) == []
 
 
+@pytest.mark.slow
 def test_a_promise_is_broken_by_depths_cut(few):
     """The checks can fail: one token less in a FIFO that is not 1 deep makes a run late, or stops it."""
     models, cases = few
@@ -67,6 +68,7 @@ def test_a_promise_is_broken_by_depths_cut(few):
     assert found
 
 
+@pytest.mark.slow
 def test_models_run_as_the_whole_network(few):
     """The graph in one piece of Verilog, queues of the very depths: each token in the same cycle."""
     models, cases = few

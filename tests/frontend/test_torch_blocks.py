@@ -232,6 +232,7 @@ def test_same_as_torch(name: str, batch: int) -> None:
         np.testing.assert_allclose(found, _rows(wanted), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_hardware(name: str) -> None:
     """The arithmetic of the hardware is near, and the graph of kernels that is derived computes just that."""
@@ -348,6 +349,7 @@ def _windowed(m: nn.Module, scores: torch.Tensor) -> torch.Tensor:
     return scores + m.mask[:tokens, :tokens].masked_fill(far[:tokens, :tokens], -math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("longest", "window", "tokens"),
     sampled(

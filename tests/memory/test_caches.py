@@ -90,11 +90,13 @@ def _run(execution: Execution, ids: np.ndarray, position: int) -> dict[str, np.n
     return {info.name: unpacked(info, images[info.name], len(ids)) for info in execution.buffers("output")}
 
 
+@pytest.mark.slow
 def test_the_table_has_a_section_for_its_walks(folder: Path) -> None:
     (section,) = Execution(folder).manifest.program.sections
     assert section.repeats == LAYERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_runs_read_what_runs_before_have_left(program: Program, folder: Path, seed: int) -> None:
     """Texts in random passes; memory answers when it likes. Unknown ids read the row behind the table."""

@@ -152,9 +152,8 @@ LOADS = [  # width, heads, channels; lanes, parts, again, pieces
     *(((32, 1, 4), (2, 2, 1, 2)), ((48, 1, 8, 1024), (8, 16, 2, 4)), ((24, 1, 4, 1024), (4, 12, 1, 2))),
 ]
 PLACES = [(0, 1), (0, 5), (1, 1), (13, 1), (40, 1), (16, 3), (21, 12), (63, 1)]  # position, rows
-KEPT = {0: [], 3: [pytest.mark.slow]}  # others belong to the campaign
 ALONE = [
-    pytest.param(*load, place, marks=KEPT.get((k - n) % 8, [pytest.mark.slow, pytest.mark.campaign]))
+    pytest.param(*load, place, marks=[] if (k - n) % 8 == 0 else [pytest.mark.slow, pytest.mark.campaign])
     for k, load in enumerate(LOADS)
     for n, place in enumerate(PLACES)
 ]

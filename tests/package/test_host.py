@@ -81,6 +81,7 @@ def test_several_models(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "No such command 'none'" in done.output
 
 
+@pytest.mark.slow
 def test_errors(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "x.npy", values(1, 39))
     np.save(tmp_path / "good.npy", values(1, 40))

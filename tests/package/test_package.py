@@ -355,6 +355,7 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
     assert all(contents(folder)[f"tiny/{name}"] == own[name] for name in own.keys() - shared)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_language_model(tmp_path: Path) -> None:
     """Two layers, state in memory, variants: the package is as sound as a network's."""

@@ -184,6 +184,7 @@ def _points(one: Space) -> list[dict[str, Value]]:
     return [*found.values()]
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
     """A worker is killed in the middle of a point; two others end the study, and try that point again."""
