@@ -21,6 +21,7 @@ import pytest
 from streamgen import progress, rtl
 from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
+from tests.campaigns import shares
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -35,8 +36,8 @@ STALLS = {
 
 OPTIMISED = verilator.FAST
 
-# Designs are graphs of many small objects; looking for cycles among them takes a seventh of all time at
-# Python's own thresholds.
+# Designs are graphs of many small objects; looking for cycles among them at Python's own thresholds
+# takes time and finds next to none.
 gc.set_threshold(50_000, 20, 50)
 
 
@@ -60,9 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 cases = crossings.setdefault((item.path, item.originalname), {})
                 cases.setdefault(tuple(sorted(choice.items())), []).append((stalls, item))
     for cases in crossings.values():
-        share = math.ceil(len(STALLS) / len(cases))
-        for number, tests in enumerate(cases.values()):
-            kept = {(number * share + k) % len(STALLS) for k in range(share)}
+        for tests, kept in zip(cases.values(), shares(len(STALLS), len(cases)), strict=True):
             for stalls, item in tests:
                 if stalls not in kept:
                     item.add_marker(pytest.mark.campaign)

@@ -34,7 +34,7 @@ _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--no-timing", "--noassert"),
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
-_COMPILER_FLAGS = (
+_COMPILER_FLAGS = (  # without optimisation, which takes longer than it saves in some thousand cycles
     *("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVERILATOR=1"),
     *("-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
 )

@@ -230,6 +230,7 @@ class Setup:
             assert self.memory[f"y{k}"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "delays"), [(1, 0), (2, 20)])
 def test_runs_of_any_length(seed, delays):
     """Runs back to back with other arguments each; status, counters and error register tell the story."""
@@ -346,6 +347,7 @@ def test_reset_command():
     setup.run(host())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 12, 40, 75])
 def test_a_reset_ends_a_run(at):
     """`command` becomes 1 in the run: it drains, nothing is written any more, the next run is right."""
@@ -372,6 +374,7 @@ def test_a_reset_ends_a_run(at):
     setup.run(host())
 
 
+@pytest.mark.slow
 def test_dead_memory_ends_the_run_and_recovers():
     """A memory that stops answering gives HUNG; when it answers again the next run resets first."""
     setup = Setup()

@@ -8,13 +8,11 @@ import pytest
 
 import streamgen
 from streamgen.language_model import LanguageModel
-from tests.campaigns import sampled
 from tests.decoders import TINY
 from tests.frontend.families import FAMILIES, PARTS, VOCABULARY, family, partly_rotating
 
-# schedule/test_derive.py has the same bits without hardware, in a few seconds; Gemma3 has five layers with a
-# window shorter than the prompt and one without, norms of heads and two rotary bases
-pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
+# schedule/test_derive.py has the same bits without hardware, in a few seconds
+pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.long_runs]
 
 
 DEPTHS = {"GPT2": (1, 2, 6), "Gemma2": (1, 2, 6), "Gemma3": (1, 2, 6, 8), "SmolLM3": (1, 4, 6)}
@@ -23,12 +21,11 @@ CASES = [(name, layers) for name in FAMILIES for layers in DEPTHS.get(name, (1, 
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("name", "layers"), sampled(CASES, ()))
+@pytest.mark.parametrize(("name", "layers"), CASES)
 def test_on_verilog(name: str, layers: int) -> None:
     _same_bits(name, family(name, **{"n_layer" if name == "GPT2" else "num_hidden_layers": layers}))
 
 
-@pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_of_heads_rotate_on_verilog(name: str) -> None:

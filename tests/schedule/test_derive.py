@@ -32,6 +32,7 @@ from tests.schedule.small import (
 PASSES = ((3, 4, 1, 1, 2, 1, 4), (1, 1, 4, 4, 4, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "choices"),
     [
@@ -49,6 +50,7 @@ def test_any_passes_give_the_same_logits(
     check_decoder(small_model(**choices), plan, passes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "plan"),
     [
