@@ -27,14 +27,16 @@ from streamgen.gguf_metadata import require_gguf
 from streamgen.numbers.quantisation import GroupGrid
 
 __all__ = [
-    *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "field_of", "has_grid", "lent", "open_gguf"),
-    *("read_tensor", "unreadable_tensors"),
+    *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "changes_nothing", "field_of", "has_grid"),
+    *("lent", "open_gguf", "read_tensor", "unreadable_tensors"),
 ]
 
 GROUP = 32
 GROUPS = 8  # of a block of Q4_K
 FLOATS = {Kind.F32, Kind.F16, Kind.BF16, Kind.F64}
+FACTORS = (".scale", ".input_scale", "rope_freqs.weight")  # ends of the names of what multiplies or divides
 TEXT, TOKENS = "tokenizer.", "tokenizer.ggml.tokens"
+SPLIT_COUNT, SPLIT_NUMBER, SPLIT_TENSORS = "split.count", "split.no", "split.tensors.count"
 GRIDS = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K}
 # What gguf's reader lets through when the bytes make no sense.
 CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError)
@@ -112,7 +114,20 @@ def lent(reader: GGUFReader) -> Iterator[None]:
 
 
 def open_gguf(path: Path) -> GGUFReader:
-    """The reader of a file; CheckpointError where it is none, or damaged."""
+    """The reader of a file, with the tensors of all files that it was split into.
+
+    CheckpointError where it is none, or damaged, where it is not the first of several or one of them is
+    missing.
+    """
+    reader = _open(path)
+    count = field_of(path, reader, SPLIT_COUNT)
+    if isinstance(count, int) and count > 1:
+        _join(path, reader, count)
+    return reader
+
+
+def _open(path: Path) -> GGUFReader:
+    """The reader of one file."""
     require_gguf(path)
     try:
         with np.errstate(over="raise"):
@@ -124,6 +139,37 @@ def open_gguf(path: Path) -> GGUFReader:
     if reader.byte_order == "S":
         raise CheckpointError(f"{path}: the file is of the other byte order; only little-endian can be read")
     return reader
+
+
+def _join(path: Path, reader: GGUFReader, count: int) -> None:
+    """Give the reader of the first of several files the tensors of the others. Their names end with the
+    number of each: -00001-of-00003.gguf."""
+    stem = path.name.removesuffix(_part(1, count))
+    if field_of(path, reader, SPLIT_NUMBER) != 0 or stem == path.name:
+        raise CheckpointError(
+            f"{path}: the model lies in {count} files; name the first, which ends with {_part(1, count)}"
+        )
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    for number in range(2, count + 1):
+        part = path.with_name(f"{stem}{_part(number, count)}")
+        if not part.is_file():
+            raise CheckpointError(f"{path}: the model lies in {count} files; {part.name} is missing")
+        other = _open(part)
+        if (said := field_of(part, other, SPLIT_NUMBER)) != number - 1:
+            raise CheckpointError(f"{part}: {SPLIT_NUMBER} is {said!r}; {number - 1} is needed")
+        for tensor in other.tensors:
+            if tensor.name in tensors:
+                raise CheckpointError(f"{part}: tensor {tensor.name} is in another file, too")
+            tensors[tensor.name] = tensor
+    total = field_of(path, reader, SPLIT_TENSORS)
+    if total not in (None, len(tensors)):
+        raise CheckpointError(f"{path}: {SPLIT_TENSORS} is {total!r}; the {count} files have {len(tensors)}")
+    reader.tensors = [*tensors.values()]
+
+
+def _part(number: int, count: int) -> str:
+    """How the name of a part ends."""
+    return f"-{number:05d}-of-{count:05d}.gguf"
 
 
 def field_of(path: Path, reader: GGUFReader, key: str) -> Any:
@@ -188,6 +234,14 @@ def _zeros(tensor: ReaderTensor) -> ReaderTensor:
     """A tensor of the same name and shape."""
     data = np.zeros([int(n) for n in tensor.shape[::-1]], np.float32)
     return tensor._replace(tensor_type=Kind.F32, data=data, n_bytes=data.nbytes)
+
+
+def changes_nothing(tensor: ReaderTensor) -> bool:
+    """Whether a tensor changes no result wherever it stands: a bias of zeros, factors or divisors of ones."""
+    if tensor.tensor_type not in FLOATS:
+        return False
+    neutral = 0 if tensor.name.endswith(".bias") else 1 if tensor.name.endswith(FACTORS) else None
+    return neutral is not None and bool((dequantize(tensor.data, tensor.tensor_type) == neutral).all())
 
 
 def has_grid(tensor: ReaderTensor) -> bool:

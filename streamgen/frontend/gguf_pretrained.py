@@ -1,11 +1,12 @@
-"""Decoders of GGUF files of all architectures that transformers reads.
+"""Decoders of GGUF files whose models transformers makes.
 
-Its classes say what the metadata mean and its own reader undoes what the converters of llama.cpp do to
-tensors. Each matmul then says how its tensor is held in the file: `weight_grid`, the grid of a 4-bit tensor,
-and `weight_format`, "w8" where another quantisation asks for it.
+`gguf_architectures` says what the fields mean. transformers' own reader undoes what the converters of
+llama.cpp do to tensors; those for which it has no place it drops, and they are refused by name.
+
+Each matmul then says how its tensor is held in the file: `weight_grid`, the grid of a 4-bit tensor, and
+`weight_format`, "w8" where another quantisation asks for it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +16,26 @@ from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
+from streamgen.frontend.gguf_architectures import ARCHITECTURES
+from streamgen.frontend.gguf_fields import fields_of, other_fields
 from streamgen.frontend.gguf_file import (
     architecture_of,
     asked_of,
+    changes_nothing,
     field_of,
     has_grid,
     lent,
     read_tensor,
     unreadable_tensors,
 )
+from streamgen.frontend.metadata import Metadata
 from streamgen.frontend.pretrained import attention_of, imported, quiet, tensor_problems, unreadable
 from streamgen.frontend.problems import refusal
 from streamgen.graph.logical import LogicalGraph
-from streamgen.operations import Attention
 
 __all__ = ["load_gguf_pretrained"]
 
-# Fields that transformers takes no notice of, and the attributes of its config that must say the same.
-ALSO = {
-    "attention.key_length": "head_dim",
-    "attention.sliding_window": "sliding_window",
-    "attention.value_length": "head_dim",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "rope.dimension_count": "head_dim",
-    "rope.scaling.original_context_length": "original_max_position_embeddings",
-}
-WINDOW = "attention.sliding_window"
-TIED = "token_embd"  # what the head reads where it has no tensor of its own
+HEAD, TIED = "output", "token_embd"  # the latter is what the head reads where it has no tensor of its own
 
 
 def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = None) -> LogicalGraph:
@@ -52,19 +45,19 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
     whose meaning is not known, and architectures that transformers does not know.
     """
     architecture = architecture_of(path, reader)
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(sorted([*ARCHITECTURES, "llama"]))
+        raise CheckpointError(f"{path}: the architecture is {architecture!r}; {known} can be read")
     with needed(f"a GGUF file of architecture {architecture}"):
         import accelerate  # type: ignore[import-untyped]  # noqa: F401
-        from transformers import AutoConfig, AutoModelForCausalLM
-        from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
-    if architecture not in GGUF_CONFIG_MAPPING:
-        known = ", ".join(sorted(GGUF_CONFIG_MAPPING.keys() - {"general", "tokenizer"}))
-        raise CheckpointError(f"{path}: the architecture is {architecture!r}; {known} can be read")
-    problems: list[str] = []
+        from transformers import AutoModelForCausalLM
+    fields = fields_of(path, reader)
+    rows = next((int(t.shape[1]) for t in reader.tensors if t.name == f"{TIED}.weight"), None)
+    config = _config(path, reader, fields, rows)
+    if fields.broken:
+        raise refusal(path, fields.problems, vocabulary=rows)
     try:
         with quiet(), lent(reader):
-            config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-            window = _complete(path, reader, config, architecture)
-            problems += _unknown(path, reader, config, architecture, GGUF_CONFIG_MAPPING[architecture])
             config._attn_implementation = attention_of(config)
             model, info = AutoModelForCausalLM.from_pretrained(
                 path.parent,
@@ -75,52 +68,47 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except CheckpointError:
-        raise
     except Exception as error:  # transformers documents no set of exceptions
-        words = next((int(t.shape[1]) for t in reader.tensors if t.name == f"{TIED}.weight"), None)
-        raise refusal(path, problems, [unreadable(error)], vocabulary=words) from error
-    if not any(tensors := [*tensor_problems(info), unreadable_tensors(reader.tensors)]):
+        raise refusal(path, fields.problems, [unreadable(error)], vocabulary=rows) from error
+    tensors = [*tensor_problems(info), _without_place(reader, model), unreadable_tensors(reader.tensors)]
+    if not any(tensors):
         _mark(path, reader, architecture, model)
     name = field_of(path, reader, "general.name")
     name = name if isinstance(name, str) else path.stem
-
-    def seen(graph: LogicalGraph) -> Sequence[str]:
-        if not window or window >= graph.context or window in _windows(graph):
-            return ()
-        return [f"{architecture}.{WINDOW} is {window!r}, which is not supported: no layer has it"]
-
-    return imported(model, path, problems, *tensors, context=context, name=name, seen=seen)
+    return imported(model, path, fields.problems, *tensors, context=context, name=name)
 
 
-def _complete(path: Path, reader: GGUFReader, config: Any, architecture: str) -> Any:
-    """Give a config what transformers does not read for it: features of a head, and a window, which comes
-    back. Whether the model has it, its graph tells."""
-    if getattr(config, "head_dim", None) is None:
-        config.head_dim = config.hidden_size // config.num_attention_heads
-    window = field_of(path, reader, f"{architecture}.{WINDOW}")
-    if getattr(config, "sliding_window", window) is None:
-        config.sliding_window = window or None
-    return window
+def _config(path: Path, reader: GGUFReader, fields: Metadata, rows: int | None) -> Any:
+    """The configuration of transformers that the fields of a file give; what is wrong with them is noted."""
+    from transformers import CONFIG_MAPPING
+
+    model_type, values = ARCHITECTURES[architecture_of(path, reader)]
+    kind: Any = CONFIG_MAPPING[model_type]
+    names = {tensor.name for tensor in reader.tensors if not changes_nothing(tensor)}
+    given = values(fields, names)
+    if rows is not None:
+        fields.same("vocab_size", rows)
+        given["vocab_size"] = rows
+    other_fields(path, reader, fields)
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # of texts, which `text` reads
+    tied = f"{HEAD}.weight" not in names
+    try:
+        with quiet():
+            return kind(**given, **special, tie_word_embeddings=tied)
+    except Exception as error:  # transformers documents no set of exceptions
+        raise refusal(path, fields.problems, [unreadable(error)], vocabulary=rows) from error
 
 
-def _windows(graph: LogicalGraph) -> set[int | None]:
-    return {operation.op.window for _, operation in graph.walk() if isinstance(operation.op, Attention)}
+def _without_place(reader: GGUFReader, model: Any) -> list[str]:
+    """Tensors that transformers' reader drops without a word, unless they change nothing."""
+    from transformers.modeling_gguf_pytorch_utils import TensorProcessor, get_gguf_hf_weights_map
 
-
-def _unknown(path: Path, reader: GGUFReader, config: Any, architecture: str, read: Any) -> list[str]:
-    """Fields of the model that change what it means and are not read."""
-    prefix, problems = f"{architecture}.", []
-    for key in reader.fields:
-        name = key.removeprefix(prefix)
-        if not key.startswith(prefix) or read.get(name) is not None:
-            continue
-        value = field_of(path, reader, key)
-        meant = getattr(config, ALSO[name], None) if name in ALSO else None
-        if meant != value:
-            said = f"; {meant} is" if name in ALSO and meant is not None else ""
-            problems.append(f"{key} is {value!r}, which is not supported{said}")
-    return problems
+    places = get_gguf_hf_weights_map(model, TensorProcessor())
+    return [
+        f"tensor {tensor.name} has no place in the model"
+        for tensor in reader.tensors
+        if tensor.name not in places and not changes_nothing(tensor)
+    ]
 
 
 def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Module) -> None:

@@ -1,26 +1,49 @@
-"""Metadata of checkpoints: keys looked up, every value checked before it is used.
+"""Metadata of checkpoints: every key is known or refused, every value is checked before it is used.
+
+A reader asks for the keys that it knows. `unknown` then goes through all keys that a checkpoint has: a key
+that nobody asked for must have a value that says nothing.
 
 What is wrong is noted and read on, so that one error has all of it, with the tensors (`problems.refuse`).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Metadata"]
+__all__ = ["Metadata", "says_nothing"]
 
 REQUIRED = object()
 LARGEST = 2**31 - 1
+CLOSE = 1e-6  # between a number and the float32 that a file holds of it
+
+
+def says_nothing(value: Any) -> bool:
+    """Whether a value asks for nothing, whatever its key means: null, false, 0, "none", nothing but these."""
+    if isinstance(value, Mapping):
+        return all(says_nothing(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return all(says_nothing(each) for each in value)
+    return value is None or value == 0 or (isinstance(value, str) and value.lower() in ("", "none"))
 
 
 class Metadata:
-    """Values by key. get: None without one. problems: key, value and what is needed, of all that is wrong."""
+    """Values by key. get: the value of a key, None without one. prefix: what every key begins with, which
+    callers leave out. problems: key, value and what is needed, of all that is wrong."""
 
-    def __init__(self, get: Callable[[str], Any], problems: list[str] | None = None) -> None:
-        self.get = get
+    def __init__(
+        self, get: Callable[[str], Any], problems: list[str] | None = None, prefix: str = ""
+    ) -> None:
+        self._get = get
+        self.prefix = prefix
         self.problems = [] if problems is None else problems
+        self.asked: set[str] = set()
         self.broken = False
         """Whether a value stands for one that cannot be used."""
+
+    def get(self, key: str) -> Any:
+        """The value of a key, as it is; None without one."""
+        self.asked.add(key)
+        return self._get(f"{self.prefix}{key}")
 
     def integer(self, key: str, default: Any = REQUIRED) -> int:
         """An integer of 1 and more."""
@@ -44,19 +67,60 @@ class Metadata:
         self._stand_in(key, value, "true or false")
         return None
 
+    def same(self, key: str, *allowed: Any) -> None:
+        """A key whose value, if there is one, must be one of these."""
+        value = self.get(key)
+        if value is not None and not any(_equal(value, each) for each in allowed):
+            self.lack(key, value, f"{' or '.join(_told(each) for each in allowed)} is")
+
     def lack(self, key: str, value: Any, supported: str) -> None:
         """Note a feature that we lack."""
-        self.problems.append(f"{key} is {value!r}, which is not supported; {supported}")
+        self.problems.append(f"{self.prefix}{key} is {_told(value)}, which is not supported; {supported}")
 
     def note(self, problem: str) -> None:
         """Note what is wrong with a value that others depend on."""
         self.broken = True
         self.problems.append(problem)
 
+    def unknown(self, keys: Iterable[str], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
+        """What is wrong with keys that nobody has asked for and whose values do not say nothing.
+
+        keys: all that there are, with the prefix; those without it are not looked at. neutral: values that
+        say nothing, of keys for which null, false and 0 are not these.
+        """
+        rest = Metadata(self._get, prefix=self.prefix)
+        for key in (full.removeprefix(self.prefix) for full in keys if full.startswith(self.prefix)):
+            if key in self.asked:
+                continue
+            if key in neutral:
+                rest.same(key, *neutral[key])
+            elif not says_nothing(value := self.get(key)):
+                rest.lack(key, value, "the field is not known")
+        return rest.problems
+
     def _value(self, key: str, default: Any) -> Any:
         value = self.get(key)
         return default if value is None else value
 
     def _stand_in(self, key: str, value: Any, needed: str) -> int:
-        self.note(f"{key} is missing" if value is REQUIRED else f"{key} is {value!r}; {needed} is needed")
+        key = f"{self.prefix}{key}"
+        self.note(
+            f"{key} is missing" if value is REQUIRED else f"{key} is {_told(value)}; {needed} is needed"
+        )
         return 1
+
+
+def _equal(value: Any, allowed: Any) -> bool:
+    """Whether two values are the same; numbers may be float32 in a file."""
+    if isinstance(value, bool) or isinstance(allowed, bool) or not isinstance(value, int | float):
+        return type(value) is type(allowed) and bool(value == allowed)
+    return isinstance(allowed, int | float) and math.isclose(value, allowed, rel_tol=CLOSE)
+
+
+def _told(value: Any) -> str:
+    """A value in a message: a float32 as short as it can be told, a list not at length."""
+    if isinstance(value, float):
+        return f"{value:.1f}" if value.is_integer() else f"{value:.7g}"
+    if isinstance(value, list) and len(value) > 4:
+        return f"[{', '.join(map(_told, value[:4]))}, ...]"
+    return repr(value)

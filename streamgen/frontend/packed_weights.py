@@ -17,6 +17,7 @@ import torch
 
 from streamgen.errors import CheckpointError
 from streamgen.extras import needed
+from streamgen.frontend.metadata import Metadata
 from streamgen.frontend.pretrained import imported, open_config, tensor_problems, unreadable, whole_heads
 from streamgen.frontend.problems import config_problems, refusal, untied
 from streamgen.frontend.quiet import quiet
@@ -29,6 +30,41 @@ __all__ = ["load_packed"]
 CODES = 8  # of an int32
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 GROUPS = (32, 64, 128)
+INERT = frozenset(
+    [
+        *(
+            "backend",
+            "damp_percent",
+            "damp_auto_increment",
+            "exllama_config",
+            "fuse_max_seq_len",
+        ),  # how it runs
+        *("do_fuse", "max_input_length", "model_seqlen", "modules_to_fuse", "use_cuda_fp16", "use_exllama"),
+        *(
+            "batch_size",
+            "block_name_to_quantize",
+            "cache_block_outputs",
+            "dataset",
+            "tokenizer",
+        ),  # how it was made
+        *("meta", "model_file_base_name", "model_name_or_path", "module_name_preceding_first_block"),
+        *("mse", "static_groups", "true_sequential", "quantizer", "uuid"),
+        *(
+            "lm_head",
+            "modules_in_block_to_quantize",
+            "modules_to_not_convert",
+            "sym",
+            "zero_point",
+        ),  # tensors tell
+    ]
+)
+"""Fields of a quantization_config that change no result, or that the tensors say."""
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "pack_dtype": ("int32",),
+    "version": ("gemm", "GEMM", "1", "2"),
+    "weight_bits": (4,),
+}
+FORMATS = ("gptq", "gptq_v2", "gemm")
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
 
@@ -65,13 +101,16 @@ def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]
     for then nothing says what tensors mean."""
     said = config["quantization_config"]
     said = said if isinstance(said, Mapping) else {"quant_method": said}
-    method, version = said.get("quant_method"), said.get("version", "gemm")
+    fields = Metadata(said.get)
+    method, version = fields.get("quant_method"), fields.get("version")
+    form = fields.get("checkpoint_format") or "gptq"
     laws = [
         ("quant_method", method, method in ("gptq", "awq"), "'gptq' and 'awq' are"),
-        ("bits", said.get("bits"), said.get("bits") == 4, "4 is"),
-        ("group_size", said.get("group_size"), said.get("group_size") in GROUPS, "32, 64 and 128 are"),
-        ("desc_act", said.get("desc_act"), not said.get("desc_act"), "columns in their own order are"),
-        ("version", version, method != "awq" or str(version).lower() == "gemm", "'gemm' is"),
+        ("bits", fields.get("bits"), fields.get("bits") == 4, "4 is"),
+        ("group_size", fields.get("group_size"), fields.get("group_size") in GROUPS, "32, 64 and 128 are"),
+        ("desc_act", fields.get("desc_act"), not fields.get("desc_act"), "columns in their own order are"),
+        ("checkpoint_format", form, form in FORMATS, f"{' and '.join(map(repr, FORMATS))} are"),
+        ("version", version, method != "awq" or str(version or "gemm").lower() == "gemm", "'gemm' is"),
     ]
     wrong = (
         f"quantization_config.{name} is {value!r}; only {law} supported"
@@ -79,9 +118,12 @@ def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]
         if not holds
     )
     problems = list(wrong)[: None if method in ("gptq", "awq") else 1]
+    fields.asked |= INERT
+    if not problems:
+        problems = [f"quantization_config.{problem}" for problem in fields.unknown(said, NEUTRAL)]
     if problems:
         raise refusal(folder, config_problems(config), problems, vocabulary=config.get("vocab_size"))
-    first = method == "gptq" and said.get("checkpoint_format", "gptq") != "gptq_v2"
+    first = method == "gptq" and form != "gptq_v2"
     return str(method), int(said["group_size"]), int(first)
 
 

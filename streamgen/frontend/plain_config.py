@@ -17,6 +17,7 @@ import numpy as np
 
 from streamgen.errors import CheckpointError
 from streamgen.frontend.assembly import Assembly, traced_positions
+from streamgen.frontend.config_fields import INERT
 from streamgen.frontend.llama import Tensors, build_decoder, frequencies, needed_shapes
 from streamgen.frontend.safetensors_decoder import FUNCTIONS, NAMES, is_llama, sizes_of
 from streamgen.graph.logical import Input, LogicalGraph
@@ -36,15 +37,7 @@ from streamgen.operations import (
 __all__ = ["STAND_IN", "plain_decoder"]
 
 STAND_IN = 0.5  # no value of which operations make something simpler
-INERT = frozenset(
-    [
-        *("_name_or_path", "architectures", "attention_dropout", "attn_pdrop", "bos_token_id", "dtype"),
-        *("embd_pdrop", "eos_token_id", "initializer_range", "model_type", "n_ctx", "pad_token_id"),
-        *("pretraining_tp", "resid_pdrop", "summary_activation", "summary_first_dropout"),
-        *("summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params"),
-        *("tie_word_embeddings", "torch_dtype", "transformers_version", "use_cache", "cache_implementation"),
-    ]
-)
+OF_ALL = INERT | {"n_ctx", "tie_word_embeddings"}
 """Keys that say nothing about what is computed of ids, or nothing that shapes show."""
 
 
@@ -72,7 +65,7 @@ class _Said:
     """What a config says, each key once; `_OtherKindError` for what is not understood."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._left = {k: v for k, v in config.items() if k not in INERT and v is not None}
+        self._left = {k: v for k, v in config.items() if k not in OF_ALL and v is not None}
 
     def integer(self, key: str, default: int | None = None) -> int:
         """One of 1 and more."""

@@ -4,14 +4,17 @@ Its classes say what a config.json means, so that nothing of a family stands her
 safetensors only, and code that a folder brings along is never run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from streamgen.errors import StreamgenError, UnsupportedOperationError
+from streamgen.errors import CheckpointError, StreamgenError, UnsupportedOperationError
 from streamgen.extras import needed
+from streamgen.frontend.checkpoint_files import file_problems
+from streamgen.frontend.config_fields import unknown_fields
 from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.problems import (
     WHOLE,
@@ -36,6 +39,12 @@ __all__ = [
     "unreadable",
     "whole_heads",
 ]
+
+MADE_ANEW = (
+    *("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"),
+    *(".attention.bias", ".attention.masked_bias"),
+)
+"""How names of buffers end that older versions of transformers stored, and that no version reads."""
 
 KINDS = {
     "missing_keys": "tensor {} is missing",
@@ -71,9 +80,21 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
         raise refusal(folder, problems, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
     tensors, own = TensorFolder(folder), model.state_dict()
     prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
-    read = (n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own)
-    kinds = *tensor_problems(info), tensors.problems(read), _untied(model)
+    read = [n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own]
+    dropped = _dropped(model, tensors.shapes.keys() - {*read})
+    kinds = *tensor_problems(info), dropped, tensors.problems(read), _untied(model)
     return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
+
+
+def _dropped(model: Any, names: Collection[str]) -> list[str]:
+    """Those of some tensors without a place that the class of a model has transformers drop without a word,
+    but for those that are made anew: masks and the frequencies of a rotation."""
+    patterns = model._keys_to_ignore_on_load_unexpected or ()
+    return [
+        f"tensor {name} has no place in the model"
+        for name in sorted(names)
+        if any(re.search(pattern, name) for pattern in patterns) and not name.endswith(MADE_ANEW)
+    ]
 
 
 def _untied(model: Any) -> list[str]:
@@ -99,7 +120,7 @@ def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
     CheckpointError where there is none."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    problems, vocabulary = config_problems(said), said.get("vocab_size")
+    problems, vocabulary = [*config_problems(said), *file_problems(folder)], said.get("vocab_size")
     if said.get("model_type") not in CONFIG_MAPPING:
         refuse(folder, problems, vocabulary=vocabulary)
     try:
@@ -108,7 +129,7 @@ def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
             config._attn_implementation = attention_of(config)
     except Exception as error:  # transformers documents no set of exceptions
         raise refusal(folder, problems, [unreadable(error)], vocabulary=vocabulary) from error
-    return config, problems
+    return config, [*problems, *unknown_fields(type(config), said)]
 
 
 def unreadable(error: Exception) -> str:
@@ -142,9 +163,9 @@ def imported(
         unsupported = error.operations
         if not any((*problems, tokenizer_problems(path, vocabulary))):
             raise
-    except (StreamgenError, TypeError, ValueError):
-        if not any(problems):  # of which this may be a consequence
-            raise
+    except (StreamgenError, TypeError, ValueError) as error:  # what a problem may have led to
+        if not any(problems):
+            raise CheckpointError(f"{path}: {error}") from error
     others = () if graph is None else seen(graph)
     refuse(path, *problems, others, unsupported, vocabulary=vocabulary)
     assert graph is not None

@@ -7,7 +7,16 @@ from typing import Any
 from streamgen.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["WHOLE", "config_problems", "parts_of", "refusal", "refuse", "tokenizer_problems", "untied"]
+__all__ = [
+    "PART",
+    "WHOLE",
+    "config_problems",
+    "parts_of",
+    "refusal",
+    "refuse",
+    "tokenizer_problems",
+    "untied",
+]
 
 SHOWN = 8  # problems of a kind that a message lists
 PART = "partial_rotary_factor"

@@ -6,12 +6,15 @@ known here, or transformers makes the model (`pretrained`), as those of all othe
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamgen.frontend.assembly import Rotation
+from streamgen.frontend.checkpoint_files import file_problems
+from streamgen.frontend.config_fields import INERT, NEUTRAL
 from streamgen.frontend.llama import (
     Names,
     Sizes,
@@ -22,7 +25,7 @@ from streamgen.frontend.llama import (
     llama3_scaling,
 )
 from streamgen.frontend.metadata import Metadata
-from streamgen.frontend.problems import config_problems
+from streamgen.frontend.problems import PART, config_problems
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 
@@ -30,6 +33,7 @@ __all__ = ["FUNCTIONS", "NAMES", "is_llama", "load_safetensors_decoder", "sizes_
 
 MODEL_TYPES = ("llama", "mistral")
 ROTATIONS = ("default", "linear", "llama3")
+MISTRAL_WINDOW = 4096  # of a config that does not say
 FUNCTIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -62,17 +66,24 @@ NAMES = Names(
 
 
 def is_llama(config: Mapping[str, Any]) -> bool:
-    """Whether a folder's config is one that is read here."""
-    return (
-        config.get("model_type") in MODEL_TYPES
-        and str(config.get("hidden_act", "silu")) in FUNCTIONS
-        and _kind(_rope(config)[1]) in ROTATIONS
-    )
+    """Whether a folder's config is one of which every field is known here."""
+    if config.get("model_type") not in MODEL_TYPES or str(config.get("hidden_act", "silu")) not in FUNCTIONS:
+        return False
+    key, rope = _rope(config)
+    if isinstance(rope, Mapping) and _kind(rope) not in ROTATIONS:
+        return False
+    known: Mapping[str, Any] = rope if isinstance(rope, Mapping) else {}
+    fields, inner = Metadata(config.get), Metadata(known.get)
+    _sizes(fields, inner, config)
+    fields.asked |= {key, PART, *INERT}
+    inner.asked.add(PART)
+    return not fields.unknown(config, NEUTRAL) and not inner.unknown(known, {})
 
 
 def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
     sizes = sizes_of(read_config(folder))
+    sizes = replace(sizes, problems=[*sizes.problems, *file_problems(folder)])
     found = TensorFolder(folder)
 
     def read(name: str) -> tuple[np.ndarray, None, None]:
@@ -82,67 +93,80 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 
-def sizes_of(config: dict[str, Any]) -> Sizes:
+def sizes_of(config: Mapping[str, Any]) -> Sizes:
     """What a config.json that is read here says, with all that is wrong in it."""
-    metadata = Metadata(config.get, config_problems(config))
-    context, vocabulary = metadata.integer("max_position_embeddings"), metadata.integer("vocab_size")
-    window = None if config.get("sliding_window") is None else metadata.integer("sliding_window")
-    hidden, heads = metadata.integer("hidden_size"), metadata.integer("num_attention_heads")
-    head_dim = metadata.integer("head_dim", max(1, hidden // heads))
-    if head_dim % 2 and not metadata.broken:
-        metadata.note(f"head_dim is {head_dim}; an even number is needed")
-    bias = metadata.boolean("attention_bias", False), metadata.boolean("mlp_bias", False)
-    scaled = _scaled(metadata, config, head_dim, context)
+    fields = Metadata(config.get, config_problems(config))
+    key, rope = _rope(config)
+    if not isinstance(rope, Mapping):
+        fields.note(f"{key} is {rope!r}; an object is needed")
+        rope = {}
+    return _sizes(fields, Metadata(rope.get, fields.problems), config)
+
+
+def _sizes(fields: Metadata, rope: Metadata, config: Mapping[str, Any]) -> Sizes:
+    """fields: of the config. rope: of the object in it that describes the rotation."""
+    llama = config.get("model_type") == "llama"
+    context, vocabulary = fields.integer("max_position_embeddings"), fields.integer("vocab_size")
+    window = None if llama else _window(fields, config)
+    hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    head_dim = fields.integer("head_dim", max(1, hidden // heads))
+    if head_dim % 2 and not fields.broken:
+        fields.note(f"head_dim is {head_dim}; an even number is needed")
+    biases = [fields.boolean(key, False) if llama else False for key in ("attention_bias", "mlp_bias")]
+    scaled = _scaled(fields, rope, head_dim, context)
     return Sizes(
         hidden=hidden,
-        features=metadata.integer("intermediate_size"),
-        layers=metadata.integer("num_hidden_layers"),
+        features=fields.integer("intermediate_size"),
+        layers=fields.integer("num_hidden_layers"),
         heads=heads,
-        kv_heads=metadata.integer("num_key_value_heads", heads),
+        kv_heads=fields.integer("num_key_value_heads", heads),
         head_dim=head_dim,
         context=context,
-        epsilon=metadata.number("rms_norm_eps", 1e-6),
-        function=FUNCTIONS[config.get("hidden_act", "silu")],
+        epsilon=fields.number("rms_norm_eps", 1e-6),
+        function=FUNCTIONS[fields.get("hidden_act") or "silu"],
         rotation=lambda: Rotation(scaled),
         vocabulary=vocabulary if config.get("vocab_size") == vocabulary else None,
         window=window if window is not None and window < context else None,
-        tied=metadata.boolean("tie_word_embeddings", False),
-        attention_bias=bias[0],
-        feed_forward_bias=bias[1],
-        problems=metadata.problems,
-        broken=metadata.broken,
+        tied=fields.boolean("tie_word_embeddings", False),
+        attention_bias=biases[0],
+        feed_forward_bias=biases[1],
+        problems=fields.problems,
+        broken=fields.broken,
     )
 
 
+def _window(fields: Metadata, config: Mapping[str, Any]) -> int | None:
+    """The window of a Mistral: its class has one unless the config says null."""
+    stated = "sliding_window" in config and fields.get("sliding_window") is None
+    return None if stated else fields.integer("sliding_window", MISTRAL_WINDOW)
+
+
 def _rope(config: Mapping[str, Any]) -> tuple[str, Any]:
-    """Where the scaling of a rotation stands, and what stands there."""
-    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    """Where the scaling of a rotation stands, and what stands there: transformers lets the older name win."""
+    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     return key, config.get(key) or {}
 
 
-def _kind(given: Any) -> Any:
+def _kind(rope: Mapping[str, Any]) -> Any:
     """Of a rotation's scaling."""
-    return given.get("rope_type", given.get("type", "default")) if isinstance(given, Mapping) else "default"
+    return rope.get("rope_type", rope.get("type", "default"))
 
 
-def _scaled(of: Metadata, config: dict[str, Any], head_dim: int, context: int) -> np.ndarray:
+def _scaled(fields: Metadata, rope: Metadata, head_dim: int, context: int) -> np.ndarray:
     """Frequencies after the scaling that rope_parameters, or rope_theta and rope_scaling, ask for."""
-    key, given = _rope(config)
-    if not isinstance(given, dict):
-        of.note(f"{key} is {given!r}; an object is needed")
-        given = {}
-    metadata = Metadata(given.get, of.problems)
-    f = frequencies(metadata.number("rope_theta", of.number("rope_theta", 10000.0)), head_dim)
-    kind = _kind(given)
+    older = fields.number("rope_theta", 10000.0)
+    f = frequencies(rope.number("rope_theta", older), head_dim)
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    rope.get("type")
     if kind == "linear":
-        f = linear_scaling(f, metadata.number("factor"))
+        f = linear_scaling(f, rope.number("factor"))
     elif kind == "llama3":
-        low, high = metadata.number("low_freq_factor"), metadata.number("high_freq_factor")
-        original = metadata.integer("original_max_position_embeddings", context)
-        factor = metadata.number("factor")
+        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+        original = rope.integer("original_max_position_embeddings", context)
+        factor = rope.number("factor")
         if low < high:
             f = llama3_scaling(f, factor=factor, low=low, high=high, context=original)
-        elif not metadata.broken:
-            metadata.note(f"low_freq_factor is {low}; it must be below high_freq_factor, {high}")
-    of.broken = of.broken or metadata.broken
+        elif not rope.broken:
+            rope.note(f"low_freq_factor is {low}; it must be below high_freq_factor, {high}")
+    fields.broken = fields.broken or rope.broken
     return f

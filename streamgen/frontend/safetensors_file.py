@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from streamgen.errors import CheckpointError
 
-__all__ = ["TensorFolder", "read_config"]
+__all__ = ["TensorFolder", "read_config", "weight_files"]
 
 FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 INTEGERS = ("I32", "I64")
@@ -37,7 +37,7 @@ class TensorFolder:
         self.types: dict[str, str] = {}
         self._files: dict[str, tuple[Path, Any]] = {}
         self._repeated: list[str] = []
-        for path in _paths(folder):
+        for path in weight_files(folder):
             try:
                 file = safe_open(path, framework="pt")
                 for name in file.keys():  # noqa: SIM118 - the file is no mapping
@@ -92,17 +92,20 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _paths(folder: Path) -> list[Path]:
-    """The files of weights: those of the index, else model.safetensors, else all there are."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights: model.safetensors, else those of the index, else all there are. An index beside
+    model.safetensors is left over: transformers does not read it either. CheckpointError for an index that
+    is no index, and for files that are not there."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        paths = [whole]
+    elif index.is_file():
         named = _json(index).get("weight_map")
         if not isinstance(named, dict) or not all(isinstance(file, str) for file in named.values()):
             raise CheckpointError(f"{index}: weight_map must name a file for each tensor")
         paths = [folder / file for file in sorted(set(named.values()))]
     else:
-        whole = folder / "model.safetensors"
-        paths = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+        paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise CheckpointError(f"{folder}: there is no safetensors file")
     for path in paths:

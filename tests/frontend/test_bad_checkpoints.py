@@ -190,8 +190,8 @@ def test_a_gguf_file(tmp_path: Path) -> None:
     reasons = _refused(path)
     _has(
         reasons,
-        "llama.logit_scale is 0.25, which is not supported",
         "tensor rope_freqs.weight has shape [8]; [8] divisors above 0 are needed",
+        "llama.logit_scale is 0.25, which is not supported; 0.0 or 1.0 is",
         "4 query heads cannot share 3 key heads evenly",
         "tensor output_norm.weight has shape [3]; [64] is needed",
         "tensor blk.1.ffn_up.weight is missing",
@@ -205,7 +205,7 @@ def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     fields, wrong = {"expert_count": 4}, ("blk.3.ffn_up.weight", "blk.2.attn_norm.weight")
     written(path, "gemma3", None, fields, *wrong, words=VOCABULARY + 1)
     assert _refused(path) == [
-        "gemma3.expert_count is 4, which is not supported",
+        "gemma3.expert_count is 4, which is not supported; 0 is",
         "tensor model.layers.3.mlp.up_proj.weight is missing",
         f"tensor {wrong[1]} is I32; F32, F16, BF16 and what quantises them can be read",
         TOKENIZER,

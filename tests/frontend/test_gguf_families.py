@@ -39,10 +39,10 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 128}, {"attention.key_length": 128}),
     "gemma2": (
         "Gemma2",
-        {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     ),
-    "gemma3": ("Gemma3", {"query_pre_attn_scalar": 256}, GEMMA | {"rope.freq_base": 1e6}),
+    "gemma3": ("Gemma3", {"query_pre_attn_scalar": 24}, GEMMA | {"rope.freq_base": 1e6}),
     "phi3": (
         "Phi3",
         {"sliding_window": 5, "vocab_size": 32064},  # the class has its padding at 32,000
@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gpt2": (
         "GPT2",
-        {"n_inner": None, "n_positions": 1024},
+        {},
         NOT_OF_GPT2 | {"attention.layer_norm_epsilon": 1e-5},
     ),
 }
@@ -169,7 +169,8 @@ def test_grids_of_transposed_weights(tmp_path: Path) -> None:
     """GPT-2 multiplies with [K, N], files hold [N, K]."""
     path = tmp_path / "transposed.gguf"
     kinds = {"ffn_up": Kind.Q4_1, "attn_qkv": Kind.Q8_0}
-    model = written(path, "gpt2", kinds, {"embedding_length": 96}, n_embd=96)
+    fields = {"embedding_length": 96, "feed_forward_length": 192}
+    model = written(path, "gpt2", kinds, fields, n_embd=96, n_inner=192)
     graph = load_decoder(path, 32)
     _same(graph, model)
     up = graph.op("layers[0].up")
@@ -196,7 +197,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
         (
             {"attn_logit_softcapping": 20.0},
             "",
-            "gemma3.attn_logit_softcapping is 20.0, which is not supported",
+            "gemma3.attn_logit_softcapping is 20.0, which is not supported; 0.0 is",
         ),
         (
             {"attention.value_length": 16},
@@ -208,7 +209,7 @@ def test_grid_of_q4_k_is_what_the_library_dequantises(tmp_path: Path) -> None:
             {"expert_count": 4, "attention.value_length": 16},
             "blk.3.ffn_up.weight",
             ":\n  gemma3.attention.value_length is 16, which is not supported; 24 is"
-            "\n  gemma3.expert_count is 4, which is not supported"
+            "\n  gemma3.expert_count is 4, which is not supported; 0 is"
             "\n  tensor model.layers.3.mlp.up_proj.weight is missing",
         ),
         ({}, "blk.3.ffn_up.weight", ": tensor model.layers.3.mlp.up_proj.weight is missing"),
@@ -228,12 +229,12 @@ def test_what_does_not_fit(fields: dict[str, Any], dropped: str, message: str, t
 
 
 def test_a_window_that_no_layer_has(tmp_path: Path) -> None:
-    """transformers' class of Qwen2 has windows only in layers that its config names."""
+    """No file says which layers of a Qwen2 have one."""
     path = tmp_path / "qwen2.gguf"
     written(path, "qwen2", None, {"attention.sliding_window": 5})
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path, 32)
-    said = "qwen2.attention.sliding_window is 5, which is not supported: no layer has it"
+    said = "qwen2.attention.sliding_window is 5, which is not supported; 0 is"
     assert str(caught.value) == f"{path}: {said}"
 
 

@@ -72,7 +72,13 @@ def gguf_file(
     if words:
         add_words(writer, words)
     for key, value in (fields | (metadata or {})).items():
-        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}.get(type(value))
+        adds = {
+            bool: writer.add_bool,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            str: writer.add_string,
+        }
+        add = adds.get(type(value))
         if add is not None:
             add(f"llama.{key}", value)
     state = {name: tensor.detach() for name, tensor in model.named_parameters()}
@@ -199,8 +205,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"rope.scaling.type": "yarn"},
             {},
-            ": llama.rope.scaling.type is 'yarn', which is not supported; 'none', 'linear' and the divisors "
-            "rope_freqs.weight are",
+            ": llama.rope.scaling.type is 'yarn', which is not supported; 'none', 'linear' are",
         ),
         (
             {"attention.sliding_window": -5.0},
@@ -210,13 +215,28 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"expert_count": 8},
             {},
-            ": llama.expert_count is 8, which is not supported; dense feed-forward blocks are",
+            ": llama.expert_count is 8, which is not supported; 0 is",
         ),
         (
             {"logit_scale": 0.25},
             {},
-            ": llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, bound "
-            "or cap",
+            ": llama.logit_scale is 0.25, which is not supported; 0.0 or 1.0 is",
+        ),
+        (
+            {"attention.causal": False, "nextn_predict_layers": 1, "residual_scale": 1.0},
+            {},
+            ":\n  llama.attention.causal is False, which is not supported; True is"
+            "\n  llama.nextn_predict_layers is 1, which is not supported; the field is not known",
+        ),
+        (
+            {"attention.scale": 0.5},
+            {},
+            ": llama.attention.scale is 0.5, which is not supported; 0.0 or 0.25 is",
+        ),
+        (
+            {"vocab_size": VOCABULARY + 1},
+            {},
+            ": llama.vocab_size is 49, which is not supported; 48 is",
         ),
         (
             {"rope.dimension_count": 18},
@@ -226,7 +246,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"attention.value_length": 8},
             {},
-            ": llama.attention.value_length is 8, which is not supported; it must be that of keys, 16",
+            ": llama.attention.value_length is 8, which is not supported; 16 is",
         ),
         (
             {},
@@ -242,9 +262,8 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"logit_scale": 0.25, "expert_count": 8, "attention.head_count_kv": 3},
             {"blk.1.ffn_up.weight": None},
-            ":\n  llama.expert_count is 8, which is not supported; dense feed-forward blocks are"
-            "\n  llama.logit_scale is 0.25, which is not supported; a Llama decoder has no such factor, "
-            "bound or cap"
+            ":\n  llama.logit_scale is 0.25, which is not supported; 0.0 or 1.0 is"
+            "\n  llama.expert_count is 8, which is not supported; 0 is"
             "\n  4 query heads cannot share 3 key heads evenly"
             "\n  tensor blk.0.attn_k.weight has shape [32, 64]; [48, 64] is needed"
             "\n  tensor blk.0.attn_v.weight has shape [32, 64]; [48, 64] is needed"
@@ -261,7 +280,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         ),
         (
             {},
-            {"rope_freqs.weight": np.ones(3, np.float32)},
+            {"rope_freqs.weight": np.full(3, 2.0, np.float32)},
             ": tensor rope_freqs.weight has shape [3]; [8] divisors above 0 are needed",
         ),
         (

@@ -103,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sliding_window": 0.5}, "sliding_window is 0.5; an integer of at least 1 is needed"),
+        ({"sliding_window": 7}, "sliding_window is 7, which is not supported; the field is not known"),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor is missing"),
         (
             {"rope_parameters": LLAMA3 | {"low_freq_factor": 4.0}},
@@ -223,11 +223,13 @@ def _no_type(folder: Path) -> str:
 
 
 def _lost_shard(folder: Path) -> str:
+    (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
     return r"gone\.safetensors: there is no such file$"
 
 
 def _bad_index(folder: Path) -> str:
+    (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text('{"weight_map": 3}')
     return r"model\.safetensors\.index\.json: weight_map must name a file for each tensor$"
 

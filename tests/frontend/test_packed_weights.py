@@ -99,6 +99,10 @@ def test_the_model_that_it_means(method: str, name: str, said: dict[str, Any], t
         ({"group_size": -1}, "group_size is -1; only 32, 64 and 128 are"),
         ({"desc_act": True}, "desc_act is True; only columns in their own order are"),
         ({"quant_method": "awq", "version": "gemv"}, "version is 'gemv'; only 'gemm' is"),
+        (
+            {"checkpoint_format": "marlin"},
+            "checkpoint_format is 'marlin'; only 'gptq' and 'gptq_v2' and 'gemm' are",
+        ),
     ],
 )
 def test_what_is_packed_otherwise(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -107,6 +111,26 @@ def test_what_is_packed_otherwise(changes: dict[str, Any], message: str, tmp_pat
     with pytest.raises(CheckpointError) as caught:
         load_decoder(tmp_path)
     assert str(caught.value) == f"{tmp_path}: quantization_config.{message} supported"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dynamic": {"+:.*down.*": {"bits": 8}}}, "dynamic is {'+:.*down.*': {'bits': 8}}"),
+        ({"rotation": "hadamard"}, "rotation is 'hadamard'"),
+        ({"dynamic": {}, "rotation": None, "sym": False, "damp_percent": 0.05, "pack_dtype": "int32"}, ""),
+    ],
+)
+def test_fields_that_are_not_known(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """As the overrides of single layers of the library GPTQModel."""
+    written_packed(tmp_path, "gptq", "Qwen2", **changes)
+    if not message:
+        assert load_decoder(tmp_path, 32).op("embedding") is not None
+        return
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path)
+    said = f"quantization_config.{message}, which is not supported; the field is not known"
+    assert str(caught.value) == f"{tmp_path}: {said}"
 
 
 @pytest.mark.slow
