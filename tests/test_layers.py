@@ -33,6 +33,7 @@ FLOORS: list[list[set[str]]] = [
             "text",
             "itensor",
             "progress",
+            "remembered",
             "tables",
             "gguf_metadata",
             "written",
