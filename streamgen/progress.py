@@ -23,8 +23,9 @@ from rich.table import Column
 from rich.text import Text
 
 from streamgen.remembered import remember, remembered
+from streamgen.wording import duration
 
-__all__ = ["PASSES", "After", "Counted", "Progress", "duration", "step", "terminal_progress", "told"]
+__all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words; an empty text means that nothing is, for now."""
@@ -66,16 +67,6 @@ def told(progress: Progress | None) -> Iterator[Progress]:
         yield tell
     finally:
         tell("")
-
-
-def duration(seconds: float) -> str:
-    """`7 s`, `2 min 5 s`, `3 h 20 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return (
-        f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
-    )
 
 
 class _Teller:
@@ -129,7 +120,7 @@ class _Display(bars.Progress):
         )
         self._over = threading.Event()
         if live and _one_terminal():
-            self.above = sys.stdout = _Above(sys.stdout, self)  # type: ignore[assignment]
+            self.above = sys.stdout = _Above(sys.stdout, self)
         if not live:
             threading.Thread(target=self._log, daemon=True).start()
         self.start()
@@ -251,7 +242,7 @@ def _left(task: bars.Task) -> str | None:
         name, size = _sized(task.description)
         usual = remembered(name)
         seconds = None if usual is None else size * usual - (task.elapsed or 0.0)
-    return duration(seconds) if seconds and seconds > 0 else None
+    return duration(seconds) if seconds and seconds >= 0.5 else None
 
 
 def _sized(message: str) -> tuple[str, float]:

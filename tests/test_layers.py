@@ -39,6 +39,7 @@ FLOORS: list[list[set[str]]] = [
             "written",
             "threads",
             "turns",
+            "wording",
         }
     ],
     [{"rtl"}],

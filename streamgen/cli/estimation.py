@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import click
-
 from streamgen.cli.options import config_of
-from streamgen.cli.sources import called
+from streamgen.cli.sources import model_of
 from streamgen.estimation import estimate
 from streamgen.observe.estimate import Estimate
 from streamgen.progress import Progress
 
-__all__ = ["estimates", "model_of"]
+__all__ = ["estimates"]
 
 
 def estimates(
@@ -38,26 +35,3 @@ def estimates(
         for model, inputs in models
         for config in configs
     ]
-
-
-def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
-    """What `streamgen.estimate` takes; click's UsageError when a source is nothing of that."""
-    if source == "default":
-        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
-
-        return default_checkpoint(), None
-    path = Path(source)
-    if path.is_file() and ":" not in source:
-        return path, None
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise click.UsageError(
-                f"{source} holds no config.json; `streamgen report` shows what is compiled"
-            )
-        return path, None
-    if ":" not in source:
-        raise click.UsageError(
-            f"{source!r} is neither a GGUF file, nor a config.json, nor a folder with one, nor module:factory"
-        )
-    progress(f"calling {source}")
-    return called(source)

@@ -88,8 +88,8 @@ def explore(
       streamgen explore gpt2/config.json --channels 32 --multipliers 8192 --trials 100 --plot front.html
       streamgen explore default --factors
     """
-    from streamgen.cli.estimation import model_of
     from streamgen.cli.options import config_of
+    from streamgen.cli.sources import model_of
     from streamgen.search import space
     from streamgen.search.front import front_table
     from streamgen.search.front import plot as draw

@@ -15,17 +15,19 @@ import click
 from streamgen.config import CompileConfig
 
 __all__ = [
+    "WEIGHTS_ARE_RIGHT",
     "calibration_options",
-    "card_of",
     "card_options",
     "config_of",
     "config_options",
+    "device_of",
     "require_calibration",
     "require_no_options",
     "require_used",
 ]
 
 Command = Callable[..., Any]
+WEIGHTS_ARE_RIGHT = "weights on the device are those that were written"
 CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # what --calibrate can be told
 
 
@@ -158,13 +160,21 @@ def card_options(command: Any) -> Any:
         help="With --xclbin: index of the card, as XRT counts them.",
     )(command)  # fmt: skip
     return click.option(
-        "--xclbin", type=click.Path(path_type=Path), metavar="FILE",
+        "--xclbin", type=click.Path(path_type=Path, exists=True), metavar="FILE",
         help="Run on a card, through XRT: the linked design.",
     )(command)  # fmt: skip
 
 
-def card_of(xclbin: Path | None, index: int) -> Any:
-    """What opens a card with a linked design; None where none is named."""
-    from streamgen.runtime.xrt import on_board
+def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
+    """What opens a card with a linked design; None where none is named. MissingToolError without what drives
+    cards, or where runs are `simulated`, without a compiler for the simulator."""
+    if xclbin is None:
+        if simulated:
+            from streamgen.runtime.verilator import require_tools
 
-    return None if xclbin is None else on_board(index, xclbin)
+            require_tools()
+        return None
+    from streamgen.runtime.xrt import on_board, require_xrt
+
+    require_xrt()
+    return on_board(index, xclbin)
