@@ -8,21 +8,20 @@ them ("translating 6.0 MB").
 """
 
 import atexit
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from rich import progress as bars
-from rich.cells import chop_cells
 from rich.console import Console, RenderableType
 from rich.table import Column
 from rich.text import Text
 
 from streamgen.remembered import remember, remembered
+from streamgen.screen import Above, above
 from streamgen.wording import duration
 
 __all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
@@ -63,10 +62,11 @@ def terminal_progress() -> Progress:
 def told(progress: Progress | None) -> Iterator[Progress]:
     """Whom to tell, by default `terminal_progress()`; at the end, also of an error, that nothing is done."""
     tell = progress or terminal_progress()
-    try:
-        yield tell
-    finally:
-        tell("")
+    with above() if progress is None else nullcontext():
+        try:
+            yield tell
+        finally:
+            tell("")
 
 
 class _Teller:
@@ -78,30 +78,31 @@ class _Teller:
     def __call__(self, message: str) -> None:
         count = _COUNT.search(_STEP.sub("", message))
         done, goal = (_number(part) for part in count.groups()) if count else (0, None)
-        if message and _same(message, self._message):
-            _Display.shared().count(self._task, message, done, goal)
-        else:
-            if self._message:
-                _Display.shared().end(self._task)
-            if message:
-                self._task = _Display.shared().begin(message, done, goal)
-        self._message = message
+        with _Display.changes:
+            if message and _same(message, self._message):
+                _Display.shared().count(self._task, message, done, goal)
+            else:
+                if self._message:
+                    _Display.shared().end(self._task)
+                if message:
+                    self._task = _Display.shared().begin(message, done, goal)
+            self._message = message
 
 
 class _Display(bars.Progress):
     """The steps of all who tell, on standard error."""
 
-    above: "_Above | None" = None
+    changes = threading.RLock()
+    """Held while steps begin and end, of all who tell."""
+    above: Above | None = None
     _shared: "_Display | None" = None
-    _changes = threading.RLock()
 
     @classmethod
     def shared(cls) -> "_Display":
         """The display that is on; a new one when the last step of the one before has ended."""
-        with cls._changes:
-            if cls._shared is None:
-                cls._shared = cls()
-            return cls._shared
+        if cls._shared is None:
+            cls._shared = cls()
+        return cls._shared
 
     def __init__(self) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -115,12 +116,16 @@ class _Display(bars.Progress):
             console=console,
             refresh_per_second=4,
             transient=True,
-            redirect_stdout=False,  # it may be a file; `_Above` keeps lines that have not ended
+            redirect_stdout=False,  # it may be a file; `Above` keeps lines that have not ended
             disable=not live,
         )
         self._over = threading.Event()
-        if live and _one_terminal():
-            self.above = sys.stdout = _Above(sys.stdout, self)
+        self._block = ExitStack()
+        if live:
+            self._block.enter_context(above())
+        if live and isinstance(sys.stdout, Above):
+            self.above = sys.stdout
+            self.above.show(self)
         if not live:
             threading.Thread(target=self._log, daemon=True).start()
         self.start()
@@ -139,27 +144,27 @@ class _Display(bars.Progress):
 
     def end(self, step: bars.TaskID) -> None:
         """Say how long a step took, where a line said that it was on. The last one ends the display."""
-        with self._changes:
-            task = self._tasks[step]
-            seconds = task.elapsed or 0.0
-            if task.total is None and seconds >= FIRST:
-                name, size = _sized(task.description)
-                remember(name, seconds / size)
-            if task.fields["due"] > FIRST:
-                _print(f"{task.description}, {duration(seconds)} in all")
-            self.remove_task(step)
-            if not self.task_ids:
-                self._close()
+        task = self._tasks[step]
+        seconds = task.elapsed or 0.0
+        if task.total is None and seconds >= FIRST:
+            name, size = _sized(task.description)
+            remember(name, seconds / size)
+        if task.fields["due"] > FIRST:
+            _print(f"{task.description}, {duration(seconds)} in all")
+        self.remove_task(step)
+        if not self.task_ids:
+            self._close()
 
     def _close(self) -> None:
         _Display._shared = None
         self._over.set()
-        above, self.above = self.above, None
+        text, self.above = self.above, None
         with suppress(OSError, ValueError):  # nobody reads any more
             self.stop()
         atexit.unregister(self.stop)
-        if above is not None:
-            above.leave()
+        if text is not None:
+            text.show(None)
+        self._block.close()
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """The line of standard output that has not ended, and the steps."""
@@ -170,7 +175,7 @@ class _Display(bars.Progress):
     def _log(self) -> None:
         """Lines about steps, each after twice the time of the line before, or 8 s later."""
         while not self._over.wait(_TICK):
-            with self._changes:
+            with self.changes:
                 for task in self.tasks:
                     if (seconds := task.elapsed or 0.0) >= task.fields["due"]:
                         left = f", about {left} left" if (left := _left(task)) else ""
@@ -186,52 +191,9 @@ class _Left(bars.ProgressColumn):
         return Text(f"about {left} left" if left else "", style="progress.remaining")
 
 
-class _Above:
-    """Standard output while steps are shown below it on the same terminal. A line that has not ended, as of a
-    text that comes word by word, is the first row of the display. What fills a row is written above it."""
-
-    def __init__(self, stream: Any, display: _Display) -> None:
-        self._stream, self._display, self.line = stream, display, ""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        display = self._display
-        if display.above is not self:  # the steps have ended; someone has kept this object
-            return int(self._stream.write(text))
-        *lines, rest = (self.line + text).expandtabs().split("\n")
-        *rows, self.line = chop_cells(rest, display.console.width) or [""]
-        # the last of the rows has no line end: the terminal itself goes on in the next row
-        whole = "".join(f"{line}\n" for line in lines) + "".join(rows)
-        if whole:
-            display.console.print(Text(whole), end="", soft_wrap=True)
-        else:
-            display.refresh()
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def leave(self) -> None:
-        """The line that has not ended is the stream's own again, which goes on behind it."""
-        if sys.stdout is self:
-            sys.stdout = self._stream
-        self._stream.write(self.line)
-        self._stream.flush()
-
-
 def _print(line: str) -> None:
     with suppress(OSError, ValueError):  # nobody reads any more
         print(line, file=sys.stderr, flush=True)
-
-
-def _one_terminal() -> bool:
-    """Whether standard output and standard error are the same terminal."""
-    try:
-        return sys.stdout.isatty() and os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
-        return False
 
 
 def _left(task: bars.Task) -> str | None:

@@ -34,6 +34,7 @@ FLOORS: list[list[set[str]]] = [
             "itensor",
             "progress",
             "remembered",
+            "screen",
             "tables",
             "gguf_metadata",
             "written",

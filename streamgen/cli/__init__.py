@@ -13,7 +13,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 __all__ = ["main", "run", "streamgen"]
@@ -42,7 +43,7 @@ def _run(given: list[str]) -> int:
         with needed("this command"), warnings.catch_warnings(), named_output():
             from streamgen.cli.commands import streamgen
 
-            warnings.showwarning = _warn
+            warnings.showwarning = partial(_warn, _option_names(given))
             result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -55,25 +56,55 @@ def _run(given: list[str]) -> int:
     except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
         if "--debug" in given:
             traceback.print_exc()
-        click.echo(f"streamgen: {_message(error)}", err=True)
+        click.echo(f"streamgen: {_message(error, _option_names(given))}", err=True)
         return 1 if isinstance(error, StreamgenError) else 2
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, options: Mapping[str, str]) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):
         return ": ".join(filter(None, ("memory is full", str(error))))
-    return _options(str(error))
+    return _in_options(str(error), options)
 
 
-def _options(text: str) -> str:
-    """Fields of the configuration as the options of the command line that they are."""
-    return re.sub(r"CompileConfig\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", text)
+def _option_names(given: Sequence[str]) -> dict[str, str]:
+    """The options of the command that a line calls, by the names that its arguments have in Python."""
+    from streamgen.cli.commands import streamgen
+
+    command = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
+    options = {}
+    for parameter in command.params if command else ():
+        longest = max(parameter.opts, key=len)
+        if longest.startswith("--"):
+            options[str(parameter.name)] = options[longest[2:].replace("-", "_")] = longest
+    compared = {name: option for name, option in _COMPARED.items() if _is_given(option, given)}
+    return options | compared
 
 
-def _warn(message: Any, *where: Any, **more: Any) -> None:
-    print(f"streamgen: warning: {_options(str(message))}", file=sys.stderr)
+_COMPARED = {"board": "--on", "clock_mhz": "--at"}  # options of `estimate` for several values of a field
+
+
+def _is_given(option: str, given: Sequence[str]) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in given)
+
+
+def _in_options(text: str, options: Mapping[str, str]) -> str:
+    """A message that speaks of arguments in Python, in the options of the command: `CompileConfig.board`,
+    `max_tokens` anywhere, and `seed` where a clause says what it is."""
+    text = re.sub(
+        r"CompileConfig\.(\w+)", lambda found: options.get(found[1], f"--{found[1].replace('_', '-')}"), text
+    )
+    for name, option in options.items():
+        where = (
+            rf"(?<![\w./'\"-]){name}(?![\w./'\"=(-])" if "_" in name else rf"(?:^|(?<=[:;,] )){name}(?= is )"
+        )
+        text = re.sub(where, option, text)
+    return text
+
+
+def _warn(options: Mapping[str, str], message: Any, *where: Any, **more: Any) -> None:
+    print(f"streamgen: warning: {_in_options(str(message), options)}", file=sys.stderr)
 
 
 def run() -> None:
