@@ -7,7 +7,6 @@ asked for cannot be done (options, inputs, files); 130: interrupted.
 """
 
 import os
-import re
 import signal
 import sys
 import time
@@ -35,15 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     import click
 
+    from streamgen.cli.messages import EXPECTED, message_of, option_names
     from streamgen.cli.output import named_output
     from streamgen.errors import StreamgenError
     from streamgen.extras import needed
 
+    options: dict[str, str] = {}
     try:
         with needed("this command"), warnings.catch_warnings(), named_output():
             from streamgen.cli.commands import streamgen
 
-            warnings.showwarning = partial(_warn, _option_names(given))
+            called = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
+            options = option_names(called, given)
+            warnings.showwarning = partial(_warn, options)
             result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -53,58 +56,17 @@ def _run(given: list[str]) -> int:
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # whoever read the output has enough
         return 1
-    except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
+    except EXPECTED as error:
         if "--debug" in given:
             traceback.print_exc()
-        click.echo(f"streamgen: {_message(error, _option_names(given))}", err=True)
+        click.echo(f"streamgen: {message_of(error, options)}", err=True)
         return 1 if isinstance(error, StreamgenError) else 2
 
 
-def _message(error: Exception, options: Mapping[str, str]) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, MemoryError):
-        return ": ".join(filter(None, ("memory is full", str(error))))
-    return _in_options(str(error), options)
-
-
-def _option_names(given: Sequence[str]) -> dict[str, str]:
-    """The options of the command that a line calls, by the names that its arguments have in Python."""
-    from streamgen.cli.commands import streamgen
-
-    command = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
-    options = {}
-    for parameter in command.params if command else ():
-        longest = max(parameter.opts, key=len)
-        if longest.startswith("--"):
-            options[str(parameter.name)] = options[longest[2:].replace("-", "_")] = longest
-    compared = {name: option for name, option in _COMPARED.items() if _is_given(option, given)}
-    return options | compared
-
-
-_COMPARED = {"board": "--on", "clock_mhz": "--at"}  # options of `estimate` for several values of a field
-
-
-def _is_given(option: str, given: Sequence[str]) -> bool:
-    return any(word == option or word.startswith(f"{option}=") for word in given)
-
-
-def _in_options(text: str, options: Mapping[str, str]) -> str:
-    """A message that speaks of arguments in Python, in the options of the command: `CompileConfig.board`,
-    `max_tokens` anywhere, and `seed` where a clause says what it is."""
-    text = re.sub(
-        r"CompileConfig\.(\w+)", lambda found: options.get(found[1], f"--{found[1].replace('_', '-')}"), text
-    )
-    for name, option in options.items():
-        where = (
-            rf"(?<![\w./'\"-]){name}(?![\w./'\"=(-])" if "_" in name else rf"(?:^|(?<=[:;,] )){name}(?= is )"
-        )
-        text = re.sub(where, option, text)
-    return text
-
-
 def _warn(options: Mapping[str, str], message: Any, *where: Any, **more: Any) -> None:
-    print(f"streamgen: warning: {_in_options(str(message), options)}", file=sys.stderr)
+    from streamgen.cli.messages import in_options
+
+    print(f"streamgen: warning: {in_options(str(message), options)}", file=sys.stderr)
 
 
 def run() -> None:
