@@ -26,8 +26,8 @@ def estimates(
     prompts: Sequence[int],
     progress: Progress,
 ) -> list[Estimate | NoEstimate]:
-    """One for each source, board and clock, in this order; the options say those that are not given. Of several
-    those that cannot be estimated say why; the error of a single one is raised."""
+    """One for each source, board and clock, in this order; the options say those that are not given. Of
+    several those that cannot be estimated say why; the error of a single one is raised."""
     for board in boards:
         board_of(board)  # a name that there is not is an error of the line, not of a model
     base = config_of(options)

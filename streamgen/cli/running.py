@@ -19,6 +19,7 @@ from streamgen.cli.options import (
 from streamgen.errors import StreamgenError
 from streamgen.files import read_array
 from streamgen.folders import require_place
+from streamgen.wording import counted
 
 __all__: list[str] = []
 
@@ -128,7 +129,7 @@ def simulate(
         if outputs and len(outputs) != len(made):
             names = ", ".join(info.name for info in made)
             raise click.UsageError(
-                f"--output is needed once for each of {names}; it is given {len(outputs)} times"
+                f"--output is needed once for each of {names}; it is given {counted(len(outputs), 'time')}"
             )
         if inputs:
             require_inputs(wanted, given)

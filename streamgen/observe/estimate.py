@@ -161,8 +161,8 @@ class NoEstimate:
 
 
 def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None = None) -> str:
-    """A line for each estimate: speed at the first and the last position, first token, what is used most. Behind
-    them a line for each model that cannot be estimated, with the reason."""
+    """A line for each estimate: speed at the first and the last position, first token, what is used most.
+    Behind them a line for each model that cannot be estimated, with the reason."""
     made = table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
     missing = table("model", "board", "MHz")
     missing.add_column("not estimated, because", overflow="fold")
