@@ -382,9 +382,8 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
     plan = binding.plan
     lines: list[str] = []
     if plan.columns:
-        lines.append(
-            f"one engine of {counted(plan.columns, 'column')}, {counted(plan.n_lanes, 'row')} side by side in each"
-        )
+        rows = counted(plan.n_lanes, "row")
+        lines.append(f"one engine of {counted(plan.columns, 'column')}, {rows} side by side in each")
     for section in binding.schedule.sections:
         if section.walks > 1:
             count = f"{len(section.phases)} of {len(binding.phases)} phases"

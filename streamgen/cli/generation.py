@@ -1,6 +1,7 @@
 """streamgen generate."""
 
 import json
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def generate(
             opened.write(output)
         chosen = opened.chosen(card, progress)
         if on_screen and (forecast := opened.forecast) is not None:
-            click.echo(forecast, err=True)
+            print(forecast, file=sys.stderr, flush=True)  # click.echo would write past what is shown there
         tokenizer, pieces = opened.tokenizer, []
         continuation = Continuation(chosen, tokenizer, tokenizer.ends, stops)
         if on_screen:
