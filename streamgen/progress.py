@@ -127,7 +127,7 @@ class _Display(bars.Progress):
             self.above = sys.stdout
             self.above.show(self)
         if not live:
-            threading.Thread(target=self._log, daemon=True).start()
+            threading.Thread(target=self._watch, daemon=True).start()
         self.start()
         atexit.register(self.stop)  # which gives the terminal its cursor back
 
@@ -172,15 +172,18 @@ class _Display(bars.Progress):
             yield Text(self.above.line, no_wrap=True, overflow="ignore")
         yield from super().get_renderables()
 
-    def _log(self) -> None:
-        """Lines about steps, each after twice the time of the line before, or 8 s later."""
+    def report(self) -> None:
+        """A line about each step for which one is due: after twice the time of its last one, or 8 s later."""
+        with self.changes:
+            for task in self.tasks:
+                if (seconds := task.elapsed or 0.0) >= task.fields["due"]:
+                    left = f", about {left} left" if (left := _left(task)) else ""
+                    _print(f"{task.description}, {duration(seconds)}{left}")
+                    task.fields["due"] = max(seconds * 2, seconds + 8)
+
+    def _watch(self) -> None:
         while not self._over.wait(_TICK):
-            with self.changes:
-                for task in self.tasks:
-                    if (seconds := task.elapsed or 0.0) >= task.fields["due"]:
-                        left = f", about {left} left" if (left := _left(task)) else ""
-                        _print(f"{task.description}, {duration(seconds)}{left}")
-                        task.fields["due"] = max(seconds * 2, seconds + 8)
+            self.report()
 
 
 class _Left(bars.ProgressColumn):
