@@ -352,7 +352,7 @@ class Report:
         if self.passes:
             timed = any(group.timings for group in self.groups)
             when = "since the device was opened" if timed else "last run"
-            yield f"{when}: {self.cycles:,} cycles in {len(self.passes)} pass(es)"
+            yield f"{when}: {self.cycles:,} cycles in {counted(len(self.passes), 'pass', 'passes')}"
         yield str(self.memory)
         if len(self.groups) > 1:
             yield self._group_table()
