@@ -1,4 +1,4 @@
-"""`streamgen generate`: who writes a text, where prompts come from, where texts end, and what stays on screen."""
+"""`streamgen generate`: who writes, where prompts come from, where texts end, and what stays on screen."""
 
 import io
 import json

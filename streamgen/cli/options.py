@@ -105,8 +105,8 @@ def require_used(useless: Mapping[str, str]) -> None:
     context = click.get_current_context()
     for name, why in useless.items():
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = next(one for one in context.command.params if one.name == name).opts[0]
-            raise click.UsageError(f"{option} would do nothing: {why}")
+            option = next(one for one in context.command.params if one.name == name)
+            raise click.UsageError(f"{max(option.opts, key=len)} would do nothing: {why}")
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
