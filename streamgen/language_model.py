@@ -156,9 +156,7 @@ class LanguageModel(Accelerator):
         if ends is None:
             ends = frozenset() if self.tokenizer is None else self.tokenizer.ends
         if texts and tokenizer is None:
-            raise ValueError(
-                f"stop is {texts[0]!r}, and ids are continued with ids; give ids, or a text as prompt"
-            )
+            raise ValueError(f"stop has the text {texts[0]!r}; where the prompt is ids, give ids")
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)

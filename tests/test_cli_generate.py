@@ -171,7 +171,8 @@ def test_compiles_writes_and_opens_again(
         seen.append((model, config))
         return tiny_accelerator()
 
-    monkeypatch.setattr("streamgen.cli.sources.compile", compiled)
+    monkeypatch.setattr("streamgen.cli.texts.compile", compiled)
+    monkeypatch.setattr("streamgen.cli.texts.load_tokenizer", lambda source: WORDS)
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     text = PROMPT + golden_text(2)
     Path("model.gguf").write_text("compiled below, in name only")
@@ -288,7 +289,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ),
         ("text --prompt A", 1, "text: not a GGUF file; it starts with b'no m', not b'GGUF'"),
         ("short.gguf --prompt A", 1, "short.gguf: truncated or corrupt GGUF"),
-        ("experts.gguf --prompt A", 1, "llama.expert_count is 8, which is not supported"),
+        ("experts.gguf --prompt a", 1, "llama.expert_count is 8, which is not supported"),
         ("{folder} --prompt A --context 8", 2, "{folder} is compiled already; --context cannot change it"),
         (
             "{folder} --prompt A --n-lanes 2 --no-minimum",

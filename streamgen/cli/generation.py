@@ -104,7 +104,7 @@ def generate(
 
     \b
     examples:
-      streamgen generate default --on golden -p "Once upon a time"           in seconds, without hardware
+      streamgen generate default --on golden -p "Once upon a time"
       streamgen generate default -p "The sea" --max-new-tokens 8 -o smollm2
       streamgen generate smollm2 -p "Once upon a time" --temperature 0.8 --seed 1
       streamgen generate smollm2 -p "What is the sea?" --chat --stop .

@@ -39,7 +39,8 @@ def prompt_of(text: str | None, file: str | None) -> str:
     if text is not None and text != "-":
         return text
     place = file or "-"
-    if sys.stdin is None or (text is None and file is None and sys.stdin.isatty()):
+    unasked = text is None and file is None
+    if place == "-" and (sys.stdin is None or (unasked and sys.stdin.isatty())):
         raise click.UsageError(
             "the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on standard input"
         )

@@ -146,7 +146,7 @@ def interface_line(manifests: Sequence[Manifest], chain: Chain | None) -> str:
 
 
 def hardware_line(manifests: Sequence[Manifest], graphs: Sequence[Graph] | None) -> str:
-    """Board, channels and multipliers of groups: `u55c, 2 channels, 1,024 multipliers`. graphs: None where
+    """Board, channels and multipliers of groups: `BOARD, 2 channels, 1,024 multipliers`. graphs: None where
     they are not read, and multipliers not known."""
     groups = [] if len(manifests) == 1 else [counted(len(manifests), "group")]
     channels = len({port.channel for manifest in manifests for port in manifest.ports})
