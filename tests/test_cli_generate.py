@@ -232,12 +232,18 @@ def checkpoint(folder: Path, tokens: int = 64) -> Path:
     return folder
 
 
-def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) -> None:
+def test_a_folder_of_safetensors_with_its_tokenizer(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     place = checkpoint(tmp_path / "small")
     code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--compare", *options)
     assert (code, err, out.splitlines()[0]) == (0, "", PROMPT + golden_text(2))
+    monkeypatch.setenv("PATH", "")  # the golden model needs no compiler, and nothing is compiled for it
+    monkeypatch.setattr("streamgen.cli.texts.compile", None)
+    golden = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--on", "golden", *options)
+    assert golden == (0, f"{PROMPT}{golden_text(2)}\n", "")
 
 
 def test_a_tokenizer_of_another_model(call: Call, tmp_path: Path) -> None:

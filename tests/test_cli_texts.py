@@ -39,7 +39,6 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_golden_writes_the_same_text_without_a_simulator(
     call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a written folder, and of a checkpoint, which is not compiled for it."""
     monkeypatch.setenv("PATH", "")  # nothing could be built
     for chosen, choice in (([], {}), (CHOSEN, CHOICE)):
         assert call(folder, "-p", PROMPT, "--max-new-tokens", 5, "--on", "golden", *chosen) == (
@@ -147,5 +146,5 @@ def test_the_text_stays_on_a_terminal(folder: Path, place: str, columns: int, ro
         assert (before, behind) == ("", "")
     else:
         assert re.match(r"about [\d,]+ cycles to simulate[:;] ", before)
-        assert behind.startswith("prompt: 6 tokens in 2 passes, ") and "each token after it" in behind
+        assert behind.startswith("prompt: 6 tokens in 2 passes,") and "each token after it" in behind
     assert any("writing token" in line for lines in seen.screens for line in lines)

@@ -135,15 +135,16 @@ def explore(
             except (*EXPECTED, click.ClickException) as error:
                 if not several:
                     raise
-                text = f"not searched, because {message_of(error, names)}"
+                text = f"{source} on {board}: not searched, because {message_of(error, names)}"
                 shown.append({**title, "reason": message_of(error, names)})
             else:
                 text = "\n".join(map(str, found.factors)) if listed else front_table(front, found.config)
+                text = f"{source} on {board}:\n{text}" if several else text
                 shown += [title | _json(one, found.config) for one in front]
                 fits = fits or listed or work_only or bool(front)
             progress("")
             if not (as_json or work_only) or listed:
-                click.echo(f"{source} on {board}: {text}" if several else text)
+                click.echo(text)
     if as_json and not listed and not work_only:
         click.echo(json.dumps(shown, indent=2))
     if not fits:
