@@ -8,10 +8,9 @@
 Names are imported when they are first used, so that `import streamgen.runtime` stays light.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamgen.extras import needed
+from streamgen.extras import late_names
 
 if TYPE_CHECKING:
     from streamgen.accelerator import Accelerator
@@ -34,21 +33,17 @@ __all__ = [
     "space",
 ]
 
-_HOMES = {
-    "Accelerator": "streamgen.accelerator",
-    "CompileConfig": "streamgen.config",
-    "LanguageModel": "streamgen.language_model",
-    "Waves": "streamgen.observe.waves",
-    "assemble": "streamgen.compiler",
-    "compile": "streamgen.compiler",
-    "estimate": "streamgen.estimation",
-    "load": "streamgen.compiler",
-    "space": "streamgen.search.space",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'streamgen' has no attribute {name!r}")
-    with needed(f"streamgen.{name}"):
-        return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "Accelerator": "accelerator",
+        "CompileConfig": "config",
+        "LanguageModel": "language_model",
+        "Waves": "observe.waves",
+        "assemble": "compiler",
+        "compile": "compiler",
+        "estimate": "estimation",
+        "load": "compiler",
+        "space": "search.space",
+    },
+)

@@ -26,7 +26,7 @@ from streamgen.observe.estimate import PassEstimate
 from streamgen.observe.probe import ProbeReport
 from streamgen.observe.profile import PassProfile, Profile
 from streamgen.observe.report import Notes, PassTiming, Report
-from streamgen.observe.summary import group_report, intermediate_memory
+from streamgen.observe.summary import group_report, hardware_line, interface_line, intermediate_memory
 from streamgen.observe.timeline import write_trace
 from streamgen.observe.timing import predicted_pass
 from streamgen.observe.view import GroupView, group_view
@@ -34,7 +34,7 @@ from streamgen.observe.waves import Waves
 from streamgen.package import package
 from streamgen.phase_table import PhaseTable
 from streamgen.progress import Progress
-from streamgen.runtime.arrays import random_inputs, require_count, require_seconds
+from streamgen.runtime.arrays import array_of, random_inputs, require_count, require_seconds
 from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
@@ -85,8 +85,12 @@ class Group:
 
     def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
         """`bound`; 0 while the program would have to be read from its folder first."""
-        at_hand = self.design is not None or "program" in vars(self)
-        return self.bound(memory, launch) if at_hand else 0
+        return self.bound(memory, launch) if self.at_hand else 0
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the program need not be read from its folder first."""
+        return self.design is not None or "program" in vars(self)
 
     def view(
         self,
@@ -161,6 +165,11 @@ class Accelerator:
         self._profiled: tuple[PassProfile, ...] = ()
         self.probed: ProbeReport | None = None
         """What the last call of `run` has compared with golden; None when it was not asked to."""
+
+    def __repr__(self) -> str:
+        graphs = [group.graph for group in self.groups if group.at_hand]
+        hardware = hardware_line(self.manifests, graphs if len(graphs) == len(self.groups) else None)
+        return f"<{type(self).__name__} {self._name!r}: {self._interface_line()}; {hardware}>"
 
     def __reduce__(self) -> NoReturn:
         """TypeError: what it holds belongs to its process."""
@@ -375,7 +384,7 @@ class Accelerator:
 
     def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
         """What `compute` makes of the inputs, which takes and gives arrays in order."""
-        given = tuple(_array(value, f"input {index}") for index, value in enumerate(inputs))
+        given = tuple(array_of(value, f"input {index}") for index, value in enumerate(inputs))
         if self._interface is None:
             outputs = compute(*given)
             return outputs[0] if len(outputs) == 1 else outputs
@@ -458,6 +467,10 @@ class Accelerator:
         """Write what the program of a group is read from."""
         save_program(group.program, folder)
 
+    def _interface_line(self) -> str:
+        """What a run takes and gives, in a few words."""
+        return interface_line(self.manifests, self._chain)
+
     def _only(self) -> Group:
         if len(self.groups) > 1:
             raise GraphError(
@@ -475,24 +488,3 @@ class Accelerator:
         if self._execution is None:
             self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution
-
-
-def _array(value: Any, name: str) -> Any:
-    """An array of what may be a torch tensor that wants gradients; a nest of them. name: for messages.
-    TypeError for what is no array of numbers."""
-    if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
-        return type(value)(_array(part, f"{name}[{index}]") for index, part in enumerate(value))
-    if isinstance(value, dict):
-        return {key: _array(part, f"{name}[{key!r}]") for key, part in value.items()}
-    if hasattr(value, "detach"):
-        value = value.detach()
-        if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
-            value = value.float()
-    try:
-        found = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} is no array: its rows have several lengths") from error
-    if found.dtype.kind not in "biufc":
-        said = f"numpy's {found.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise TypeError(f"{name} is {said}; an array of numbers is needed")
-    return found

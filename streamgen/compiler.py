@@ -19,7 +19,7 @@ from streamgen.emit import Design, emit, place_program
 from streamgen.errors import AccuracyWarning, CheckpointError
 from streamgen.explore.fusion import FusedGroup
 from streamgen.extras import needed
-from streamgen.golden_text import is_language_model, limited, vocabulary_of
+from streamgen.golden_text import GoldenModel, is_language_model, limited, vocabulary_of
 from streamgen.graph import Graph, Program
 from streamgen.graph.logical import LogicalGraph
 from streamgen.graph.plan import Tried
@@ -44,7 +44,7 @@ from streamgen.written import CHAIN_FILE, WrittenFolder
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["assemble", "compile", "load"]
+__all__ = ["assemble", "compile", "golden_model", "load"]
 
 
 @overload
@@ -94,16 +94,11 @@ def compile(
     line), CheckpointError for a file that cannot be used, GraphError for what does not tile, BudgetError,
     TypeError and ValueError for bad inputs or weights.
     """
-    config, show = checked_config(config), after or (lambda name, made: None)
+    show = after or (lambda name, made: None)
     with told(progress) as tell, collector_at_rest():
-        graph, interface = _imported(model, example_inputs, config, tell)
-        language = is_language_model(graph)
-        text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
-        config, graph = limited(graph, config)
-        show("import", graph)
-        _warn_of_rounding(graph, config, language)
-        tell(step(2, _STEPS, "quantising the weights"))
-        show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
+        graph, interface, config, text = _quantised(
+            model, example_inputs, checked_config(config), tokenizer, tell, show
+        )
         tell(step(3, _STEPS, "choosing groups, lanes and columns"))
         parts = parts_of(graph, config)
         groups = [
@@ -115,6 +110,26 @@ def compile(
     inputs, outputs = (value.name for value in graph.inputs), graph.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
     return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
+
+
+@one_at_a_time
+def golden_model(
+    model: "torch.nn.Module | LogicalGraph | str | Path",
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    after: After | None = None,
+) -> GoldenModel:
+    """What the language model that `compile` makes of the same arguments computes, bit for bit, without
+    hardware: it takes the seconds of reading and quantising. Errors are those of `compile`; TypeError for
+    what is no language model."""
+    show = after or (lambda name, made: None)
+    with told(progress) as tell, collector_at_rest():
+        graph, _, _, text = _quantised(model, example_inputs, checked_config(config), None, tell, show)
+    if text is None:
+        raise TypeError("the model is no language model: it must go from ids to logits")
+    return GoldenModel(graph)
 
 
 @one_at_a_time
@@ -170,6 +185,27 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     return accelerator
 
 
+def _quantised(
+    model: Any,
+    example_inputs: Any,
+    config: CompileConfig,
+    tokenizer: Tokenizer | None,
+    tell: Progress,
+    show: After,
+) -> tuple[LogicalGraph, Interface | None, CompileConfig, Text | None]:
+    """The first two steps of `compile`: the graph with integers, how a module nests arguments and results,
+    the configuration with the context of the graph, and what a language model knows of texts."""
+    graph, interface = _imported(model, example_inputs, config, tell)
+    language = is_language_model(graph)
+    text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
+    config, graph = limited(graph, config)
+    show("import", graph)
+    _warn_of_rounding(graph, config, language)
+    tell(step(2, _STEPS, "quantising the weights"))
+    show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
+    return graph, interface, config, text
+
+
 def _imported(
     model: Any, example_inputs: Any, config: CompileConfig, tell: Progress
 ) -> tuple[LogicalGraph, Interface | None]:
@@ -200,7 +236,7 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
             "models lose 20 to 35 % of perplexity so. CompileConfig.weights='w8' loses hardly any; "
             "streamgen.calibration, or --calibrate, rounds to 4 bits for texts, --bits N gives some 8",
             AccuracyWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

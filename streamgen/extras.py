@@ -6,12 +6,15 @@
 A host that runs written accelerators on a board needs none of them.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from streamgen.errors import MissingToolError
 
-__all__ = ["EXTRAS", "missing", "needed"]
+__all__ = ["EXTRAS", "late_names", "missing", "needed"]
 
 EXTRAS = {
     "compile": ("amaranth", "gguf", "pyosys", "safetensors", "scipy", "torch"),
@@ -45,3 +48,25 @@ def needed(what: str) -> Iterator[None]:
         if (explained := missing(what, error.name or "")) is None:
             raise
         raise explained from error
+
+
+def late_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported when they are first used, so that
+    importing the package stays light.
+
+    homes: by public name, the module in the package that defines it. MissingToolError for the use of a name
+    whose extra is not installed.
+    """
+
+    def getattr_(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with needed(f"{package}.{name}"):
+            return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    def dir_() -> list[str]:
+        return [*homes, *(name for name in vars(sys.modules[package]) if name.startswith("__"))]
+
+    return getattr_, dir_

@@ -23,14 +23,17 @@ from streamgen.observe.debugging import Debugging
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.operations.storage import load_graph, save_graph
 from streamgen.policy import finished, whole
+from streamgen.progress import Progress
 from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import Launch, OpenDevice
 from streamgen.runtime.generation import BEST, IDS, KEEP, LOGITS, Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
+from streamgen.text.continuation import Continuation, stops_of
 from streamgen.text.sampling import Sampler
 from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.turns import in_turn
+from streamgen.wording import counted
 from streamgen.written import WrittenFolder
 
 __all__ = ["GRAPH", "LanguageModel"]
@@ -99,13 +102,22 @@ class LanguageModel(Accelerator):
         return tuple(info for info in super().outputs if info.name == LOGITS)
 
     @in_turn
-    def device(self, memory: MemoryModel | None = None, device: OpenDevice | None = None) -> TextDevice:
+    def device(
+        self,
+        memory: MemoryModel | None = None,
+        device: OpenDevice | None = None,
+        progress: Progress | None = None,
+    ) -> TextDevice:
         """The written design on the simulated device, or on a card. memory: another model than the
-        manifest's. device: a card, of `streamgen.runtime.on_board`."""
-        if self._device is None or (memory, device) != (self._memory, self._card):
+        manifest's. device: a card, of `streamgen.runtime.on_board`. progress: told what takes long. By
+        default the build of a simulator goes to standard error, and nobody is told of passes: the line is
+        that of whoever prints a text between them."""
+        if (memory, device) != (self._memory, self._card):
             self.close()
-            with self._devices(memory, Debugging(self.manifests, device=device)) as execution:
-                self._device = self._texts(execution.groups[0])
+        if self._device is None or progress is not None:
+            debugging = Debugging(self.manifests, progress=progress, device=device, quiet=progress is None)
+            with self._devices(memory, debugging) as execution:
+                self._device = self._device or self._texts(execution.groups[0])
         return self._device
 
     def session(self, device: OpenDevice | None = None) -> Session:
@@ -125,29 +137,33 @@ class LanguageModel(Accelerator):
         top_k: int | None = None,
         top_p: float = 1.0,
         seed: int | None = None,
-        stop: Collection[int] | None = None,
+        stop: Collection[int | str] | str | None = None,
         golden: bool = False,
         device: OpenDevice | None = None,
     ) -> Iterator[str | int]:
         """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
 
         prompt: a text, ids, or the messages of a chat, each with "role" and "content", which is answered
-        with pieces of text. stop: ids that end it; by default those that the tokenizer knows. golden: the
-        golden model writes, and no hardware is simulated. device: a card, of `streamgen.runtime.on_board`,
-        where keys and values stay from pass to pass. ValueError or TypeError, before anything runs, for
-        an empty prompt, unknown ids, sampling out of range, a chat without a template of the checkpoint, and
-        when prompt and continuation are longer than the context.
+        with pieces of text. stop: ids that end it, by default those that the tokenizer knows; and texts: it
+        ends before the first of them, also where that lies across tokens. golden: the golden model writes,
+        and no hardware is simulated. device: a card, of `streamgen.runtime.on_board`, where keys and values
+        stay from pass to pass. ValueError or TypeError, before anything runs, for an empty prompt, unknown
+        ids, sampling out of range, a chat without a template of the checkpoint, texts in `stop` without a
+        tokenizer to read them, and when prompt and continuation are longer than the context.
         """
         ids, tokenizer = self._prompted(prompt)
-        if stop is None:
-            stop = () if self.tokenizer is None else self.tokenizer.ends
+        ends, texts = stops_of(stop)
+        if ends is None:
+            ends = frozenset() if self.tokenizer is None else self.tokenizer.ends
+        if texts and tokenizer is None:
+            raise ValueError(f"stop has the text {texts[0]!r}; where the prompt is ids, give ids")
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         sampler = choice if temperature else None
         source = self.golden if golden else self.session(device)
-        found = source.generate(ids, max_new_tokens, sampler=sampler, stop=stop)
-        return iter(found) if tokenizer is None else _pieces(found, tokenizer, stop)
+        chosen = source.generate(ids, max_new_tokens, sampler=sampler, stop=ends)
+        return iter(chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts))
 
     def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
         """Cycles of so many tokens of a text, the first at `position`, without running anything: of one pass,
@@ -209,7 +225,8 @@ class LanguageModel(Accelerator):
         if len(inputs) != 1:
             raise TypeError(f"run takes the ids of a text; {len(inputs)} inputs are given")
         if not debugging.needed:
-            return self.device(memory, debugging.device).session().last_logits(inputs[0])
+            texts = self.device(memory, debugging.device, debugging.progress)
+            return texts.session().last_logits(inputs[0])
         with self._devices(memory, debugging) as execution:
             return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
 
@@ -236,6 +253,11 @@ class LanguageModel(Accelerator):
         best = BEST if BEST in program.variants else None
         found = ((1, program.last_position(1) // 2, best), (program.max_tiles, 0, best))
         return list(dict.fromkeys(found))
+
+    def _interface_line(self) -> str:
+        """What is known of its texts."""
+        vocabulary, context = counted(self.vocabulary, "id"), counted(self.config.context, "token")
+        return f"vocabulary {vocabulary}, context {context}, {self.config.max_tokens:,} a pass"
 
     def _fill_interface(self, folder: Path) -> None:
         """What it takes and gives is a text."""
@@ -265,12 +287,3 @@ class LanguageModel(Accelerator):
                 f"{self._folder} is of a streamgen that builds other FIFOs; compile the model again"
             )
         return program
-
-
-def _pieces(ids: Iterator[int], tokenizer: Tokenizer, stop: Collection[int]) -> Iterator[str]:
-    stream = tokenizer.stream()
-    for one in ids:
-        if one not in stop and (piece := stream.push(one)):
-            yield piece
-    if piece := stream.finish():
-        yield piece

@@ -26,6 +26,7 @@ from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.progress import After, Counted
 from streamgen.runtime.generation import BEST, KEEP
 from streamgen.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
+from streamgen.wording import counted
 
 __all__ = [
     "choices",
@@ -381,14 +382,15 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
     plan = binding.plan
     lines: list[str] = []
     if plan.columns:
-        lines.append(f"one engine of {plan.columns} columns, {plan.n_lanes} rows side by side in each")
+        rows = counted(plan.n_lanes, "row")
+        lines.append(f"one engine of {counted(plan.columns, 'column')}, {rows} side by side in each")
     for section in binding.schedule.sections:
         if section.walks > 1:
             count = f"{len(section.phases)} of {len(binding.phases)} phases"
             lines.append(f"{count} are walked {section.walks} times")
     if model.context:
-        lanes = f"{plan.attention_lanes} position{'s' * (plan.attention_lanes > 1)}"
-        where = f"{plan.kv_channels} channels"
+        lanes = counted(plan.attention_lanes, "position")
+        where = counted(plan.kv_channels, "channel")
         if plan.cache_channels not in (None, plan.kv_channels):
             where = f"{plan.cache_channels} channels each"
         lines.append(f"keys and values lie on {where}, attention takes {lanes} a cycle")

@@ -1,26 +1,28 @@
 """What takes long says what it does: callbacks for whoever waits, and for whoever wants to see each pass.
 
-A step that takes more than two seconds shows its time and what is left: on a terminal in one line that
-changes, in a log in a line now and then. What is left follows from the count ("compiled 3 of 17 files",
-"12 of at least 40 cycles"); of a step that counts nothing, from the last time on this machine, by the MB
-where it says how many ("translating 6.0 MB").
+On a terminal every step is a row with a bar, its time and the time left, below what standard output writes
+there. The row is gone when the step is. In a log a step that takes more than two seconds is a line now and
+then. The time left follows from the count in the message ("compiled 3 of 17 files", "12 of at least 40
+cycles"); of a step that counts nothing, from its last time on this machine, by the MB where the message has
+them ("translating 6.0 MB").
 """
 
-import json
+import atexit
 import re
-import shutil
 import sys
 import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
-from platformdirs import user_cache_path
+from rich import progress as bars
+from rich.console import Console, RenderableType
+from rich.table import Column
+from rich.text import Text
 
-from streamgen.folders import new_file
+from streamgen.remembered import remember, remembered
+from streamgen.screen import Above, above
+from streamgen.wording import duration
 
 __all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
 
@@ -44,7 +46,6 @@ _TICK = 0.5
 _STEP = re.compile(r"^step (\d+) of (\d+): ")
 _COUNT = re.compile(r"([\d,]+) of (?:at least )?([\d,]+)")
 _SIZE = re.compile(r"\b\d+\.\d (?=MB\b)")
-_KEPT = 200  # steps whose time is remembered; the longest ago go first
 
 
 def step(number: int, steps: int, message: str) -> str:
@@ -53,159 +54,171 @@ def step(number: int, steps: int, message: str) -> str:
 
 
 def terminal_progress() -> Progress:
-    """Tell of each step on standard error: in one line when that is a terminal, else in lines of those that
-    take long."""
-    return _Line()
+    """Show each step on standard error: as a row on a terminal, else in lines of those that take long."""
+    return _Teller()
 
 
 @contextmanager
 def told(progress: Progress | None) -> Iterator[Progress]:
     """Whom to tell, by default `terminal_progress()`; at the end, also of an error, that nothing is done."""
     tell = progress or terminal_progress()
-    try:
-        yield tell
-    finally:
-        tell("")
+    with above() if progress is None else nullcontext():
+        try:
+            yield tell
+        finally:
+            tell("")
 
 
-class _Line:
-    """Steps that count go on as one: their messages differ in numbers alone."""
+class _Teller:
+    """Messages of one who works. Those that differ in numbers alone are of one step."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._message, self._since, self._next = "", 0.0, 0.0
-        self._first = (0.0, 0)  # when a step was first seen to count, and how far
-        self._done = 0  # how far it was when it was last told
-        self._watched = False
+        self._message, self._task = "", bars.TaskID(0)
 
     def __call__(self, message: str) -> None:
-        with self._lock:
-            now = time.monotonic()
-            counted = _COUNT.search(_STEP.sub("", message))
-            done = _number(counted[1]) if counted else 0
-            if not _same(message, self._message):
-                self._end(now)
-                self._since = now
-                self._next = now + FIRST
-                self._first = (now, done)
-            elif done < self._done:  # it counts anew
-                self._first = (now, done)
-            self._done = done
+        count = _COUNT.search(_STEP.sub("", message))
+        done, goal = (_number(part) for part in count.groups()) if count else (0, None)
+        with _Display.changes:
+            if message and _same(message, self._message):
+                _Display.shared().count(self._task, message, done, goal)
+            else:
+                if self._message:
+                    _Display.shared().end(self._task)
+                if message:
+                    self._task = _Display.shared().begin(message, done, goal)
             self._message = message
-            if message and sys.stderr.isatty():
-                self._draw(now)
-            if message and not self._watched:
-                self._watched = True
-                # it must not keep this alive: who tells may be gone without saying so
-                threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
 
-    def tick(self) -> bool:
-        """Show the time; whether to go on."""
-        with self._lock:
-            if not self._message:
-                self._watched = False
-                return False
-            now = time.monotonic()
-            if sys.stderr.isatty():
-                self._draw(now)
-            elif now >= self._next:
-                self._write(f"{self._message}{self._left(now)}\n")
-                taken = now - self._since
-                self._next = self._since + max(taken * 2, taken + 8)
-            return True
 
-    def _end(self, now: float) -> None:
-        """Say how long the step took, where a line said that it was on."""
-        if not self._message:
-            return
-        if (taken := now - self._since) >= FIRST and not _COUNT.search(_STEP.sub("", self._message)):
-            _remember(self._message, taken)
-        if sys.stderr.isatty():
-            self._write("\033[K")
-        elif self._next > self._since + FIRST:
-            self._write(f"{self._message}, {_time(taken)} in all\n")
+class _Display(bars.Progress):
+    """The steps of all who tell, on standard error."""
 
-    def _draw(self, now: float) -> None:
-        text = f"{self._message}{self._left(now)}"
-        self._write(f"\033[K{text[: shutil.get_terminal_size().columns - 1]}\r")
+    changes = threading.RLock()
+    """Held while steps begin and end, of all who tell."""
+    above: Above | None = None
+    _shared: "_Display | None" = None
 
-    def _left(self, now: float) -> str:
-        """Seconds since the step began, and about how many it will still take."""
-        taken = now - self._since
-        if taken < FIRST:
-            return ""
-        found = f", {_time(taken)}"
-        if counted := _COUNT.search(_STEP.sub("", self._message)):
-            done, goal = map(_number, counted.groups())
-            begun, before = self._first
-            if before < done < goal:
-                found += f", about {_time((now - begun) * (goal - done) / (done - before))} left"
-        elif (left := _last_time(self._message) - taken) > 0:
-            found += f", about {_time(left)} left"
-        return found
+    @classmethod
+    def shared(cls) -> "_Display":
+        """The display that is on; a new one when the last step of the one before has ended."""
+        if cls._shared is None:
+            cls._shared = cls()
+        return cls._shared
 
-    @staticmethod
-    def _write(text: str) -> None:
+    def __init__(self) -> None:
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        console = Console(stderr=True, force_terminal=terminal, force_jupyter=False)
+        live = terminal and not console.is_dumb_terminal
+        super().__init__(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=20),
+            bars.TimeElapsedColumn(),
+            _Left(table_column=Column(no_wrap=True)),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,  # it may be a file; `Above` keeps lines that have not ended
+            disable=not live,
+        )
+        self._over = threading.Event()
+        self._block = ExitStack()
+        if live:
+            self._block.enter_context(above())
+        if live and isinstance(sys.stdout, Above):
+            self.above = sys.stdout
+            self.above.show(self)
+        if not live:
+            threading.Thread(target=self._watch, daemon=True).start()
+        self.start()
+        atexit.register(self.stop)  # which gives the terminal its cursor back
+
+    def begin(self, message: str, done: int, goal: int | None) -> bars.TaskID:
+        """Show a step."""
+        return self.add_task(message, completed=done, total=goal, due=FIRST)
+
+    def count(self, step: bars.TaskID, message: str, done: int, goal: int | None) -> None:
+        """A step has gone on; one that counts anew begins anew."""
+        if done < self._tasks[step].completed:
+            self.reset(step, total=goal, completed=done, description=message)
+        else:
+            self.update(step, description=message, total=goal, completed=done)
+
+    def end(self, step: bars.TaskID) -> None:
+        """Say how long a step took, where a line said that it was on. The last one ends the display."""
+        task = self._tasks[step]
+        seconds = task.elapsed or 0.0
+        if task.total is None and seconds >= FIRST:
+            name, size = _sized(task.description)
+            remember(name, seconds / size)
+        if task.fields["due"] > FIRST:
+            _print(f"{task.description}, {duration(seconds)} in all")
+        self.remove_task(step)
+        if not self.task_ids:
+            self._close()
+
+    def _close(self) -> None:
+        _Display._shared = None
+        self._over.set()
+        text, self.above = self.above, None
         with suppress(OSError, ValueError):  # nobody reads any more
-            print(text, end="", file=sys.stderr, flush=True)
+            self.stop()
+        atexit.unregister(self.stop)
+        if text is not None:
+            text.show(None)
+        self._block.close()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The line of standard output that has not ended, and the steps."""
+        if self.above is not None and self.above.line:
+            yield Text(self.above.line, no_wrap=True, overflow="ignore")
+        yield from super().get_renderables()
+
+    def report(self) -> None:
+        """A line about each step for which one is due: after twice the time of its last one, or 8 s later."""
+        with self.changes:
+            for task in self.tasks:
+                if (seconds := task.elapsed or 0.0) >= task.fields["due"]:
+                    left = f", about {left} left" if (left := _left(task)) else ""
+                    _print(f"{task.description}, {duration(seconds)}{left}")
+                    task.fields["due"] = max(seconds * 2, seconds + 8)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_TICK):
+            self.report()
 
 
-def _watch(line: "weakref.ref[_Line]") -> None:
-    while True:
-        time.sleep(_TICK)
-        found = line()
-        if found is None or not found.tick():
-            return
-        del found
+class _Left(bars.ProgressColumn):
+    """About how long a step will still take."""
+
+    def render(self, task: bars.Task) -> Text:
+        left = _left(task)
+        return Text(f"about {left} left" if left else "", style="progress.remaining")
 
 
-def _last_time(message: str) -> float:
-    """Seconds that the step took when it was last seen to end, 0 when that is not known."""
-    name, size = _sized(message)
-    seconds = _past().get(name, 0.0)
-    return size * seconds if isinstance(seconds, float) else 0.0
+def _print(line: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads any more
+        print(line, file=sys.stderr, flush=True)
 
 
-def _remember(message: str, seconds: float) -> None:
-    name, size = _sized(message)
-    past = _past()
-    past.pop(name, None)
-    past[name] = round(seconds / size, 3)
-    file = _past_file()
-    with suppress(OSError):  # then the next time says less
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as part:
-            part.write(json.dumps(dict([*past.items()][-_KEPT:])).encode())
-
-
-def _past() -> dict[str, Any]:
-    """Seconds by step, or seconds a MB."""
-    try:
-        found = json.loads(_past_file().read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _past_file() -> Path:
-    return user_cache_path("streamgen") / "steps.json"
+def _left(task: bars.Task) -> str | None:
+    """By the count, or by the time that the step took when it was last seen to end."""
+    if task.total is not None:
+        seconds = task.time_remaining
+    else:
+        name, size = _sized(task.description)
+        usual = remembered(name)
+        seconds = None if usual is None else size * usual - (task.elapsed or 0.0)
+    return duration(seconds) if seconds and seconds >= 0.5 else None
 
 
 def _sized(message: str) -> tuple[str, float]:
     """The name of a step, without the MB that it says, and these."""
-    found = _SIZE.search(message)
-    return (_SIZE.sub("", message), max(float(found[0]), 0.1)) if found else (message, 1.0)
+    size = _SIZE.search(message)
+    return (_SIZE.sub("", message), max(float(size[0]), 0.1)) if size else (message, 1.0)
 
 
-def _same(one: str, other: str) -> bool:
-    return bool(one) and re.sub(r"\d[\d,.]*", "#", one) == re.sub(r"\d[\d,.]*", "#", other)
+def _same(message: str, other: str) -> bool:
+    return re.sub(r"\d[\d,.]*", "#", message) == re.sub(r"\d[\d,.]*", "#", other)
 
 
 def _number(text: str) -> int:
     return int(text.replace(",", ""))
-
-
-def _time(seconds: float) -> str:
-    """`7 s`, `2 min 5 s`."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,11 @@ from streamgen.frontend import default_checkpoint
 from streamgen.language_model import LanguageModel
 from streamgen.operations import Linear
 from streamgen.runtime.generation import Pass
-from streamgen.text.sampling import Sampler
+from streamgen.wording import counted
 from tests.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
+from tests.generating import CHOICE, CHOSEN, PROMPT, Call, caller, golden_text
 
 pytestmark = pytest.mark.slow
-
-PROMPT = "FOWB94"  # as many tokens: two passes
-CHOICE: dict[str, Any] = {"temperature": 2.0, "top_k": 30, "top_p": 0.9, "seed": 7}
-CHOSEN = ["--temperature=2.0", "--top-k=30", "--top-p=0.9", "--seed=7"]
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +45,7 @@ def opened(folder: Path) -> Iterator[LanguageModel]:
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `streamgen generate` in an empty folder: exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = cli.main(["generate", *(str(argument) for argument in arguments)])
-        return code, *capsys.readouterr()
-
-    return run
-
-
-def golden_text(count: int, **choice: Any) -> str:
-    """What the golden model writes behind PROMPT."""
-    sampler = Sampler(**choice) if choice else None
-    return WORDS.decode(tiny_accelerator().golden.generate(WORDS.encode(PROMPT), count, sampler=sampler))
+    return caller(tmp_path, monkeypatch, capsys)
 
 
 def changed(folder: Path, place: Path, **notes: Any) -> Path:
@@ -81,7 +63,8 @@ def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
     memory = model.manifest.memory
     most = TINY.channels * 64 * cycles * memory.beats / memory.cycles
     return (
-        f"{what}: {tokens} tokens in {len(passes)} passes, {cycles / tokens:,.0f} cycles a token, "
+        f"{what}: {counted(tokens, 'token')} in {counted(len(passes), 'pass', 'passes')}, "
+        f"{cycles / tokens:,.0f} cycles a token, "
         f"{300e6 / (cycles / tokens):,.1f} tokens/s at 300 MHz, {moved / tokens / 1e3:,.1f} kB a token, "
         f"{100 * moved / most:.0f}% of the memory limit"
     )
@@ -89,7 +72,7 @@ def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
 
 def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) -> None:
     """The text is golden's; the figures are those of the same passes, counted once more."""
-    code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--golden")
+    code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--compare")
     assert (code, err) == (0, "")
     device = opened.device()
     before = len(device.passes)
@@ -110,7 +93,7 @@ def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
     assert (code, err) == (0, "")
     _, line = out.splitlines()
     found = re.fullmatch(
-        r"prompt: 4 tokens in 1 passes, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
+        r"prompt: 4 tokens in 1 pass, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
     )
     assert found is not None and 0 < int(found[2]) < 100
     matmuls = {path: o.op.weight.size for path, o in tiny_decoder().walk() if isinstance(o.op, Linear)}
@@ -128,7 +111,7 @@ def test_choice_among_tokens(call: Call, folder: Path) -> None:
     """All of temperature, top_k, top_p and seed count, and a seed fixes the text."""
     expected = golden_text(5, **CHOICE)
     for arguments, same in (
-        ([*CHOSEN, "--golden"], True),
+        ([*CHOSEN, "--compare"], True),
         ([*CHOSEN, "--seed=8"], False),
         ([*CHOSEN, "--top-k=2"], False),
         ([*CHOSEN, "--top-p=0.1"], False),
@@ -146,7 +129,7 @@ def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
     end = WORDS.encode(text[3])[0]
     copy = Path(shutil.copytree(folder, tmp_path / "ends"))
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
-    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--compare")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == PROMPT + text[: text.index(text[3])]
@@ -167,7 +150,7 @@ def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> Non
         image = np.fromfile(file, np.uint8)
         image[: image.size // 2] ^= 0x11
         image.tofile(file)
-    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--golden")
+    code, out, err = call(copy, "--changed-files", "--prompt", PROMPT, "--max-new-tokens", 8, "--compare")
     assert code == 1 and "equal" not in out
     assert re.fullmatch(r"streamgen: token \d of the text has the id \d+; golden's has \d+\n", err)
 
@@ -188,7 +171,8 @@ def test_compiles_writes_and_opens_again(
         seen.append((model, config))
         return tiny_accelerator()
 
-    monkeypatch.setattr("streamgen.cli.sources.compile", compiled)
+    monkeypatch.setattr("streamgen.cli.texts.compile", compiled)
+    monkeypatch.setattr("streamgen.cli.texts.load_tokenizer", lambda source: WORDS)
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     text = PROMPT + golden_text(2)
     Path("model.gguf").write_text("compiled below, in name only")
@@ -248,12 +232,18 @@ def checkpoint(folder: Path, tokens: int = 64) -> Path:
     return folder
 
 
-def test_a_folder_of_safetensors_with_its_tokenizer(call: Call, tmp_path: Path) -> None:
+def test_a_folder_of_safetensors_with_its_tokenizer(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     place = checkpoint(tmp_path / "small")
-    code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--golden", *options)
+    code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--compare", *options)
     assert (code, err, out.splitlines()[0]) == (0, "", PROMPT + golden_text(2))
+    monkeypatch.setenv("PATH", "")  # the golden model needs no compiler, and nothing is compiled for it
+    monkeypatch.setattr("streamgen.cli.texts.compile", None)
+    golden = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--on", "golden", *options)
+    assert golden == (0, f"{PROMPT}{golden_text(2)}\n", "")
 
 
 def test_a_tokenizer_of_another_model(call: Call, tmp_path: Path) -> None:
@@ -292,8 +282,12 @@ def gguf_file(path: Path, **fields: int) -> Path:
     [
         ("", 2, "Missing argument 'SOURCE'"),
         ("{folder} --prompt ''", 2, "the prompt is empty; at least one token is needed"),
-        ("{folder}", 2, "Missing option '--prompt'"),
-        ("nowhere --prompt A", 2, "'nowhere' is neither a folder, nor a GGUF file, nor module:factory"),
+        ("{folder}", 2, "the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on stan"),
+        (
+            "nowhere --prompt A",
+            2,
+            "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory",
+        ),
         (
             "empty --prompt A",
             2,
@@ -301,7 +295,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ),
         ("text --prompt A", 1, "text: not a GGUF file; it starts with b'no m', not b'GGUF'"),
         ("short.gguf --prompt A", 1, "short.gguf: truncated or corrupt GGUF"),
-        ("experts.gguf --prompt A", 1, "llama.expert_count is 8, which is not supported"),
+        ("experts.gguf --prompt a", 1, "llama.expert_count is 8, which is not supported"),
         ("{folder} --prompt A --context 8", 2, "{folder} is compiled already; --context cannot change it"),
         (
             "{folder} --prompt A --n-lanes 2 --no-minimum",
@@ -315,13 +309,17 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ),
         ("{folder} --prompt A --max-new-tokens -1", 2, "-1 is not in the range x>=0"),
         ("{folder} --prompt A --temperature hot", 2, "'hot' is not a valid float"),
-        ("{folder} --prompt A --temperature -1", 2, "temperature is -1.0; it must be 0 or a finite number"),
-        ("{folder} --prompt A --temperature nan", 2, "temperature is nan; it must be 0 or a finite number"),
-        ("{folder} --prompt A --top-k 0", 2, "top_k is 0; it must be None or at least 1"),
-        ("{folder} --prompt A --top-p 1.5", 2, "top_p is 1.5; it must be above 0 and at most 1"),
+        ("{folder} --prompt A --temperature -1", 2, "--temperature is -1.0; it must be 0 or a finite number"),
+        ("{folder} --prompt A --temperature nan", 2, "--temperature is nan; it must be 0 or a finite number"),
+        ("{folder} --prompt A --top-k 0", 2, "--top-k is 0; it must be None or at least 1"),
+        ("{folder} --prompt A --top-p 1.5", 2, "--top-p is 1.5; it must be above 0 and at most 1"),
         ("changed --prompt A", 1, "model.json is not the file that was written"),
-        ("{folder} --prompt A --seed -3", 2, "seed is -3; it must be None or at least 0"),
-        ("{folder} --prompt A --golden --temperature 1", 2, "--golden draws the same tokens only with a --s"),
+        ("{folder} --prompt A --seed -3", 2, "--seed is -3; it must be None or at least 0"),
+        (
+            "{folder} --prompt A --compare --temperature 1",
+            2,
+            "--compare draws the same tokens only with a --s",
+        ),
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("m.gguf --prompt A --channels 40", 2, "--channels is 40; allowed is 1 to 32"),

@@ -226,7 +226,10 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert text.count(" 250 ") == 2 and max(map(len, text.splitlines())) <= 110
     assert cli.main(["estimate", "nothing"]) == 2
-    assert "is neither a GGUF file, nor a config.json" in capsys.readouterr().err
+    assert (
+        "'nothing' is neither a folder, nor a GGUF file or config.json, nor module:factory"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("call", [streamgen.compile, streamgen.estimate])

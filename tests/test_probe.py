@@ -38,7 +38,7 @@ def test_nothing_differs(loaded: Accelerator) -> None:
     x = values(3, 40)
     assert same(loaded.run(x, probe=True), tiny().golden(x))
     count = 3 * tokens(loaded.graph)
-    assert str(loaded.probed) == f"{count} tokens on 9 edges in 3 run(s): no difference from golden"
+    assert str(loaded.probed) == f"{count} tokens on 9 edges in 3 runs: no difference from golden"
     assert loaded.probed.difference is None
     assert same(loaded.run(x, probe=True, memory=MemoryModel(delays=40, seed=3)), tiny().golden(x))
     assert loaded.probed.tokens == count

@@ -1,83 +1,74 @@
 """What a step takes, and what is left of it, on a terminal and in a log; time is the test's."""
 
-import gc
-import io
 import json
 import re
-import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 import streamgen
 from streamgen import progress
-from streamgen.progress import step, terminal_progress, told
+from streamgen.progress import Progress, step, terminal_progress, told
 from tests.damage import full_disk
 from tests.decoders import TINY, tiny_decoder
 
 FIRST = 2.0
 
 
-class _Stream(io.StringIO):
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self.terminal = terminal
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-
 class _Clock:
     now = 100.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("the test has no threads")
+    def run(self, seconds: float) -> None:
+        """Let time pass; the log has the lines that are due."""
+        for _ in range(round(seconds / 0.5)):
+            self.now += 0.5
+            progress._Display.shared().report()
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[_Clock]:
     found = _Clock()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(progress, "time", found)
+    monkeypatch.setattr(progress, "Console", partial(Console, get_time=found))
     monkeypatch.setattr(progress, "FIRST", FIRST)
-    idle = SimpleNamespace(start=lambda: None)
-    monkeypatch.setattr(
-        progress, "threading", SimpleNamespace(Lock=threading.Lock, Thread=lambda **given: idle)
-    )
-    return found
+    monkeypatch.setattr(progress, "_TICK", 3600.0)  # the thread says nothing, the clock does
+    yield found
+    assert progress._Display._shared is None, "a step has not ended"
 
 
-def _run(clock: _Clock, line: progress._Line, seconds: float) -> None:
-    for _ in range(round(seconds / 0.5)):
-        clock.now += 0.5
-        line.tick()
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """What a log has by now."""
+    seen: list[str] = []
+
+    def all_of_them() -> list[str]:
+        seen.extend(capsys.readouterr().err.splitlines())
+        return seen
+
+    return all_of_them
 
 
-def _stderr(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> Callable[[], list[str]]:
-    stream = _Stream(terminal)
-    monkeypatch.setattr("sys.stderr", stream)
-    return lambda: [
-        one for one in stream.getvalue().replace("\033[K", "").replace("\r", "\n").split("\n") if one
-    ]
+@pytest.fixture
+def tell(clock: _Clock, lines: Callable[[], list[str]]) -> Iterator[Progress]:
+    with told(None) as found:
+        yield found
 
 
-def test_a_log_has_lines_now_and_then(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line(step(1, 3, "short"))
-    _run(clock, line, 1.5)
-    line(step(2, 3, "FIFO depths"))
-    _run(clock, line, 125)
-    line(step(3, 3, "Verilog"))
-    _run(clock, line, 1)
-    line("")
+def test_a_log_has_lines_now_and_then(clock: _Clock, tell: Progress, lines: Callable[[], list[str]]) -> None:
+    tell(step(1, 3, "short"))
+    clock.run(1.5)
+    tell(step(2, 3, "FIFO depths"))
+    clock.run(125)
+    tell(step(3, 3, "Verilog"))
+    clock.run(1)
+    tell("")
     assert lines() == [
         "step 2 of 3: FIFO depths, 2 s",
         "step 2 of 3: FIFO depths, 10 s",
@@ -88,56 +79,45 @@ def test_a_log_has_lines_now_and_then(clock: _Clock, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_counts_say_what_is_left(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("compiled 2 of 12 files")
-    clock.now += 4.0
-    line("compiled 4 of 12 files")  # two in four seconds
-    line.tick()
-    assert lines() == ["compiled 4 of 12 files, 4 s, about 16 s left"]
+@pytest.mark.parametrize(
+    "message", ["compiled {:,} of 8,000 files", "simulated {:,} of at least 8,000 cycles"]
+)
+def test_counts_say_what_is_left(
+    clock: _Clock, tell: Progress, lines: Callable[[], list[str]], message: str
+) -> None:
+    for done in (1000, 2000, 3000):  # a thousand in two seconds
+        tell(message.format(done))
+        clock.now += 2.0
+    progress._Display.shared().report()
+    assert lines() == [f"{message.format(3000)}, 6 s, about 10 s left"]
 
 
-def test_a_step_that_counts_anew(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FIFOs are sized again when queues turn out slower: what is left is that of the second time."""
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("FIFO depths, 0 of 60")
-    line("FIFO depths, 59 of 60")
+def test_a_step_that_counts_anew(clock: _Clock, tell: Progress, lines: Callable[[], list[str]]) -> None:
+    """FIFOs are sized again when queues turn out slower: times are those of the second round."""
+    tell("FIFO depths, 0 of 60")
+    tell("FIFO depths, 59 of 60")
     clock.now += 10.0
-    line("FIFO depths, 0 of 60")
-    clock.now += 4.0
-    line("FIFO depths, 20 of 60")
-    line.tick()
-    assert lines() == ["FIFO depths, 20 of 60, 14 s, about 8 s left"]
-
-
-def test_least_counts_say_what_is_left(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("simulated 1,000 of at least 5,000 cycles")
-    clock.now += 4.0
-    line("simulated 3,000 of at least 5,000 cycles")
-    line.tick()
-    assert lines() == ["simulated 3,000 of at least 5,000 cycles, 4 s, about 4 s left"]
+    for done in (0, 20, 40):
+        tell(f"FIFO depths, {done} of 60")
+        clock.now += 4.0
+    progress._Display.shared().report()
+    assert lines() == ["FIFO depths, 40 of 60, 12 s, about 4 s left"]
 
 
 def test_steps_that_count_nothing_take_as_long_as_last_time(
-    clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    clock: _Clock, tell: Progress, lines: Callable[[], list[str]]
 ) -> None:
     """Also in another process, and by the MB where these are said; short ones are not kept."""
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
     for message, seconds in (("compiling headers", 12), ("translating 4.0 MB of a.v", 8), ("short", 1)):
-        line(message)
-        _run(clock, line, seconds)
-        line("")
+        tell(message)
+        clock.run(seconds)
+        tell("")
     seen = len(lines())
     for message in ("compiling headers", "translating 6.0 MB of a.v", "translating 6.0 MB of b.v", "short"):
-        line = progress._Line()
-        line(message)
-        _run(clock, line, 2)
-        line("")
+        again = terminal_progress()
+        again(message)
+        clock.run(2)
+        again("")
     assert lines()[seen:] == [
         "compiling headers, 2 s, about 10 s left",
         "compiling headers, 2 s in all",
@@ -150,43 +130,50 @@ def test_steps_that_count_nothing_take_as_long_as_last_time(
     ]
 
 
+def test_several_work_at_once(clock: _Clock, tell: Progress, lines: Callable[[], list[str]]) -> None:
+    """Each has its step; the first that ends leaves the other as it is."""
+    other = terminal_progress()
+    tell("one")
+    clock.run(1)
+    other("another")
+    clock.run(1)
+    tell("")
+    clock.run(1)
+    other("")
+    assert lines() == ["one, 2 s", "one, 2 s in all", "another, 2 s", "another, 2 s in all"]
+
+
 @pytest.mark.parametrize("content", ["", "[1]", '{"a step": "soon"}', '{"a step": null}', "[" * 10_000])
 def test_a_damaged_memory_of_steps_says_nothing(
-    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+    clock: _Clock, tell: Progress, lines: Callable[[], list[str]], tmp_path: Path, content: str
 ) -> None:
-    file = tmp_path / "streamgen" / "steps.json"
+    file = tmp_path / "streamgen" / "measured.json"
     file.parent.mkdir()
     file.write_text(content)
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("a step")
-    _run(clock, line, 2)
-    line("")
+    tell("a step")
+    clock.run(2)
+    tell("")
     assert lines() == ["a step, 2 s", "a step, 2 s in all"]
     assert json.loads(file.read_text())["a step"] == 2.0
 
 
 def test_nothing_is_remembered_where_nothing_can_be_written(
-    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    clock: _Clock, tell: Progress, lines: Callable[[], list[str]], tmp_path: Path
 ) -> None:
     Path(tmp_path, "streamgen").write_text("a file where a folder should be")
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("a step")
-    _run(clock, line, 2)
-    line("")
+    tell("a step")
+    clock.run(2)
+    tell("")
     assert lines()[-1] == "a step, 2 s in all"
 
 
 def test_nothing_is_left_on_a_full_disk(
-    clock: _Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    clock: _Clock, tell: Progress, lines: Callable[[], list[str]], tmp_path: Path
 ) -> None:
-    lines = _stderr(monkeypatch, terminal=False)
-    line = progress._Line()
-    line("a step")
-    _run(clock, line, 2)
+    tell("a step")
+    clock.run(2)
     with full_disk():
-        line("")
+        tell("")
     assert lines()[-1] == "a step, 2 s in all"
     assert list(Path(tmp_path, "streamgen").iterdir()) == []
 
@@ -211,34 +198,9 @@ def test_passes_that_take_long_count() -> None:
         assert all(done <= later or later == 0 for (done, _), (later, _) in pairwise(seen))
 
 
-def test_a_terminal_has_one_line(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = _stderr(monkeypatch, terminal=True)
-    monkeypatch.setenv("COLUMNS", "24")
-    line = progress._Line()
-    line("quantising the weights")
-    _run(clock, line, 2.5)
-    line("")
-    assert lines()[0] == "quantising the weights"
-    assert lines()[-1] == "quantising the weights, 2 s"[:23]
-
-
-def test_an_error_ends_a_step(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_ends_a_step() -> None:
     said: list[str] = []
     with pytest.raises(KeyError), told(said.append) as tell:
         tell("a")
         raise KeyError
     assert said == ["a", ""]
-
-
-def test_nobody_is_kept_alive() -> None:
-    line = terminal_progress()
-    line("a step whose end nobody tells")
-    gone = weakref.ref(line)
-    del line
-    gc.collect()
-    deadline = threading.Event()
-    for _ in range(40):
-        if gone() is None:
-            break
-        deadline.wait(0.1)
-    assert gone() is None

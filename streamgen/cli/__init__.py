@@ -7,13 +7,13 @@ asked for cannot be done (options, inputs, files); 130: interrupted.
 """
 
 import os
-import re
 import signal
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 __all__ = ["main", "run", "streamgen"]
@@ -34,15 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     import click
 
+    from streamgen.cli.messages import EXPECTED, message_of, option_names
     from streamgen.cli.output import named_output
     from streamgen.errors import StreamgenError
     from streamgen.extras import needed
 
+    options: dict[str, str] = {}
     try:
         with needed("this command"), warnings.catch_warnings(), named_output():
             from streamgen.cli.commands import streamgen
 
-            warnings.showwarning = _warn
+            called = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
+            options = option_names(called, given)
+            warnings.showwarning = partial(_warn, options)
             result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -52,28 +56,17 @@ def _run(given: list[str]) -> int:
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # whoever read the output has enough
         return 1
-    except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
+    except EXPECTED as error:
         if "--debug" in given:
             traceback.print_exc()
-        click.echo(f"streamgen: {_message(error)}", err=True)
+        click.echo(f"streamgen: {message_of(error, options)}", err=True)
         return 1 if isinstance(error, StreamgenError) else 2
 
 
-def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, MemoryError):
-        return ": ".join(filter(None, ("memory is full", str(error))))
-    return _options(str(error))
+def _warn(options: Mapping[str, str], message: Any, *where: Any, **more: Any) -> None:
+    from streamgen.cli.messages import in_options
 
-
-def _options(text: str) -> str:
-    """Fields of the configuration as the options of the command line that they are."""
-    return re.sub(r"CompileConfig\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", text)
-
-
-def _warn(message: Any, *where: Any, **more: Any) -> None:
-    print(f"streamgen: warning: {_options(str(message))}", file=sys.stderr)
+    print(f"streamgen: warning: {in_options(str(message), options)}", file=sys.stderr)
 
 
 def run() -> None:

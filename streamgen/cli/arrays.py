@@ -1,4 +1,4 @@
-"""Inputs of a run from .npy files, outputs to .npy files."""
+"""Inputs of a run as they are needed, outputs to .npy files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,19 +6,19 @@ from pathlib import Path
 import click
 import numpy as np
 
-from streamgen.files import read_array
 from streamgen.folders import new_file
 from streamgen.manifest import Buffer
+from streamgen.wording import counted
 
-__all__ = ["read_inputs", "write_outputs"]
+__all__ = ["require_inputs", "write_outputs"]
 
 
-def read_inputs(infos: Sequence[Buffer], files: Sequence[Path]) -> list[np.ndarray]:
-    """An array from each file, in the order of the inputs."""
-    if len(files) != len(infos):
+def require_inputs(infos: Sequence[Buffer], arrays: Sequence[np.ndarray]) -> None:
+    """click's UsageError unless there is an array for each input."""
+    if len(arrays) != len(infos):
         names = ", ".join(info.name for info in infos)
-        raise click.UsageError(f"--input is needed once for each of {names}; it is given {len(files)} times")
-    return [read_array(file) for file in files]
+        times = counted(len(arrays), "time")
+        raise click.UsageError(f"--input is needed once for each of {names}; it is given {times}")
 
 
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:

@@ -11,6 +11,7 @@ from streamgen.compiler import compile
 from streamgen.errors import CheckpointError
 from streamgen.language_model import LanguageModel
 from streamgen.progress import After, Progress
+from streamgen.wording import counted
 
 __all__ = ["calibrated_of"]
 
@@ -40,7 +41,9 @@ def calibrated_of(
     ids = np.array(tokenizer.encode(text)[len(begin) :])
     tokens = min(options["calibrate_tokens"] or 16 * WINDOW, len(ids))
     if tokens < 2:
-        raise click.UsageError(f"{file} has {tokens} tokens; calibration needs 2 at least, better thousands")
+        raise click.UsageError(
+            f"{file} has {counted(tokens, 'token')}; calibration needs 2 at least, better thousands"
+        )
     window = min(WINDOW, graph.context, tokens + len(begin))
     texts = [{"ids": some} for some in windows_of(ids, tokens, window, begin)]
     numbers = config.numbers(True)

@@ -8,6 +8,7 @@ import click
 from streamgen.cli.group import progress_line, streamgen
 from streamgen.extras import needed
 from streamgen.files import read_array
+from streamgen.wording import counted
 
 __all__: list[str] = []
 
@@ -118,4 +119,4 @@ def cocotb(
         progress(f"running the bench on {simulator}")
         passed = run_bench(package, cast(Simulator, simulator), seed, test)
     for place, count in passed.items():
-        click.echo(f"{place}: {count} tests passed on {simulator}")
+        click.echo(f"{place}: {counted(count, 'test')} passed on {simulator}")

@@ -43,7 +43,8 @@ def estimate(
     resources, memory. No Verilog is made and no weights are needed: a config.json of transformers is enough.
 
     SOURCE is a config.json or a folder with one, a GGUF file, 'default', or module:factory. Several sources,
-    boards or clocks become a table of one line each.
+    boards or clocks become a table of one line each; a model that does not fit, or cannot be read, says so in
+    its line. The exit status is 1 if none fits.
 
     \b
     examples:
@@ -51,7 +52,7 @@ def estimate(
       streamgen estimate gpt2/config.json llama/config.json --at 250 --at 300
     """
     from streamgen.cli.estimation import estimates  # the compiler takes a second to load
-    from streamgen.observe.estimate import comparison
+    from streamgen.observe.estimate import NoEstimate, comparison
 
     with progress_line() as progress:
         found = estimates(sources, boards, clocks, options, positions, prompts, progress)
@@ -59,6 +60,8 @@ def estimate(
         click.echo(f"[{','.join(one.to_json() for one in found)}]")
     else:
         click.echo(found[0] if len(found) == 1 else comparison(found))
+    if all(isinstance(one, NoEstimate) for one in found):
+        click.get_current_context().exit(1)
 
 
 @streamgen.command(short_help="SOURCE to Verilog, packed weights and manifest in a new folder.")

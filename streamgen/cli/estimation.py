@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
+from streamgen.boards import board_of
+from streamgen.cli.messages import EXPECTED, message_of, option_names
 from streamgen.cli.options import config_of
-from streamgen.cli.sources import called
+from streamgen.cli.sources import model_of
 from streamgen.estimation import estimate
-from streamgen.observe.estimate import Estimate
+from streamgen.observe.estimate import Estimate, NoEstimate
 from streamgen.progress import Progress
 
-__all__ = ["estimates", "model_of"]
+__all__ = ["estimates"]
 
 
 def estimates(
@@ -24,40 +25,36 @@ def estimates(
     positions: Sequence[int],
     prompts: Sequence[int],
     progress: Progress,
-) -> list[Estimate]:
-    """One for each source, board and clock; the options say those that are not given."""
+) -> list[Estimate | NoEstimate]:
+    """One for each source, board and clock, in this order; the options say those that are not given. Of
+    several those that cannot be estimated say why; the error of a single one is raised."""
+    for board in boards:
+        board_of(board)  # a name that there is not is an error of the line, not of a model
     base = config_of(options)
-    configs = [
-        replace(base, board=board, clock_mhz=clock)
-        for board in boards or (base.board,)
-        for clock in clocks or (base.clock_mhz,)
-    ]
-    models = [(model_of(source, progress)) for source in sources]  # all are there before the first takes long
-    return [
-        estimate(model, inputs, config, progress, positions=positions or None, prompts=prompts or None)
-        for model, inputs in models
-        for config in configs
-    ]
+    places = [(board, clock) for board in boards or (base.board,) for clock in clocks or (base.clock_mhz,)]
+    several = len(sources) * len(places) > 1
+    context = click.get_current_context()
+    names = option_names(context.command, [*(["--on"] if boards else []), *(["--at"] if clocks else [])])
 
-
-def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
-    """What `streamgen.estimate` takes; click's UsageError when a source is nothing of that."""
-    if source == "default":
-        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
-
-        return default_checkpoint(), None
-    path = Path(source)
-    if path.is_file() and ":" not in source:
-        return path, None
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise click.UsageError(
-                f"{source} holds no config.json; `streamgen report` shows what is compiled"
+    def of(source: str, board: Any, clock: float) -> Estimate | NoEstimate:
+        try:
+            if isinstance(models[source], Exception):
+                raise models[source]
+            model, inputs = models[source]
+            config = replace(base, board=board, clock_mhz=clock)
+            return estimate(
+                model, inputs, config, progress, positions=positions or None, prompts=prompts or None
             )
-        return path, None
-    if ":" not in source:
-        raise click.UsageError(
-            f"{source!r} is neither a GGUF file, nor a config.json, nor a folder with one, nor module:factory"
-        )
-    progress(f"calling {source}")
-    return called(source)
+        except (*EXPECTED, click.ClickException) as error:
+            if not several:
+                raise
+            name = board if isinstance(board, str) else board.name
+            return NoEstimate(name=source, board=name, clock_mhz=clock, reason=message_of(error, names))
+
+    models: dict[str, Any] = {}
+    for source in sources:  # all are found before the first takes long
+        try:
+            models[source] = model_of(source, progress)
+        except (*EXPECTED, click.ClickException) as error:
+            models[source] = error
+    return [of(source, *place) for source in sources for place in places]

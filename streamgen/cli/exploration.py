@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import click
 
 from streamgen.cli.group import progress_line, streamgen
 from streamgen.cli.options import config_options, given_options
+from streamgen.progress import Progress
+from streamgen.wording import counted
 
 __all__: list[str] = []
 
 
 @streamgen.command(short_help="Search the design space of a model: speed against resources.")
-@click.argument("source", metavar="MODEL")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--on", "boards", multiple=True, metavar="BOARD", help="A board to search. May be repeated.")
 @click.option(
     "--trials", type=click.IntRange(1), metavar="N", help="Points of the study, of all who work on it."
 )
@@ -59,7 +62,8 @@ __all__: list[str] = []
 @click.option("--work-only", is_flag=True, hidden=True)
 @config_options
 def explore(
-    source: str,
+    sources: tuple[str, ...],
+    boards: tuple[str, ...],
     trials: int | None,
     objectives: tuple[str, ...],
     sampler: Any,
@@ -77,7 +81,8 @@ def explore(
 ) -> None:
     """Search the design space of MODEL under the budgets that the options say. The front is what no other
     point beats: each of its lines is a configuration that `streamgen compile` builds. The first point is the
-    compiler's own choice.
+    compiler's own choice. Several models or boards are searched one after the other; one that does not fit,
+    or cannot be read, says so in its place. The exit status is 1 if none fits.
 
     The same command on several machines with one --storage works on one study; so does a command that is
     repeated after it was stopped.
@@ -88,54 +93,104 @@ def explore(
       streamgen explore gpt2/config.json --channels 32 --multipliers 8192 --trials 100 --plot front.html
       streamgen explore default --factors
     """
-    from streamgen.cli.estimation import model_of
+    from streamgen.cli.messages import EXPECTED, message_of, option_names
     from streamgen.cli.options import config_of
+    from streamgen.cli.sources import model_of
     from streamgen.search import space
+    from streamgen.search.evaluation import OBJECTIVES
     from streamgen.search.front import front_table
-    from streamgen.search.front import plot as draw
-    from streamgen.search.study import Study
 
     if trials is None and not listed:
         raise click.UsageError("--trials says how many points; or take --factors")
     if plot is not None and not plot.resolve().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {plot.resolve().parent} for the plot")
+    for objective in objectives:
+        if objective not in OBJECTIVES:
+            raise click.UsageError(f"--objective is {objective!r}; {', '.join(OBJECTIVES)} are allowed")
+    base, values = config_of(options), _values(only)
+    places = [
+        (source, config)
+        for source in sources
+        for config in ([replace(base, board=board) for board in boards] or [base])
+    ]
+    several = len(places) > 1
+    if several and (plot is not None or study is not None):
+        raise click.UsageError("--plot and --study are of one MODEL on one board")
+    search = _Search(
+        trials=trials or 0, objectives=objectives or ("tokens/s", "luts"), sampler=sampler, storage=storage,
+        workers=workers, seed=seed, only=only, rough=rough, plot=plot, work_only=work_only,
+    )  # fmt: skip
+    names = option_names(click.get_current_context().command, ["--on"] if boards else [])
+    shown: list[dict[str, Any]] = []
+    fits = False
     with progress_line() as progress:
-        progress("reading the model")
-        model, inputs = model_of(source, progress)
-        found = space(model, inputs, config_of(options), only=_values(only))
-        if listed:
+        for source, config in places:
+            board = config.card.name
+            title = {"model": source, "board": board} if several else {}
+            try:
+                progress("reading the model")
+                found = space(*model_of(source, progress), config, only=values)
+                name = f"{found.name}-{board}" if several else study
+                front = [] if listed else search.front(source, found, name, options, progress)
+            except (*EXPECTED, click.ClickException) as error:
+                if not several:
+                    raise
+                text = f"{source} on {board}: not searched, because {message_of(error, names)}"
+                shown.append({**title, "reason": message_of(error, names)})
+            else:
+                text = "\n".join(map(str, found.factors)) if listed else front_table(front, found.config)
+                text = f"{source} on {board}:\n{text}" if several else text
+                shown += [title | _json(one, found.config) for one in front]
+                fits = fits or listed or work_only or bool(front)
             progress("")
-            click.echo("\n".join(map(str, found.factors)))
-            return
-        assert trials is not None
+            if not (as_json or work_only) or listed:
+                click.echo(text)
+    if as_json and not listed and not work_only:
+        click.echo(json.dumps(shown, indent=2))
+    if not fits:
+        click.get_current_context().exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """How spaces are searched: the options of the command by these names."""
+
+    trials: int
+    objectives: tuple[str, ...]
+    sampler: Any
+    storage: str | None
+    workers: int
+    seed: int
+    only: tuple[str, ...]
+    rough: bool
+    plot: Path | None
+    work_only: bool
+
+    def front(
+        self, source: str, found: Any, name: str | None, options: Mapping[str, Any], progress: Progress
+    ) -> list[Any]:
+        """What no other point of a space beats; nothing in a process that only works. name: of the study."""
+        from streamgen.search.front import plot as draw
+        from streamgen.search.study import Study
+
         with tempfile.TemporaryDirectory() as folder:
-            place = storage or (f"{folder}/journal" if workers > 1 else None)
-            search = Study(
-                found, objectives or ("tokens/s", "luts"),
-                storage=place, name=study, sampler=sampler, seed=None if storage else seed,
+            place = self.storage or (f"{folder}/journal" if self.workers > 1 else None)
+            study = Study(
+                found, self.objectives, storage=place, name=name, sampler=self.sampler,
+                seed=None if self.storage else self.seed,
             )  # fmt: skip
-            again = [
-                source,
-                "--work-only",
-                f"--trials={trials}",
-                f"--sampler={sampler}",
-                f"--storage={place}",
-            ]
-            again += [f"--objective={name}" for name in objectives] + [f"--only={one}" for one in only]
-            again += [f"--study={study}"] if study else []
-            with _beside(workers - 1, again, options):
-                search.run(trials, progress)
-            if work_only:
-                return
+            again = [source, "--work-only", f"--trials={self.trials}", f"--sampler={self.sampler}"]
+            again += [f"--storage={place}", *(f"--objective={one}" for one in self.objectives)]
+            again += [f"--only={one}" for one in self.only] + ([f"--study={name}"] if name else [])
+            with _beside(self.workers - 1, again, {**options, "board": found.config.card.name}):
+                study.run(self.trials, progress)
+            if self.work_only:
+                return []
             progress("evaluating the front")
-            front = search.front(exact=not rough)
-            if plot is not None:
-                draw(plot, search.objectives, search.tried, front, found.config)
-        progress("")
-    if as_json:
-        click.echo(json.dumps([_json(one, found.config) for one in front], indent=2))
-    else:
-        click.echo(front_table(front, found.config))
+            front = list(study.front(exact=not self.rough))
+            if self.plot is not None:
+                draw(self.plot, study.objectives, study.tried, front, found.config)
+            return front
 
 
 def _json(one: Any, base: Any) -> dict[str, Any]:
@@ -182,4 +237,4 @@ def _beside(count: int, arguments: Sequence[str], options: Mapping[str, Any]) ->
     finally:
         codes = [other.wait() for other in others]
     if any(codes):
-        click.echo(f"{sum(map(bool, codes))} of {count} workers beside this one failed", err=True)
+        click.echo(f"{sum(map(bool, codes))} of {counted(count, 'worker')} beside this one failed", err=True)

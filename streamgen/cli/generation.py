@@ -1,53 +1,185 @@
-"""Text of a language model on the command line, and what it cost."""
+"""streamgen generate."""
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import click
 
-from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.errors import StreamgenError
-from streamgen.manifest import Manifest
-from streamgen.runtime.generation import Pass
-from streamgen.text.tokenizer import Tokenizer
+from streamgen.cli.group import changed_files_option, progress_line, streamgen
+from streamgen.cli.options import (
+    WEIGHTS_ARE_RIGHT,
+    card_options,
+    check_weights_option,
+    config_options,
+    device_of,
+    require_used,
+)
+from streamgen.folders import require_free
+from streamgen.wording import counted
+from streamgen.written import WRITTEN
 
-__all__ = ["print_costs", "print_text", "require_golden"]
-
-
-def print_text(prompt: str, ids: Iterator[int], tokenizer: Tokenizer) -> list[int]:
-    """Print a prompt and what continues it, as it comes; returns the ids of the latter."""
-    found, stream = [], tokenizer.stream()
-    click.echo(prompt, nl=False)
-    for one in ids:
-        found.append(one)
-        if one not in tokenizer.ends:
-            click.echo(stream.push(one), nl=False)
-    click.echo(stream.finish())
-    return found
+__all__: list[str] = []
 
 
-def require_golden(found: Sequence[int], golden: Sequence[int]) -> None:
-    """Say that the tokens are golden's; StreamgenError when they are not."""
-    for index, (one, expected) in enumerate(zip_longest(found, golden)):
-        if one != expected:
-            raise StreamgenError(f"token {index} of the text has the id {one}; golden's has {expected}")
-    click.echo(f"{len(found)} tokens equal golden's")
+@streamgen.command(short_help="Text from a language model: golden, simulated cycle by cycle, or on a card.")
+@click.argument("source")
+@click.option(
+    "-p", "--prompt", metavar="TEXT", help="Text that is to be continued; '-' takes it from standard input."
+)
+@click.option(
+    "--prompt-file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE",
+    help="The same, from a file (UTF-8).",
+)  # fmt: skip
+@click.option(
+    "--max-new-tokens", type=click.IntRange(0), default=32, show_default=True, metavar="N",
+    help="Tokens to write at most; the text ends sooner where the model ends it.",
+)  # fmt: skip
+@click.option(
+    "--on", "place", type=click.Choice(["golden", "simulator", "card"]),
+    help="Who writes, all the same text: the golden model takes seconds, the simulator runs the Verilog, the "
+    "card needs --xclbin.  [default: simulator, card with --xclbin]",
+)  # fmt: skip
+@click.option("--chat", is_flag=True, help="The prompt is a message, to be answered as the model was taught.")
+@click.option(
+    "--stop", "stops", multiple=True, metavar="TEXT",
+    help="End before this text where the model writes it. May be repeated.",
+)  # fmt: skip
+@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
+@click.option(
+    "--top-k",
+    type=int,
+    metavar="N",
+    help="At a temperature above 0: choose among so many of the likeliest tokens.",
+)
+@click.option(
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    help="The same: choose among the likeliest tokens of this share of the probability, 0 to 1.",
+)
+@click.option(
+    "--seed", type=int, metavar="N", help="Of the choice among tokens: with one, a text repeats itself."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: prompt, text, ids, costs.")
+@click.option("--quiet", is_flag=True, help="Print what continues the prompt, and nothing else.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
+)  # fmt: skip
+@click.option("--compare", is_flag=True, help="Compare every token with the golden model's.")
+@check_weights_option
+@changed_files_option
+@card_options
+@config_options
+def generate(
+    source: str,
+    prompt: str | None,
+    prompt_file: str | None,
+    max_new_tokens: int,
+    place: str | None,
+    chat: bool,
+    stops: tuple[str, ...],
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    output: Path | None,
+    compare: bool,
+    check_weights: bool,
+    xclbin: Path | None,
+    device: int,
+    **options: Any,
+) -> None:
+    """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
+
+    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with one that is
+    compiled already. The simulator runs the hardware cycle by cycle. It is built once, which takes minutes
+    for a model like SmolLM2. Costs are given for the tokens of the prompt and for each one after it; the
+    memory limit is what all channels can move in the same cycles.
+
+    \b
+    examples:
+      streamgen generate default --on golden -p "Once upon a time"
+      streamgen generate default -p "The sea" --max-new-tokens 8 -o smollm2
+      streamgen generate smollm2 -p "Once upon a time" --temperature 0.8 --seed 1
+      streamgen generate smollm2 -p "What is the sea?" --chat --stop .
+    """
+    from streamgen.cli.texts import Asked, Opened, prompt_of, require_golden  # the compiler takes a second
+    from streamgen.text.continuation import Continuation
+
+    place = place or ("simulator" if xclbin is None else "card")
+    _require_place(place, xclbin)
+    if as_json and quiet:
+        raise click.UsageError("--json and --quiet are given; --json prints nothing but its object")
+    if "" in stops:
+        raise click.UsageError("--stop is empty; at least one character is needed")
+    if compare and temperature and seed is None:
+        raise click.UsageError("--compare draws the same tokens only with a --seed")
+    if output is not None:
+        require_free(output, WRITTEN)
+    choice = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    asked = Asked(prompt=prompt_of(prompt, prompt_file), chat=chat, new_tokens=max_new_tokens, choice=choice)
+    card = device_of(xclbin, device, simulated=place == "simulator")
+    on_screen = not (quiet or as_json)
+    with progress_line(quiet=not on_screen) as progress:
+        opened = Opened.of(source, asked, options, progress, golden=place == "golden")
+        if output is not None:
+            progress("writing")
+            opened.write(output)
+        chosen = opened.chosen(card, progress)
+        if on_screen and (forecast := opened.forecast) is not None:
+            print(forecast, file=sys.stderr, flush=True)  # click.echo would write past what is shown there
+        tokenizer, pieces = opened.tokenizer, []
+        continuation = Continuation(chosen, tokenizer, tokenizer.ends, stops)
+        if on_screen:
+            click.echo(asked.prompt, nl=chat)
+        for piece in continuation:
+            pieces.append(piece)
+            if not as_json:
+                click.echo(piece, nl=False)
+        if not as_json:
+            click.echo()
+        costs = opened.costs
+        if check_weights:
+            progress("reading the weights back")
+            opened.check_weights()
+        if compare:
+            progress("computing golden")
+            expected = [*islice(opened.golden(), len(continuation.ids))]
+    if on_screen:
+        for cost in costs:
+            click.echo(cost)
+        if check_weights:
+            click.echo(WEIGHTS_ARE_RIGHT)
+    if as_json:
+        found = {
+            "prompt": asked.prompt,
+            "text": "".join(pieces),
+            "ids": continuation.ids,
+            "ended": continuation.ended,
+            "on": place,
+            "costs": [cost.values() for cost in costs],
+        }
+        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+    if compare:
+        require_golden(continuation.ids, expected)
+        if on_screen:
+            click.echo(f"{counted(len(expected), 'token equals', 'tokens equal')} golden's")
 
 
-def print_costs(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> None:
-    """Of the passes of one text that began with a prompt of so many tokens."""
-    clock = manifest.clock_mhz
-    for what, some in (
-        ("prompt", [one for one in passes if one.position < prompt_tokens]),
-        ("each token after it", [one for one in passes if one.position >= prompt_tokens]),
-    ):
-        if not some:
-            continue
-        tokens, cycles = sum(one.tokens for one in some), sum(one.cycles for one in some)
-        moved = sum(one.bytes or 0 for one in some)
-        limit = cycles * len(manifest.ports) * BEAT_BYTES * manifest.memory.beats / manifest.memory.cycles
-        click.echo(
-            f"{what}: {tokens} tokens in {len(some)} passes, {cycles / tokens:,.0f} cycles a token, "
-            f"{tokens * clock * 1e6 / cycles:,.1f} tokens/s at {clock:g} MHz, "
-            f"{moved / tokens / 1e3:,.1f} kB a token, {moved / limit:.0%} of the memory limit"
-        )
+def _require_place(place: str, xclbin: Path | None) -> None:
+    """click's UsageError for options that do not go with who writes the text."""
+    unused = {} if xclbin is not None else {"device": "it is one of --xclbin FILE"}
+    if place == "golden":
+        why = "no hardware writes the text with --on golden"
+        unused |= dict.fromkeys(("output", "compare", "check_weights", "xclbin", "device"), why)
+    elif place == "simulator":
+        unused["xclbin"] = "a card writes the text with --on card"
+    elif xclbin is None:
+        raise click.UsageError("--on card needs --xclbin FILE, the linked design")
+    require_used(unused)

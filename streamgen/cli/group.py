@@ -95,6 +95,6 @@ def accelerator_from(
     return accelerator_of(source, gguf, layer, options, progress, after)
 
 
-def progress_line() -> AbstractContextManager[Progress]:
-    """What takes long, on standard error: a line that changes on a terminal, lines now and then in a log."""
-    return told(None)
+def progress_line(*, quiet: bool = False) -> AbstractContextManager[Progress]:
+    """What takes long, on standard error: a row on a terminal, lines in a log. quiet: nothing."""
+    return told((lambda message: None) if quiet else None)

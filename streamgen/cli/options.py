@@ -15,17 +15,19 @@ import click
 from streamgen.config import CompileConfig
 
 __all__ = [
+    "WEIGHTS_ARE_RIGHT",
     "calibration_options",
-    "card_of",
     "card_options",
     "config_of",
     "config_options",
+    "device_of",
     "require_calibration",
     "require_no_options",
     "require_used",
 ]
 
 Command = Callable[..., Any]
+WEIGHTS_ARE_RIGHT = "weights on the device are those that were written"
 CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # what --calibrate can be told
 
 
@@ -103,8 +105,8 @@ def require_used(useless: Mapping[str, str]) -> None:
     context = click.get_current_context()
     for name, why in useless.items():
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = next(one for one in context.command.params if one.name == name).opts[0]
-            raise click.UsageError(f"{option} would do nothing: {why}")
+            option = next(one for one in context.command.params if one.name == name)
+            raise click.UsageError(f"{max(option.opts, key=len)} would do nothing: {why}")
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,13 +160,21 @@ def card_options(command: Any) -> Any:
         help="With --xclbin: index of the card, as XRT counts them.",
     )(command)  # fmt: skip
     return click.option(
-        "--xclbin", type=click.Path(path_type=Path), metavar="FILE",
+        "--xclbin", type=click.Path(path_type=Path, exists=True), metavar="FILE",
         help="Run on a card, through XRT: the linked design.",
     )(command)  # fmt: skip
 
 
-def card_of(xclbin: Path | None, index: int) -> Any:
-    """What opens a card with a linked design; None where none is named."""
-    from streamgen.runtime.xrt import on_board
+def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
+    """What opens a card with a linked design; None where none is named. MissingToolError without what drives
+    cards, or where runs are `simulated`, without a compiler for the simulator."""
+    if xclbin is None:
+        if simulated:
+            from streamgen.runtime.verilator import require_tools
 
-    return None if xclbin is None else on_board(index, xclbin)
+            require_tools()
+        return None
+    from streamgen.runtime.xrt import on_board, require_xrt
+
+    require_xrt()
+    return on_board(index, xclbin)

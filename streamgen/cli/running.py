@@ -1,4 +1,4 @@
-"""streamgen simulate | generate."""
+"""streamgen simulate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,24 +7,19 @@ from typing import Any
 import click
 import numpy as np
 
-from streamgen.cli.arrays import read_inputs, write_outputs
-from streamgen.cli.group import (
-    accelerator_from,
-    changed_files_option,
-    progress_line,
-    source_options,
-    streamgen,
-)
+from streamgen.cli.arrays import require_inputs, write_outputs
+from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import (
-    card_of,
+    WEIGHTS_ARE_RIGHT,
     card_options,
     check_weights_option,
-    config_options,
+    device_of,
     require_used,
 )
 from streamgen.errors import StreamgenError
-from streamgen.folders import require_free, require_place
-from streamgen.written import WRITTEN
+from streamgen.files import read_array
+from streamgen.folders import require_place
+from streamgen.wording import counted
 
 __all__: list[str] = []
 
@@ -43,7 +38,7 @@ __all__: list[str] = []
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs, and of --delays."
 )
 @click.option(
-    "--golden/--no-golden", default=True, show_default=True,
+    "--compare/--no-compare", default=True, show_default=True,
     help="Compare the outputs with the golden model, bit for bit.",
 )  # fmt: skip
 @click.option(
@@ -82,7 +77,7 @@ def simulate(
     outputs: tuple[Path, ...],
     tokens: int | None,
     seed: int,
-    golden: bool,
+    compare: bool,
     probe: bool,
     edges: tuple[str, ...],
     waves: str | None,
@@ -126,16 +121,19 @@ def simulate(
         if not file.absolute().parent.is_dir():
             raise click.UsageError(f"{file}: there is no folder {file.parent}")
     window = None if waves is None else Waves(waves_file, *_window(waves), run=waves_run)
+    card = device_of(xclbin, device, simulated=xclbin is None)
+    given = [read_array(file) for file in inputs]
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress)
         wanted, made = accelerator.inputs, accelerator.outputs
         if outputs and len(outputs) != len(made):
             names = ", ".join(info.name for info in made)
             raise click.UsageError(
-                f"--output is needed once for each of {names}; it is given {len(outputs)} times"
+                f"--output is needed once for each of {names}; it is given {counted(len(outputs), 'time')}"
             )
         if inputs:
-            arrays = read_inputs(wanted, inputs)
+            require_inputs(wanted, given)
+            arrays = given
         else:
             arrays = accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed)
         memory = MemoryModel.of(accelerator.manifests[0].memory, delays=delays, seed=seed) if delays else None
@@ -146,14 +144,14 @@ def simulate(
             probe=probe or edges,
             waves=window,
             progress=progress,
-            device=card_of(xclbin, device),
+            device=card,
         )
         results = result if isinstance(result, tuple) else (result,)
         if check_weights:
             progress("reading the weights back")
             accelerator.check_weights()
-        progress("computing golden" if golden else "")
-        expected = accelerator.golden(*arrays) if golden else None
+        progress("computing golden" if compare else "")
+        expected = accelerator.golden(*arrays) if compare else None
     if outputs:
         write_outputs(results, outputs)
     for info, array in zip(wanted, arrays, strict=True):
@@ -166,7 +164,7 @@ def simulate(
     summary = accelerator.report()
     click.echo(f"{summary.cycles or 0} cycles")
     if check_weights:
-        click.echo(_WEIGHTS_ARE_RIGHT)
+        click.echo(WEIGHTS_ARE_RIGHT)
     if accelerator.probed is not None:
         click.echo(accelerator.probed)
     if window is not None:
@@ -179,118 +177,6 @@ def simulate(
         _compare(
             [info.name for info in made], results, expected if isinstance(expected, tuple) else (expected,)
         )
-
-
-@streamgen.command(short_help="Text from a language model on its accelerator, simulated cycle by cycle.")
-@click.argument("source")
-@click.option("--prompt", required=True, help="Text that is to be continued.")
-@click.option("--chat", is_flag=True, help="The prompt is a message, to be answered as the model was taught.")
-@click.option(
-    "--max-new-tokens", type=click.IntRange(0), default=32, show_default=True, metavar="N",
-    help="Tokens to write at most; the text ends sooner where the model ends it.",
-)  # fmt: skip
-@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
-@click.option(
-    "--top-k",
-    type=int,
-    metavar="N",
-    help="At a temperature above 0: choose among so many of the likeliest tokens.",
-)
-@click.option(
-    "--top-p",
-    default=1.0,
-    show_default=True,
-    help="The same: choose among the likeliest tokens of this share of the probability, 0 to 1.",
-)
-@click.option(
-    "--seed", type=int, metavar="N", help="Of the choice among tokens: with one, a text repeats itself."
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path),
-    help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
-)  # fmt: skip
-@click.option("--golden", is_flag=True, help="Compare every token with the golden model's.")
-@check_weights_option
-@changed_files_option
-@card_options
-@config_options
-def generate(
-    source: str,
-    prompt: str,
-    chat: bool,
-    max_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float,
-    seed: int | None,
-    output: Path | None,
-    golden: bool,
-    check_weights: bool,
-    xclbin: Path | None,
-    device: int,
-    **options: Any,
-) -> None:
-    """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
-
-    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with one that is
-    compiled already. The hardware is simulated cycle by cycle; its simulator is built once, which takes
-    minutes for a model like SmolLM2. Costs are given for the tokens of the prompt and for each one after it;
-    the memory limit is what all channels can move in the same cycles.
-
-    \b
-    examples:
-      streamgen generate default --prompt "The sea" --max-new-tokens 8 -o smollm2
-      streamgen generate smollm2 --prompt "Once upon a time" --temperature 0.8 --seed 1
-      streamgen generate smollm2 --prompt "What is the sea?" --chat
-    """
-    require_used({"device": "it is one of --xclbin FILE"} if xclbin is None else {})
-    from streamgen.cli.generation import print_costs, print_text, require_golden
-    from streamgen.cli.sources import language_model_of  # the compiler takes a second to load
-    from streamgen.text.sampling import Sampler
-
-    if output is not None:
-        require_free(output, WRITTEN)
-    if golden and temperature and seed is None:
-        raise click.UsageError("--golden draws the same tokens only with a --seed")
-    choice: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    Sampler(**choice)  # bad choices are told before anything is compiled
-    with progress_line() as progress:
-        accelerator = language_model_of(source, options, progress)
-        tokenizer = accelerator.tokenizer
-        if tokenizer is None:
-            raise click.UsageError(f"a text needs a tokenizer; {accelerator.text.missing}")
-        messages, context = [{"role": "user", "content": prompt}], accelerator.config.context
-        ids = tokenizer.chat(messages) if chat else tokenizer.encode(prompt)
-        if not ids:
-            raise click.UsageError("the prompt is empty; at least one token is needed")
-        if len(ids) + max_new_tokens > context:
-            raise click.UsageError(
-                f"the prompt's {len(ids)} tokens and --max-new-tokens {max_new_tokens} are more than the "
-                f"context, {context} tokens"
-            )
-        if output is not None:
-            progress("writing")
-            accelerator.write(output)
-        card = card_of(xclbin, device)
-        pieces = accelerator.generate(ids, max_new_tokens, device=card, **choice)
-        progress("building the simulator" if card is None else "loading the card")
-        texts = accelerator.device(device=card)
-        texts.open()
-    found = print_text(f"{prompt}\n" if chat else prompt, map(int, pieces), tokenizer)
-    print_costs(texts.execution.manifest, texts.passes, len(ids))
-    if check_weights:
-        with progress_line() as progress:
-            progress("reading the weights back")
-            accelerator.check_weights()
-        click.echo(_WEIGHTS_ARE_RIGHT)
-    if golden:
-        with progress_line() as progress:
-            progress("computing golden")
-            expected = [*map(int, accelerator.generate(ids, max_new_tokens, golden=True, **choice))]
-        require_golden(found, expected)
-
-
-_WEIGHTS_ARE_RIGHT = "weights on the device are those that were written"
 
 
 def _window(text: str) -> tuple[int, int]:

@@ -14,12 +14,12 @@ from streamgen.accelerator import Accelerator
 from streamgen.cli.calibration import calibrated_of
 from streamgen.cli.options import config_of, require_calibration, require_no_options
 from streamgen.compiler import compile, load
-from streamgen.language_model import LanguageModel
 from streamgen.progress import After, Progress
+from streamgen.written import WRITTEN
 
-__all__ = ["accelerator_of", "called", "language_model_of"]
+__all__ = ["accelerator_of", "called", "is_written", "model_of"]
 
-WRITTEN, CHECKPOINT = ("manifest.json", "chain.json"), "config.json"
+CHECKPOINT = "config.json"
 
 EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants to see more than one
 
@@ -49,27 +49,42 @@ def accelerator_of(
         config = config_of(options, name=f"feed_forward_{layer}")
         return compile(block, block.example_inputs(EXAMPLE_TOKENS), config, progress, after=after)
     assert source is not None
-    if Path(source).is_dir():
-        if any(Path(source, name).is_file() for name in WRITTEN):
-            require_no_options(source, options)
-            changed = options.get("changed_files", False)
-            return load(source, options.get("trust", ()), changed_files=changed)
-        if not Path(source, CHECKPOINT).is_file():
-            raise click.UsageError(
-                f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
-            )
-        return compile(source, None, config_of(options), progress, after=after)
+    if is_written(source):
+        require_no_options(source, options)
+        return load(source, options.get("trust", ()), changed_files=options.get("changed_files", False))
     config = config_of(options)
+    return compile(*model_of(source, progress), config, progress, after=after)
+
+
+def is_written(source: str) -> bool:
+    """Whether a source is the folder of an accelerator, which is compiled already."""
+    return any(Path(source, name).is_file() for name in WRITTEN)
+
+
+def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
+    """What `streamgen.compile` takes: a model, or the path of a checkpoint, and example inputs. click's
+    UsageError for a source that is nothing of that."""
     if source == "default":
         from streamgen.frontend import default_checkpoint  # torch takes seconds to load
 
-        return compile(default_checkpoint(), None, config, progress, after=after)
+        return default_checkpoint(), None
+    path = Path(source)
+    if path.is_dir():
+        if is_written(source):
+            raise click.UsageError(f"{source} is compiled already; `streamgen report` shows it")
+        if not (path / CHECKPOINT).is_file():
+            raise click.UsageError(
+                f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
+            )
+        return source, None
     if ":" not in source:
-        if not Path(source).is_file():
-            raise click.UsageError(f"{source!r} is neither a folder, nor a GGUF file, nor module:factory")
-        return compile(source, None, config, progress, after=after)
+        if not path.is_file():
+            raise click.UsageError(
+                f"{source!r} is neither a folder, nor a GGUF file or config.json, nor module:factory"
+            )
+        return source, None
     progress(f"calling {source}")
-    return compile(*called(source), config, progress, after=after)
+    return called(source)
 
 
 def _checkpoint(source: str | None) -> str | Path:
@@ -84,14 +99,6 @@ def _checkpoint(source: str | None) -> str | Path:
             "for a graph of one's own there is streamgen.calibration"
         )
     return source
-
-
-def language_model_of(source: str, options: Mapping[str, Any], progress: Progress) -> LanguageModel:
-    """The language model that a command line names; click's UsageError when it is something else."""
-    found = accelerator_of(source, None, 0, options, progress)
-    if not isinstance(found, LanguageModel):
-        raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
-    return found
 
 
 def called(source: str) -> tuple[Any, Any]:

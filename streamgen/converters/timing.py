@@ -36,7 +36,7 @@ Piece = tuple[int, tuple[tuple[int, int], ...]]
 class Rules:
     """What the accesses of a window wait for.
 
-    wants: by write, the how-manieth place of the window it takes, -1 for none. frees: by place of the
+    wants: by write, the number of the place in the window that it takes, -1 for none. frees: by place of the
     window, the read whose going frees it. places: of the window. slots: places of the memory. completes: by
     read, the write whose going completes its word. delay: see above. at: of which reads of the window this
     tells, None for all; those between free nothing, and wait for nothing but what one before waits for.

@@ -19,6 +19,7 @@ from streamgen.explore.growth import grow, least_multipliers
 from streamgen.explore.widths import Widths, choose_widths
 from streamgen.graph.plan import LinearPlan, LinearShape, Plan, Shape
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.wording import counted
 
 __all__ = ["explore"]
 
@@ -53,10 +54,10 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
     widths = choose_widths(estimate, growth.linears, fixed, rate)
     placed, io_channel, used = estimate.place(growth.linears)
     if config.token_lanes is not None:
-        first = f"{_count(lanes, 'token lane')}: fixed by the user"
+        first = f"{counted(lanes, 'token lane')}: fixed by the user"
     else:
         first = (
-            f"{_count(lanes, 'token lane')}: least cycles for 1 plus {config.max_tokens} tokens "
+            f"{counted(lanes, 'token lane')}: least cycles for 1 plus {counted(config.max_tokens, 'token')} "
             f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in found)
         )
     return Plan(
@@ -90,12 +91,12 @@ def _lines(
         if isinstance(shape, LinearShape):
             plan = placed[shape.name]
             cycles = ", ".join(
-                f"{_count(tokens, 'token')} {times[shape.name].cycles:.0f} cycles ({times[shape.name].bound})"
-                for tokens, times in passes.items()
+                f"{counted(tokens, 'token')} {times.cycles:.0f} cycles ({times.bound})"
+                for tokens, times in ((n, passes[n][shape.name]) for n in passes)
             )
             lines.append(
-                f"{shape.name}: {_count(plan.columns, 'column')} x {_count(plan.n_lanes, 'row')} x "
-                f"{_count(estimate.lanes, 'token')} x {MX_GROUP}, "
+                f"{shape.name}: {counted(plan.columns, 'column')} x {counted(plan.n_lanes, 'row')} x "
+                f"{counted(estimate.lanes, 'token')} x {MX_GROUP}, "
                 f"quantised {widths.quantisers[shape.reads]} a cycle, "
                 f"channels {', '.join(map(str, dict.fromkeys(plan.channels)))}; {cycles}; {chosen}"
             )
@@ -104,9 +105,9 @@ def _lines(
         extent = -(-shape.features // pads[shape.name]) * pads[shape.name]
         leader = widths.leaders[shape.name]
         lines.append(
-            f"{shape.name}: {_count(width, 'lane')}; "
+            f"{shape.name}: {counted(width, 'lane')}; "
             + ", ".join(
-                f"{_count(tokens, 'token')} {tokens * extent // width} cycles "
+                f"{counted(tokens, 'token')} {tokens * extent // width} cycles "
                 + _vector_bound(tokens * extent / width, None if leader is None else times[leader].cycles)
                 for tokens, times in passes.items()
             )
@@ -118,7 +119,3 @@ def _lines(
 
 def _vector_bound(cycles: float, source: float | None) -> str:
     return "(memory)" if source is None else "(vector lanes)" if cycles > source else "(its source)"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -21,8 +21,8 @@ __all__ = ["Debugging"]
 class Debugging:
     """What one call of `Accelerator.run` or `Accelerator.profile` wants of designs with these manifests.
 
-    device: opens another than the simulated one. ValueError for an edge that none of them has, and for a look
-    into another device.
+    device: opens another than the simulated one. quiet: of runs nobody is told, of the build of a simulator
+    `progress` is. ValueError for an edge that none of them has, and for a look into another device.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Debugging:
         profile: bool = False,
         progress: Progress | None = None,
         device: OpenDevice | None = None,
+        quiet: bool = False,
     ) -> None:
         if device is not None and (probe or waves or profile):
             raise ValueError("probes, waves and profiles are of the simulator: leave out the device")
@@ -47,7 +48,9 @@ class Debugging:
         self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
         self._recorder = None if waves is None else Recorder(waves)
         self._profiler = Profiler() if profile else None
-        self._progress = progress or terminal_progress()
+        self.progress = progress or terminal_progress()
+        """Told what takes long."""
+        self._of_runs: Progress = (lambda message: None) if quiet else self.progress
         self.needed = bool(self._probe or self._recorder or self._profiler)
         """Whether runs need a simulator that is built for it."""
 
@@ -69,7 +72,7 @@ class Debugging:
             if memory is not None:
                 raise ValueError("a card has memory of its own: leave out the memory model or the device")
             return self.device
-        return OnSimulator(memory, self._progress, self._instruments)
+        return OnSimulator(memory, self.progress, self._instruments)
 
     def observer(
         self, program: Callable[[], Program], units: Sequence[str], execution: Execution
@@ -91,7 +94,7 @@ class Debugging:
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
             if isinstance(device, SimulatedDevice):
-                device.progress = self._progress
+                device.progress = self._of_runs
             with ExitStack() as stack:
                 for watch in watches:
                     stack.enter_context(watch(device, images, launch))

@@ -10,8 +10,9 @@ from rich.table import Table
 from streamgen.observe.channels import channel_table
 from streamgen.observe.report import IntermediateMemory, ResourceReport
 from streamgen.tables import rendered, table
+from streamgen.wording import counted
 
-__all__ = ["Estimate", "GroupEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
+__all__ = ["Estimate", "GroupEstimate", "NoEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class Estimate:
         if self.first_tokens:
             yield self._first_table()
         for one in dict.fromkeys((self.passes[0], self.passes[-1])):
-            yield f"{one.tokens} token(s) at {one.position}, {one.group}: {one.cycles:,} cycles"
+            yield f"{counted(one.tokens, 'token')} at {one.position}, {one.group}: {one.cycles:,} cycles"
             yield self._phase_table(one)
         for group in self.groups:
             yield f"{group.name}: {group.multipliers:,} multipliers"
@@ -145,20 +146,39 @@ class Estimate:
         return made
 
 
-def comparison(found: Sequence[Estimate], *, width: int | None = None) -> str:
-    """A line for each estimate: speed at the first and the last position, first token, what is used most."""
+@dataclass(frozen=True, kw_only=True)
+class NoEstimate:
+    """A model that cannot be estimated on a board, and why: it does not fit, or it cannot be read."""
+
+    name: str
+    board: str
+    clock_mhz: float
+    reason: str
+
+    def to_json(self) -> str:
+        """All values."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None = None) -> str:
+    """A line for each estimate: speed at the first and the last position, first token, what is used most.
+    Behind them a line for each model that cannot be estimated, with the reason."""
     made = table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
-    for one in found:
+    missing = table("model", "board", "MHz")
+    missing.add_column("not estimated, because", overflow="fold")
+    for one in estimates:
+        place = one.name, one.board, f"{one.clock_mhz:g}"
+        if isinstance(one, NoEstimate):
+            missing.add_row(*place, next(iter(one.reason.splitlines()), ""))
+            continue
         steps = [p for p in one.passes if p.tokens == 1] or one.passes
         first = [f"{one.milliseconds(c):,.2f} of {n}" for n, c in one.first_tokens.items()]
         ends = [(f"{one.tokens_per_second(p):,.0f}", f"{p.position}") for p in (steps[0], steps[-1])]
         shares = [
             f"{max(_share(group.resources, name) for group in one.groups):.0f}" for name in ("lut", "dsp")
         ]
-        made.add_row(
-            one.name, one.board, f"{one.clock_mhz:g}", *ends[0], *ends[1], first[0] if first else "", *shares
-        )
-    return rendered([made], width)
+        made.add_row(*place, *ends[0], *ends[1], first[0] if first else "", *shares)
+    return rendered([part for part in (made, missing) if part.row_count], width)
 
 
 def _share(resources: ResourceReport, name: str) -> float:

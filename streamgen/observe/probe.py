@@ -24,6 +24,7 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Launch, Observer
 from streamgen.runtime.observed import Watched
 from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.wording import counted
 
 __all__ = ["Probe", "ProbeReport"]
 
@@ -40,9 +41,10 @@ class ProbeReport:
     difference: Difference | None = None
 
     def __str__(self) -> str:
+        where = f"{counted(self.tokens, 'token')} on {counted(self.edges, 'edge')}"
         if self.difference is not None:
-            return f"{self.difference}\n  {self.tokens} tokens on {self.edges} edges were right before it"
-        return f"{self.tokens} tokens on {self.edges} edges in {self.runs} run(s): no difference from golden"
+            return f"{self.difference}\n  {where} were right before it"
+        return f"{where} in {counted(self.runs, 'run')}: no difference from golden"
 
 
 class Probe:

@@ -33,6 +33,7 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.tables import rendered, table, width_of
+from streamgen.wording import counted
 
 __all__ = [
     "KernelProfile",
@@ -135,7 +136,7 @@ class PassProfile:
         """What is printed of it. width: characters of a line. full: a line for each kernel and stream, though
         they are alike."""
         yield (
-            f"{self.design}, {self.tokens} tokens at {self.position}: {self.cycles:,} cycles, "
+            f"{self.design}, {counted(self.tokens, 'token')} at {self.position}: {self.cycles:,} cycles, "
             f"bound {self.bound:,.0f}, "
             f"ratio {self.cycles / self.bound:.3f}; {sum(map(sum, self.moved.values())):,} bytes moved"
         )

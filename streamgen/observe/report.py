@@ -21,6 +21,7 @@ from streamgen.observe.alike import named, rows, spread
 from streamgen.observe.channels import channel_table
 from streamgen.observe.study import StudyReport
 from streamgen.tables import rendered, table
+from streamgen.wording import counted
 
 __all__ = [
     "FifoReport",
@@ -222,7 +223,7 @@ class GroupReport:
         budget = "" if self.converter_budget is None else f" of {self.converter_budget:,}"
         yield f"layout converters hold {self.converter_bits:,}{budget} bits"
         for tokens, cycles in self.scheduled_cycles.items():
-            yield f"schedule of {tokens} tokens: {cycles:,} cycles"
+            yield f"schedule of {counted(tokens, 'token')}: {cycles:,} cycles"
         for choice in self.choices:
             yield f"  {choice}"
         if self.timings:
@@ -347,11 +348,11 @@ class Report:
         return rendered(self._lines(full), width)
 
     def _lines(self, full: bool) -> Iterator[str | Table]:
-        yield f"{self.name}: {self.clock_mhz:g} MHz, {len(self.groups)} group(s)"
+        yield f"{self.name}: {self.clock_mhz:g} MHz, {counted(len(self.groups), 'group')}"
         if self.passes:
             timed = any(group.timings for group in self.groups)
             when = "since the device was opened" if timed else "last run"
-            yield f"{when}: {self.cycles:,} cycles in {len(self.passes)} pass(es)"
+            yield f"{when}: {self.cycles:,} cycles in {counted(len(self.passes), 'pass', 'passes')}"
         yield str(self.memory)
         if len(self.groups) > 1:
             yield self._group_table()

@@ -7,7 +7,7 @@ from streamgen.contract import multipliers
 from streamgen.emit import Design
 from streamgen.graph import Edge, Graph
 from streamgen.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
-from streamgen.manifest import Manifest, StatusBlock
+from streamgen.manifest import Buffer, Manifest, StatusBlock
 from streamgen.numbers import formats
 from streamgen.observe.channels import channel_bytes
 from streamgen.observe.report import (
@@ -19,8 +19,10 @@ from streamgen.observe.report import (
     PassTiming,
     ResourceReport,
 )
+from streamgen.runtime.chain import Chain
+from streamgen.wording import counted
 
-__all__ = ["group_report", "intermediate_memory", "notes_of"]
+__all__ = ["group_report", "hardware_line", "interface_line", "intermediate_memory", "notes_of"]
 
 
 def notes_of(design: Design, **known: Any) -> Notes:
@@ -44,7 +46,7 @@ def group_report(
     timings: Sequence[PassTiming] = (),
 ) -> GroupReport:
     """The report of one group. statuses: one for each pass of the last run."""
-    counted = _counted(manifest, statuses)
+    counts = _counted(manifest, statuses)
     total = sum(status.cycles for status in statuses)
     return GroupReport(
         name=manifest.top,
@@ -69,7 +71,7 @@ def group_report(
                 name=edge.name,
                 bits=_bits(graph, edge),
                 depth=edge.depth or 0,
-                greatest=counted.get((edge.name, "level")),
+                greatest=counts.get((edge.name, "level")),
             )
             for edge in graph.edges
         ),
@@ -78,12 +80,12 @@ def group_report(
             KernelReport(
                 name=node.name,
                 kind=type(node.params).__name__.removesuffix("Params"),
-                busy=(busy := counted[node.name, "busy"]),
-                stalled=(stalled := counted[node.name, "stalled"]),
+                busy=(busy := counts[node.name, "busy"]),
+                stalled=(stalled := counts[node.name, "stalled"]),
                 idle=total - busy - stalled,
             )
             for node in graph.nodes
-            if (node.name, "busy") in counted
+            if (node.name, "busy") in counts
         ),
         scheduled_cycles=notes.scheduled_cycles,
         timings=tuple(timings),
@@ -126,3 +128,28 @@ def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[
 
 def _bits(graph: Graph, edge: Edge) -> int:
     return next(it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None)
+
+
+def interface_line(manifests: Sequence[Manifest], chain: Chain | None) -> str:
+    """The arrays that a run takes and gives, by name: `x [8, 64] to y [8, 10]`."""
+    buffers = {buffer.name: buffer for manifest in manifests for buffer in manifest.buffers}
+    names = {
+        "input": None if chain is None else chain.inputs,
+        "output": None if chain is None else chain.outputs,
+    }
+    sides: list[list[Buffer]] = [
+        [buffers[name] for name in known or (b.name for b in buffers.values() if b.role == role)]
+        for role, known in names.items()
+    ]
+    taken, given = (", ".join(f"{b.name} {list(b.shape or ())}" for b in side) for side in sides)
+    return f"{taken} to {given}"
+
+
+def hardware_line(manifests: Sequence[Manifest], graphs: Sequence[Graph] | None) -> str:
+    """Board, channels and multipliers of groups: `BOARD, 2 channels, 1,024 multipliers`. graphs: None where
+    they are not read, and multipliers not known."""
+    groups = [] if len(manifests) == 1 else [counted(len(manifests), "group")]
+    channels = len({port.channel for manifest in manifests for port in manifest.ports})
+    built = [] if graphs is None else [sum(multipliers(node.params) for g in graphs for node in g.nodes)]
+    counts = [counted(channels, "channel"), *(counted(number, "multiplier") for number in built)]
+    return ", ".join([manifests[0].board.name, *groups, *counts])

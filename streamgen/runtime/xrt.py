@@ -25,7 +25,7 @@ from streamgen.runtime.card import card_of
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.xclbin import require_design
 
-__all__ = ["BUILD", "EMULATION", "BoardDevice", "OnBoard", "board", "on_board"]
+__all__ = ["BUILD", "EMULATION", "BoardDevice", "OnBoard", "board", "on_board", "require_xrt"]
 
 BUILD, EMULATION = "build", "emulation"
 """The folders of a package where the vendor's tools work, and where the binary for emulated cards lies."""
@@ -80,6 +80,11 @@ def on_board(index: int = 0, xclbin: str | Path | None = None) -> OnBoard:
     if index < 0:
         raise ValueError(f"the index of a board is {index}; 0 is the first")
     return OnBoard(index, None if xclbin is None else Path(xclbin))
+
+
+def require_xrt() -> None:
+    """MissingToolError without XRT."""
+    _pyxrt()
 
 
 def _pyxrt() -> Any:

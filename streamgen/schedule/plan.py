@@ -69,7 +69,7 @@ class HardwarePlan:
         return 0 if self.own is None or self.columns else self.own.io_channel
 
     def constant_channel(self, number: int) -> int:
-        """On which the constants of the so manieth of their loads lie, or the so manieth table of a phase:
+        """On which the constants of the n-th of their loads lie, or the n-th table of a phase:
         where columns are, one after the other from the last on, as scales of caches lie on the first."""
         return self.columns - 1 - number % self.columns if self.columns else self.io_channel
 

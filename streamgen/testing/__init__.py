@@ -12,10 +12,9 @@
 they are first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamgen.extras import needed
+from streamgen.extras import late_names
 
 if TYPE_CHECKING:
     from streamgen.testing.bench import BenchError, Result, StuckError, random_tokens, run
@@ -45,28 +44,24 @@ __all__ = [
     "run",
 ]
 
-_HOMES = {
-    "ASPECTS": "conformance",
-    "BenchError": "bench",
-    "Case": "kernel",
-    "ConformanceError": "conformance",
-    "Result": "bench",
-    "Stalls": "ports",
-    "StreamLawError": "monitor",
-    "StreamSimulator": "stream_simulator",
-    "StuckError": "bench",
-    "check": "conformance",
-    "check_golden": "kernel",
-    "check_promises": "kernel",
-    "check_resources": "synthesis",
-    "conformance_tests": "conformance",
-    "random_tokens": "bench",
-    "run": "bench",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'streamgen.testing' has no attribute {name!r}")
-    with needed("streamgen.testing"):
-        return getattr(import_module(f"streamgen.testing.{_HOMES[name]}"), name)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "ASPECTS": "conformance",
+        "BenchError": "bench",
+        "Case": "kernel",
+        "ConformanceError": "conformance",
+        "Result": "bench",
+        "Stalls": "ports",
+        "StreamLawError": "monitor",
+        "StreamSimulator": "stream_simulator",
+        "StuckError": "bench",
+        "check": "conformance",
+        "check_golden": "kernel",
+        "check_promises": "kernel",
+        "check_resources": "synthesis",
+        "conformance_tests": "conformance",
+        "random_tokens": "bench",
+        "run": "bench",
+    },
+)

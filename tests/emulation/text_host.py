@@ -17,7 +17,7 @@ def main(folder: Path, xclbin: Path, count: int, prompt: list[int]) -> None:
     print("ids:", *session.generate(prompt, count))
     print("goes on:", *session.generate([5], 1))
     model.close()
-    told = ["generate", str(folder), "--prompt", "FOWB94", "--max-new-tokens", "2", "--golden"]
+    told = ["generate", str(folder), "--prompt", "FOWB94", "--max-new-tokens", "2", "--compare"]
     assert cli.main([*told, "--xclbin", str(xclbin), "--device", "0"]) == 0, "on the command line"
 
 

@@ -321,10 +321,34 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(drawn.xpath("//*[@id='study']//tbody/tr")) == len(front) > 0
 
 
+@pytest.mark.slow
+def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other; what cannot be read says so in its place, and what does not fit. Exit code 1 when
+    nothing is left."""
+    options = ["--multipliers=128", "--channels=2", "--max-tokens=2", "--trials=2", "--rough"]
+    boards = ["--on", "u55c", "--on", "u280"]
+    assert cli.main(["explore", MLP, "nowhere", *boards, *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    places = dict.fromkeys((one["model"], one["board"]) for one in found)
+    assert [*places] == [(model, board) for model in (MLP, "nowhere") for board in ("u55c", "u280")]
+    reason = "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory"
+    assert found[-1] == {"model": "nowhere", "board": "u280", "reason": reason}
+    assert all(one["tokens_per_second"] > 0 for one in found if one["model"] == MLP)
+    assert cli.main(["explore", MLP, *boards, *options, "--converter-bits=1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" alone needs ")[0] for line in lines if "not searched" in line] == [
+        f"{MLP} on {board}: not searched, because 'm_0'" for board in ("u55c", "u280")
+    ]
+    assert cli.main(["explore", MLP, *boards, "--trials=2", "--study=x"]) == 2
+    assert "--plot and --study are of one MODEL on one board" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "--trials says how many points"),
+        (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
+        (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; allowed is 1 to 2^24"),
         (["--trials=2", "--only=policy"], "is no FACTOR=VALUES"),
         (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
         (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),

@@ -1,0 +1,316 @@
+"""Texts of language models on the command line: prompts, what a text will take, and what it has cost."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.cli.options import config_of, require_no_options
+from streamgen.cli.sources import is_written, model_of
+from streamgen.compiler import compile, golden_model, load
+from streamgen.errors import StreamgenError
+from streamgen.golden_text import GoldenModel, is_language_model, vocabulary_of
+from streamgen.language_model import LanguageModel
+from streamgen.manifest import Manifest
+from streamgen.progress import Progress
+from streamgen.remembered import remember, remembered
+from streamgen.runtime.execution import OpenDevice
+from streamgen.runtime.generation import BEST, Pass, TextDevice
+from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.text.sampling import Sampler
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
+from streamgen.wording import counted, duration
+
+__all__ = ["Asked", "Cost", "Opened", "prompt_of", "require_golden"]
+
+
+def prompt_of(text: str | None, file: str | None) -> str:
+    """The prompt that a command line says: a text, a file, or standard input for "-" and where neither is
+    given. A line end behind the last line is no part of it. click's UsageError where there is none."""
+    if text is not None and file is not None:
+        raise click.UsageError("--prompt and --prompt-file are given; one of them is needed")
+    if text is not None and text != "-":
+        return text
+    place = file or "-"
+    unasked = text is None and file is None
+    if place == "-" and (sys.stdin is None or (unasked and sys.stdin.isatty())):
+        raise click.UsageError(
+            "the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on standard input"
+        )
+    data = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
+    name = "standard input" if place == "-" else place
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{name} is no UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A text that is asked for. chat: the prompt is a message. choice: arguments of `Sampler`; ValueError for
+    bad ones."""
+
+    prompt: str
+    chat: bool
+    new_tokens: int
+    choice: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        Sampler(**self.choice)
+
+    def ids(self, tokenizer: Tokenizer, context: int) -> list[int]:
+        """The ids of the prompt. click's UsageError when there is none, or no room for the text."""
+        messages = [{"role": "user", "content": self.prompt}]
+        ids = tokenizer.chat(messages) if self.chat else tokenizer.encode(self.prompt)
+        if not ids:
+            raise click.UsageError("the prompt is empty; at least one token is needed")
+        if len(ids) + self.new_tokens > context:
+            raise click.UsageError(
+                f"the prompt's {counted(len(ids), 'token')} and --max-new-tokens {self.new_tokens} are more "
+                f"than the context, {counted(context, 'token')}"
+            )
+        return ids
+
+
+def _expected_cycles(model: LanguageModel, prompt: int, new: int) -> int:
+    """About how many cycles a text takes, of so many tokens of a prompt and so many new ones. Passes of one
+    token are predicted at the first and the last position, and grow evenly between them."""
+    steps = new - 1  # the last token is not read again
+    first = model.predict(prompt, 0, BEST)
+    if not steps:
+        return first
+    ends = [model.predict(1, position, BEST) for position in (prompt, prompt + steps - 1)]
+    return first + round(steps * sum(ends) / 2)
+
+
+class Opened:
+    """A language model that is ready to write: the golden one, or its accelerator."""
+
+    def __init__(
+        self, asked: Asked, model: LanguageModel | GoldenModel, tokenizer: Tokenizer, ids: list[int]
+    ) -> None:
+        self.asked, self.model, self.tokenizer, self.ids = asked, model, tokenizer, ids
+        self.forecast: str | None = None
+        """How long the simulation of the text will take, in a line."""
+        self._texts: TextDevice | None = None
+
+    @classmethod
+    def of(
+        cls, source: str, asked: Asked, options: Mapping[str, Any], progress: Progress, *, golden: bool
+    ) -> "Opened":
+        """That of a source (`streamgen --help`), compiled unless it is a written folder or `golden` writes.
+        What is asked for is checked against the tokenizer before anything is compiled, and against the model
+        when that is read. click's UsageError where it cannot be done."""
+        if is_written(source):
+            require_no_options(source, options)
+            loaded = load(source, changed_files=options["changed_files"])
+            if not isinstance(loaded, LanguageModel):
+                raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
+            if loaded.tokenizer is None:
+                raise click.UsageError(f"a text needs a tokenizer; {loaded.text.missing}")
+            ids = asked.ids(loaded.tokenizer, loaded.config.context)
+            return cls(asked, loaded.golden if golden else loaded, loaded.tokenizer, ids)
+        config = config_of(options)
+        model, inputs = model_of(source, progress)
+        if not isinstance(model, str | Path):
+            raise click.UsageError(f"a text needs a tokenizer; {source} gives a model without one")
+        tokenizer = load_tokenizer(model)
+        ids = asked.ids(tokenizer, config.context)
+
+        def check(name: str, made: Any) -> None:
+            if name != "import":
+                return
+            if not is_language_model(made):
+                raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
+            asked.ids(tokenizer.of_model(vocabulary_of(made)), made.context)
+
+        make = golden_model if golden else compile
+        return cls(asked, make(model, inputs, config, progress, after=check), tokenizer, ids)
+
+    def write(self, folder: Path) -> None:
+        """Keep the accelerator in a new folder."""
+        self._accelerator.write(folder)
+
+    def chosen(self, card: OpenDevice | None, progress: Progress) -> Iterator[int]:
+        """The ids that continue the prompt, as they come. card: opens one; by default the simulator."""
+        new = self.asked.new_tokens
+        if isinstance(self.model, GoldenModel):
+            return _told(self.golden(), new, progress)
+        model = self.model
+        progress("building the simulator" if card is None else "loading the card")
+        texts = self._texts = model.device(device=card, progress=progress)
+        texts.open()
+        ids = map(int, model.generate(self.ids, new, device=card, **self.asked.choice))
+        if card is not None or not new:
+            return _told(ids, new, progress)
+        progress("predicting the cycles of the text")
+        try:
+            cycles = _expected_cycles(model, len(self.ids), new)
+        except ValueError as error:  # the folder of another release, which runs all the same
+            self.forecast = f"how long the simulation takes is not known: {error}"
+            return _told(ids, new, progress)
+        simulated = _Simulated(texts, new, cycles, progress)
+        model.device(progress=simulated)
+        self.forecast = simulated.forecast
+        return simulated.told(ids)
+
+    def golden(self) -> Iterator[int]:
+        """The ids that the golden model writes."""
+        model = self.model if isinstance(self.model, GoldenModel) else self.model.golden
+        choice = self.asked.choice
+        sampler = Sampler(**choice) if choice["temperature"] else None
+        return model.generate(self.ids, self.asked.new_tokens, sampler=sampler, stop=self.tokenizer.ends)
+
+    @property
+    def costs(self) -> "list[Cost]":
+        """Of the text so far; none of the golden model."""
+        if self._texts is None:
+            return []
+        return _costs_of(self._texts.execution.manifest, self._texts.passes, len(self.ids))
+
+    def check_weights(self) -> None:
+        """`Accelerator.check_weights`."""
+        self._accelerator.check_weights()
+
+    @property
+    def _accelerator(self) -> LanguageModel:
+        assert isinstance(self.model, LanguageModel)
+        return self.model
+
+
+def _told(ids: Iterator[int], new: int, progress: Progress) -> Iterator[int]:
+    """The same ids; each is told before it is computed."""
+    for number in range(1, new + 1):
+        progress(f"writing token {number} of {new}")
+        index = next(ids, None)
+        if index is None:
+            return
+        yield index
+
+
+class _Simulated:
+    """A text on the simulator: how far it is, in cycles, and how long it takes.
+
+    texts: where its passes run, on an open device. new: tokens to write. cycles: of all passes, as predicted.
+    """
+
+    def __init__(self, texts: TextDevice, new: int, cycles: int, progress: Progress) -> None:
+        device = texts.execution.device
+        assert isinstance(device, SimulatedDevice)
+        self._device = device
+        self._new, self._cycles, self._progress = new, cycles, progress
+        self._name = f"cycles/s of {texts.execution.manifest.design_hash}"
+        self._number, self._before, self._since = 0, self._device.cycles, time.monotonic()
+
+    @property
+    def forecast(self) -> str:
+        """How long the text will take, in a line, and how that is known."""
+        cycles = f"about {self._cycles:,} cycles to simulate"
+        if not (rate := remembered(self._name)):
+            return f"{cycles}; how long that takes here is known after the first pass"
+        return f"{cycles}: {duration(self._cycles / rate)} at {rate:,.0f} cycles/s, measured here before"
+
+    def __call__(self, message: str) -> None:
+        """Told by the device that a pass goes on."""
+        cycles, seconds = self._spent()
+        goal = max(self._cycles, cycles)
+        self._progress(
+            f"writing token {self._number}/{self._new}, {cycles / seconds:,.0f} cycles/s, "
+            f"{cycles:,} of {goal:,} cycles"
+        )
+
+    def told(self, ids: Iterator[int]) -> Iterator[int]:
+        """The same ids, counted; behind the last of them the rate is kept for the next time."""
+        self._since = time.monotonic()
+        for number in range(1, self._new + 1):
+            self._number = number
+            self("")
+            index = next(ids, None)
+            if index is None:
+                break
+            yield index
+        cycles, seconds = self._spent()
+        if cycles:
+            remember(self._name, cycles / seconds)
+
+    def _spent(self) -> tuple[int, float]:
+        return self._device.cycles - self._before, max(time.monotonic() - self._since, 1e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Of the passes of a part of a text. bytes: of memory read and written, and limit, what all channels move
+    in as many cycles; None where the device does not count them."""
+
+    part: str
+    tokens: int
+    passes: int
+    cycles: int
+    clock_mhz: float
+    bytes: int | None
+    limit: float | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """At the clock of the design."""
+        return self.tokens * self.clock_mhz * 1e6 / self.cycles
+
+    def __str__(self) -> str:
+        line = (
+            f"{self.part}: {counted(self.tokens, 'token')} in {counted(self.passes, 'pass', 'passes')}, "
+            f"{self.cycles / self.tokens:,.0f} cycles a token, "
+            f"{self.tokens_per_second:,.1f} tokens/s at {self.clock_mhz:g} MHz"
+        )
+        if self.bytes is None or self.limit is None:
+            return line
+        return (
+            f"{line}, {self.bytes / self.tokens / 1e3:,.1f} kB a token, "
+            f"{self.bytes / self.limit:.0%} of the memory limit"
+        )
+
+    def values(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"tokens_per_second": self.tokens_per_second}
+
+
+def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> list[Cost]:
+    """Of the passes of a text that began with a prompt of so many tokens, for each part that has a pass."""
+    memory, costs = manifest.memory, []
+    for part, some in (
+        ("prompt", [one for one in passes if one.position < prompt_tokens]),
+        ("each token after it", [one for one in passes if one.position >= prompt_tokens]),
+    ):
+        if not some:
+            continue
+        cycles, moved = sum(one.cycles for one in some), [one.bytes for one in some]
+        counts = [count for count in moved if count is not None]
+        known = len(counts) == len(moved)
+        limit = cycles * len(manifest.ports) * BEAT_BYTES * memory.beats / memory.cycles
+        costs.append(
+            Cost(
+                part=part,
+                tokens=sum(one.tokens for one in some),
+                passes=len(some),
+                cycles=cycles,
+                clock_mhz=manifest.clock_mhz,
+                bytes=sum(counts) if known else None,
+                limit=limit if known else None,
+            )
+        )
+    return costs
+
+
+def require_golden(ids: Sequence[int], golden: Sequence[int]) -> None:
+    """StreamgenError when the tokens of a text are not golden's."""
+    for index, (one, expected) in enumerate(zip_longest(ids, golden)):
+        if one != expected:
+            raise StreamgenError(f"token {index} of the text has the id {one}; golden's has {expected}")

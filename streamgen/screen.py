@@ -1,0 +1,70 @@
+"""Standard output on the terminal that also shows progress: its text stays, the progress stands below it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.cells import chop_cells
+from rich.console import Console
+from rich.progress import Progress
+from rich.text import Text
+
+__all__ = ["Above", "above"]
+
+
+class Above:
+    """A standard output whose text goes above what a rich `Progress` shows on the same terminal.
+
+    line: what has come of a line that has not ended, as of a text that comes word by word. It is the first
+    row of what is shown; what fills a row of the terminal is written above it.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.line = stream, ""
+        self._display: Progress | None = None
+        self._console = Console(stderr=True, force_terminal=True, force_jupyter=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        *lines, rest = (self.line + text).expandtabs().split("\n")
+        *rows, self.line = chop_cells(rest, self._console.width) or [""]
+        if self._display is None:
+            return int(self._stream.write(text))
+        # the last of the rows has no line end: the terminal itself goes on in the next row
+        if whole := "".join(f"{line}\n" for line in lines) + "".join(rows):
+            self._display.console.print(Text(whole), end="", soft_wrap=True)
+        else:
+            self._display.refresh()
+        return len(text)
+
+    def show(self, display: Progress | None) -> None:
+        """Give the line that has not ended to a display, or with None back to the stream."""
+        self._display = display
+        self._stream.write("\r\033[K" if display else self.line)
+        self._stream.flush()
+
+
+@contextmanager
+def above() -> Iterator[None]:
+    """In the block standard output is an `Above`, where it is the terminal of standard error."""
+    stream = sys.stdout
+    if isinstance(stream, Above) or not _one_terminal():
+        yield
+        return
+    sys.stdout = Above(stream)
+    try:
+        yield
+    finally:
+        sys.stdout = stream
+
+
+def _one_terminal() -> bool:
+    """Whether standard output and standard error are the same terminal."""
+    try:
+        return sys.stdout.isatty() and os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
+        return False
