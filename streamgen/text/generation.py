@@ -118,8 +118,8 @@ def notice_of(settings: Mapping[str, Any]) -> str | None:
         return None
     values = ", ".join(f"{name} {_json(value)}" for name, value in settings.items())
     return (
-        f"settings of the checkpoint that are not applied to its texts: {values}; "
-        "without temperature, top_k and top_p as arguments of generate a text is greedy"
+        f"settings of the checkpoint that are not applied to its texts: {values}; a text is greedy unless a "
+        "temperature is given"
     )
 
 

@@ -104,7 +104,7 @@ def write_gguf(path: Path, fields: Mapping[str, Any], architecture: str = "llama
     """A GGUF file of fields tokenizer.ggml.*, without tensors; a field that is None is left out."""
     writer = GGUFWriter(path, architecture)
     for name, value in fields.items():
-        key = f"tokenizer.{name}" if name == "chat_template" else f"tokenizer.ggml.{name}"
+        key = f"tokenizer.{name}" if name.startswith("chat_template") else f"tokenizer.ggml.{name}"
         if isinstance(value, list):
             writer.add_array(key, value)
         elif isinstance(value, bool):
