@@ -259,7 +259,7 @@ def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
     """What a language model knows of texts; a file's tokenizer that is not known is missing, and why is kept.
     CheckpointError for one of another vocabulary."""
     if not isinstance(model, (str, Path)):
-        fields = getattr(getattr(model, "generation_config", None), "to_dict", dict)()
+        fields: dict[str, Any] = getattr(getattr(model, "generation_config", None), "to_dict", dict)()
         return Text(vocabulary=vocabulary, tokenizer=tokenizer, settings=settings_of(fields))
     settings: Mapping[str, Any] = {}
     try:

@@ -114,8 +114,8 @@ def class_of(fields: Mapping[str, Any], config: Mapping[str, Any], byte_level: b
     if name not in CLASSES:
         where = SETTINGS if fields.get("tokenizer_class") else CONFIG
         raise ValueError(
-            f"tokenizer_class of {where} is {named!r}; known are PreTrainedTokenizerFast, "
-            f"{', '.join(CLASSES)}"
+            f"tokenizer_class of {where} is {named!r}; known are PreTrainedTokenizerFast, which "
+            f"reads {TOKENIZER} as it is, {', '.join(CLASSES)}"
         )
     return name
 

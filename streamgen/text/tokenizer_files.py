@@ -75,7 +75,7 @@ def _built(
         library = Library.from_str(json.dumps(parts))
     settings.add(library, names)
     if made.again:
-        texts = [*names.values(), *map(str, settings.special)]
+        texts = [*names.values(), *map(str, settings.extra)]
         library.add_tokens([AddedToken(text, special=True) for text in texts])
     return library, names
 

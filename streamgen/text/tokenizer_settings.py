@@ -68,21 +68,22 @@ HARMLESS = {
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """fields: of tokenizer_config.json. config: of config.json. names: the texts of tokens by their names.
-    absent: names that are set to none. special: tokens that have names, or are extra ones. added: tokens by
-    id."""
+    absent: names that are set to none. named: tokens by their names. extra: special ones without a name.
+    added: tokens by id."""
 
     fields: Mapping[str, Any]
     config: Mapping[str, Any]
     names: Mapping[str, str]
     absent: frozenset[str]
-    special: tuple[AddedToken, ...]
+    named: Mapping[str, AddedToken]
+    extra: tuple[AddedToken, ...]
     added: Mapping[int, AddedToken]
 
     @classmethod
     def of(cls, folder: Path, written: Mapping[str, Any]) -> "Settings":
         """written: what tokenizer.json holds. ValueError names a field that is not known, or is damaged."""
         fields = read_object(folder / SETTINGS)
-        own = [name for name in fields if name.endswith("_token") and _is_token(fields[name])]
+        own = [name for name in fields if _names_token(name, fields[name])]
         require_known(fields, SETTINGS, computed={*COMPUTED, *own}, allowed=ALLOWED, harmless=HARMLESS)
         _require_as_it_is(fields, written)
         tokens = {name: _token(fields[name], name, SETTINGS) for name in (*NAMES, *own) if name in fields}
@@ -104,7 +105,8 @@ class Settings:
             config=read_object(folder / CONFIG),
             names={name: str(token) for name, token in tokens.items() if token is not None},
             absent=frozenset(name for name, token in tokens.items() if token is None),
-            special=tuple(token for token in (*tokens.values(), *extras) if token is not None),
+            named={name: token for name, token in tokens.items() if token is not None},
+            extra=tuple(extras),
             added=added,
         )
 
@@ -114,7 +116,9 @@ class Settings:
         kinds = {repr(token) for token in there}
         tokens = [token for _, token in sorted(self.added.items()) if repr(token) not in kinds]
         texts = {str(token) for token in (*there, *tokens)}
-        for token in (*self.special, *(AddedToken(text, special=True) for text in names.values())):
+        order = sorted(names, key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
+        named = [self.named.get(name) or AddedToken(names[name], special=True) for name in order]
+        for token in (*named, *self.extra):  # in this order they get new ids
             if str(token) and str(token) not in texts:
                 tokens.append(token)
                 texts.add(str(token))
@@ -139,6 +143,11 @@ def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> 
             f"clean_up_tokenization_spaces of {SETTINGS} is true, which changes the texts of a {kind}; "
             "allowed: false"
         )
+
+
+def _names_token(name: str, value: Any) -> bool:
+    """Whether a field is a name of the folder's own for a token."""
+    return name.endswith("_token") and name not in STARTS and _is_token(value)
 
 
 def _is_token(value: Any) -> bool:
@@ -188,7 +197,7 @@ def _with_map(
 ) -> tuple[dict[str, AddedToken | None], list[AddedToken]]:
     """tokens and extras of tokenizer_config.json, and those of special_tokens_map.json."""
     for name, value in fields.items():
-        if name in NAMES or (name.endswith("_token") and _is_token(value) and name not in tokens):
+        if name in NAMES or (_names_token(name, value) and name not in tokens):
             special = value | {"special": True} if isinstance(value, dict) else value
             tokens = tokens | {name: _token(special, name, MAP)}
         elif name == EXTRA and not isinstance(value, Mapping):

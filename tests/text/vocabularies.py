@@ -111,6 +111,8 @@ def write_gguf(path: Path, fields: Mapping[str, Any], architecture: str = "llama
             writer.add_bool(key, value)
         elif isinstance(value, int):
             writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
         elif value is not None:
             writer.add_string(key, value)
     writer.write_header_to_file()
@@ -295,6 +297,14 @@ def _llama_2() -> Family:
     )
 
 
+def _plain_llama() -> Family:
+    """Llama 2's of the hub: tokenizer.json does not name ByteLevel anywhere."""
+    library = _llama_library()
+    special = [("<s>", library.token_to_id("<s>"))]
+    library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=special)
+    return Family(library=library, model="llama", pre=None, settings=LLAMA_SETTINGS)
+
+
 def _phi_3() -> Family:
     """Llama 2's, with control tokens that take the spaces behind them."""
     library, special = _llama_library(), ("<|end|>", "<|user|>", "<|assistant|>")
@@ -356,4 +366,4 @@ FAMILIES = {
 @cache
 def family(name: str) -> Family:
     """Trained once a process."""
-    return FAMILIES[name]()
+    return (FAMILIES | {"plain-llama": _plain_llama})[name]()
