@@ -22,7 +22,8 @@ LIST = "tokenizer.chat_templates"  # the names of those that are not called defa
 
 def templates_of_folder(folder: Path, field: Any) -> dict[str, str]:
     """field: chat_template of tokenizer_config.json. ValueError for one that holds no templates."""
-    files = {path.name.removesuffix(".jinja"): path for path in sorted((folder / FOLDER).glob("*.jinja"))}
+    others = sorted(path for path in (folder / FOLDER).glob("*.jinja") if path.is_file())
+    files = {path.name.removesuffix(".jinja"): path for path in others}
     if (folder / FILE).is_file():
         files.setdefault(DEFAULT, folder / FILE)
     if files:
@@ -32,7 +33,7 @@ def templates_of_folder(folder: Path, field: Any) -> dict[str, str]:
             raise ValueError(
                 f"chat_template of {SETTINGS} is {shown(field)}; each needs a name and a template"
             )
-        field = {part["name"]: part["template"] for part in field}
+        field = {part["name"]: part.get("template") for part in field}
     if says_nothing(field) and field != "":
         return {}
     templates = field if isinstance(field, Mapping) else {DEFAULT: field}

@@ -103,7 +103,8 @@ def class_of(fields: Mapping[str, Any], config: Mapping[str, Any], byte_level: b
     """
     named = fields.get("tokenizer_class") or config.get("tokenizer_class")
     kind = config.get("model_type")
-    model_class = MODELS_OF_CLASSES.get(kind) if isinstance(kind, str) else None
+    kind = kind if isinstance(kind, str) else ""
+    model_class = MODELS_OF_CLASSES.get(kind)
     if named is None or kind in CORRECTED:
         return model_class
     if not isinstance(named, str):

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Library
 
 from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER, read_object
 from streamgen.text.known import require_known, says_nothing, shown
+from streamgen.text.library import told
 
 __all__ = ["NAMES", "Settings"]
 
@@ -125,7 +126,8 @@ class Settings:
         for token in tokens:
             if str(token) in names.values():
                 token.special = True
-        library.add_tokens(tokens)
+        with told(f"the added tokens of {SETTINGS} do not fit {TOKENIZER}"):
+            library.add_tokens(tokens)
 
 
 def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> None:
@@ -221,7 +223,11 @@ def _old_added(
         if type(index) is not int:
             raise ValueError(f"the id of {text!r} in {ADDED} is {shown(index)}; a number is needed")
         added[index] = AddedToken(text, normalized=text not in special, special=text in special)
-    for token in written.get("added_tokens") or ():
-        fields = {key: value for key, value in token.items() if key != "id"}
-        added[token["id"]] = AddedToken(**fields)
+    try:
+        for token in written.get("added_tokens") or ():
+            added[token["id"]] = AddedToken(**{key: value for key, value in token.items() if key != "id"})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"added_tokens of {TOKENIZER} is not as expected: {type(error).__name__} {error}"
+        ) from error
     return added
