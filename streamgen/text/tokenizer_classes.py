@@ -13,7 +13,14 @@ from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER
 from streamgen.text.known import says_nothing, shown
 from streamgen.text.words import SPACE, WORDS
 
-__all__ = ["CLASSES", "MODELS_AS_IS", "MODELS_OF_CLASSES", "TokenizerClass", "class_of"]
+__all__ = [
+    "CLASSES",
+    "MODELS_AS_IS",
+    "MODELS_OF_CLASSES",
+    "MODELS_WITHOUT_CLASS",
+    "TokenizerClass",
+    "class_of",
+]
 
 AS_IS = ("TokenizersBackend", "PreTrainedTokenizer", "PythonBackend", "BloomTokenizer")
 
@@ -30,6 +37,18 @@ _AS_IS = """
     xlm-roberta-xl
 """
 MODELS_AS_IS = frozenset(_AS_IS.split())
+# Decoders of no class of their own: the folder's class counts, and without one tokenizer.json as it is.
+_WITHOUT_CLASS = """
+afmoe apertus arcee aria_text axk1 axk2 bailing_hybrid bamba bitnet bloom blt cohere2_moe
+cohere_compass_text cwm deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 diffllama doge dots1
+dots3_note_text exaone4 exaone_moe falcon falcon_h1 flint gemma4 gemma4_assistant gemma4_text
+gemma4_unified gemma4_unified_assistant gemma4_unified_text glm_moe_dsa gpt_oss granite_swa
+granitemoe_swa helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4 inkling2_text inkling_text
+jetmoe kolibri1 laguna lfm2 lfm2_moe lfm3 llama llama4 llama4_text longcat_flash mellum minimax
+minimax_m3_vl_text mllama moshi nanochat nemotron_h phi4_multimodal qwen4_exp_text seed_oss smollm3
+solar_open vaultgemma youtu zamba zamba2
+"""
+MODELS_WITHOUT_CLASS = frozenset(_WITHOUT_CLASS.split())
 # Types of models of which the class here reads a folder that names none.
 MODELS_OF_CLASSES = {
     name: kind
@@ -105,8 +124,15 @@ def class_of(fields: Mapping[str, Any], config: Mapping[str, Any], byte_level: b
     kind = config.get("model_type")
     kind = kind if isinstance(kind, str) else ""
     model_class = MODELS_OF_CLASSES.get(kind)
-    if named is None or kind in CORRECTED:
+    if kind in CORRECTED or (not named and model_class is not None):
         return model_class
+    if not named:
+        if kind and kind not in MODELS_AS_IS | MODELS_WITHOUT_CLASS:
+            raise ValueError(
+                f"{SETTINGS} names no tokenizer_class, and that of the model_type {kind!r} is not known; "
+                f"PreTrainedTokenizerFast reads {TOKENIZER} as it is"
+            )
+        return None
     if not isinstance(named, str):
         raise ValueError(f"tokenizer_class of {SETTINGS} is {shown(named)}; a name is needed")
     name = named.removesuffix("Fast")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.models.auto.tokenization_auto import (
     MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
     TOKENIZER_MAPPING_NAMES,
@@ -21,7 +22,7 @@ from streamgen.gguf_metadata import read_metadata
 from streamgen.text import tokenizer_classes
 from streamgen.text.gguf_tokenizer import ENDS
 from streamgen.text.gguf_tokenizer import NAMES as GGUF_NAMES
-from streamgen.text.tokenizer_classes import CLASSES, MODELS_AS_IS, MODELS_OF_CLASSES
+from streamgen.text.tokenizer_classes import CLASSES, MODELS_AS_IS, MODELS_OF_CLASSES, MODELS_WITHOUT_CLASS
 from streamgen.text.tokenizer_files import load_tokenizer
 from tests.text.field_campaign import BASES, Case, cases, judged
 from tests.text.vocabularies import TEXTS, family
@@ -70,6 +71,8 @@ def test_which_class_reads_a_folder_is_as_in_transformers() -> None:
     assert {name: kind for name, kind in theirs.items() if kind in CLASSES} == MODELS_OF_CLASSES
     wrong = MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS & MODELS_OF_CLASSES.keys()
     assert wrong == set(tokenizer_classes.CORRECTED)
+    decoders = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()
+    assert {name for name in decoders if name not in TOKENIZER_MAPPING_NAMES} == MODELS_WITHOUT_CLASS
 
 
 HUB: dict[str, tuple[str, str, dict[str, Any]]] = {  # as the files of these families are on the hub
@@ -249,6 +252,16 @@ def test_fields_that_are_refused(tmp_path: Path, fields: dict[str, Any], message
     with pytest.raises(CheckpointError) as error:
         load_tokenizer(folder)
     assert str(error.value) == f"{folder}: {message}"
+
+
+def test_a_model_of_an_unknown_class_is_refused(tmp_path: Path) -> None:
+    folder = Case(("qwen", None, "bert"), False, None, None, None).folder(tmp_path / "folder")
+    with pytest.raises(CheckpointError) as error:
+        load_tokenizer(folder)
+    assert str(error.value) == (
+        f"{folder}: tokenizer_config.json names no tokenizer_class, and that of the model_type 'bert' is not "
+        "known; PreTrainedTokenizerFast reads tokenizer.json as it is"
+    )
 
 
 def test_old_files_are_read_where_the_new_field_is_missing(tmp_path: Path) -> None:
