@@ -16,7 +16,7 @@ from streamgen.accelerator import Accelerator, Group
 from streamgen.collector import collector_at_rest
 from streamgen.config import CompileConfig, checked_config
 from streamgen.emit import Design, emit, place_program
-from streamgen.errors import AccuracyWarning, CheckpointError
+from streamgen.errors import AccuracyWarning, CheckpointError, GenerationWarning
 from streamgen.explore.fusion import FusedGroup
 from streamgen.extras import needed
 from streamgen.golden_text import GoldenModel, is_language_model, limited, vocabulary_of
@@ -35,6 +35,7 @@ from streamgen.operations.balance import balanced
 from streamgen.policy import choices, finished
 from streamgen.progress import After, Progress, step, told
 from streamgen.runtime.chain import Chain
+from streamgen.text.generation import generation_of, settings_of
 from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
@@ -99,6 +100,7 @@ def compile(
         graph, interface, config, text = _quantised(
             model, example_inputs, checked_config(config), tokenizer, tell, show
         )
+        _warn_of_settings(text)
         tell(step(3, _STEPS, "choosing groups, lanes and columns"))
         parts = parts_of(graph, config)
         groups = [
@@ -159,7 +161,8 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     a folder is data, and whoever loads it says whose code may run. changed_files: take files that are not
     those that were written, as after a change of one's own; Verilog that says more than hardware is never
     run. ValueError or GraphError for a folder that is none, or that uses kernels of others, CheckpointError
-    for one with changed files.
+    for one with changed files. GenerationWarning names settings of a language model's texts that are not
+    applied.
     """
     if isinstance(trust, str):
         raise TypeError(f"trust is {trust!r}; names of packages are needed, as in ({trust!r},)")
@@ -182,6 +185,7 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
         accelerator = Accelerator(groups, chain, interface, folder=place, changed_files=changed_files)
     _ = accelerator.inputs  # reads the manifests
     accelerator.require_whole()
+    _warn_of_settings(getattr(accelerator, "text", None), caller=3)
     return accelerator
 
 
@@ -240,6 +244,13 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
         )
 
 
+def _warn_of_settings(text: Text | None, caller: int = 4) -> None:
+    """GenerationWarning where a checkpoint wants other texts than the greedy ones. caller: of this function's
+    frames, the one that the warning names."""
+    if text is not None and text.notice is not None:
+        warnings.warn(text.notice, GenerationWarning, stacklevel=caller)
+
+
 _STEPS = 8  # of a compilation, as progress tells them
 
 
@@ -283,15 +294,22 @@ def _built(part: Part, tell: Progress, show: After) -> Group:
 def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
     """What a language model knows of texts; a file's tokenizer that is not known is missing, and why is kept.
     CheckpointError for one of another vocabulary."""
-    if tokenizer is not None or not isinstance(model, (str, Path)):
-        return Text(vocabulary=vocabulary, tokenizer=tokenizer)
+    if not isinstance(model, (str, Path)):
+        fields: dict[str, Any] = getattr(getattr(model, "generation_config", None), "to_dict", dict)()
+        return Text(vocabulary=vocabulary, tokenizer=tokenizer, settings=settings_of(fields))
+    settings: Mapping[str, Any] = {}
     try:
-        found = load_tokenizer(model)
+        settings = generation_of(model).settings
+        found = load_tokenizer(model) if tokenizer is None else tokenizer
     except CheckpointError as error:
-        return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error))
+        if tokenizer is not None:
+            raise
+        return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error), settings=settings)
     try:
-        return Text(vocabulary=vocabulary, tokenizer=found)
+        return Text(vocabulary=vocabulary, tokenizer=found, settings=settings)
     except ValueError as error:
+        if tokenizer is not None:
+            raise
         raise CheckpointError(f"{model}: {error}") from error
 
 

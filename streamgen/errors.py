@@ -12,6 +12,7 @@ __all__ = [
     "CheckpointError",
     "DeviceError",
     "DeviceTimeoutError",
+    "GenerationWarning",
     "GraphError",
     "MissingToolError",
     "ProbeError",
@@ -24,6 +25,10 @@ __all__ = [
 
 class AccuracyWarning(UserWarning):
     """What was asked for costs accuracy that the user may not expect; says how much, and what costs less."""
+
+
+class GenerationWarning(UserWarning):
+    """A checkpoint has settings of generation that change its texts and are not applied; names them."""
 
 
 class StreamgenError(Exception):

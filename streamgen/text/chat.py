@@ -38,7 +38,8 @@ def rendered(template: str, messages: Sequence[Mapping[str, str]], names: Mappin
 
 
 def _checked(messages: Sequence[Mapping[str, str]]) -> Any:
-    """A copy of messages in plain JSON, which is all that a template may see."""
+    """A copy of messages in plain JSON, which is all that a template may see. As in transformers it lacks the
+    fields that are None, on which templates fail that know none of them."""
     if isinstance(messages, (str, Mapping)) or not messages:
         raise ValueError('a chat is a list of at least one message: [{"role": "user", "content": "..."}]')
     for index, message in enumerate(messages):
@@ -50,7 +51,8 @@ def _checked(messages: Sequence[Mapping[str, str]]) -> Any:
             if not isinstance(message.get(field), str):
                 raise ValueError(f'messages[{index}]["{field}"] is {message.get(field)!r}; a text is needed')
     try:
-        return json.loads(json.dumps([dict(message) for message in messages]))
+        stated = [{k: field for k, field in message.items() if field is not None} for message in messages]
+        return json.loads(json.dumps(stated))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a message holds what is no JSON: {error}") from error
 

@@ -12,7 +12,8 @@
 
 The types of tokens say what is found in a text before it is cut: control tokens (<|im_end|>) and user-defined
 ones (runs of newlines), the longest first. What a file leaves out is as llama.cpp has it: a text of kind
-llama begins with its start token, and so does one of Llama 3; a token with a known name ends an answer.
+llama begins with its start token, and so does one of Llama 3. A text ends with the tokens that a file names
+and with those that have a name of `ENDS`. A field that is in none of the tables here is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,17 +24,54 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 
+from streamgen.text.known import require_known, shown
 from streamgen.text.library import described, surround, told
+from streamgen.text.templates import names_template, templates_of_metadata
 from streamgen.text.tokenizer import Tokenizer
-from streamgen.text.words import WORDS
+from streamgen.text.words import SPACE, WORDS
 
 __all__ = ["gguf_tokenizer"]
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of tokens, as GGUF numbers them
-SPACE = "\u2581"
-NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-ENDS_OF_TURNS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")  # of files that do not say
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of tokens, as GGUF numbers them
+NAMES = {
+    "bos": "bos",
+    "eos": "eos",
+    "unk": "unknown",
+    "sep": "seperator",  # so GGUF spells it
+    "pad": "padding",
+    "cls": "cls",
+    "mask": "mask",
+}
+NAMED_ENDS = ("eos", "eot", "eom")  # of a text, a turn, a message
+# What models call the tokens that end a text, a turn, a message or the call of a tool (source: llama.cpp).
+ENDS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>",
+)  # fmt: skip
+END_OF_CHANNEL = "<|end|>"  # ends no text where one of these stands beside it
+ENDS_OF_CHANNELS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3's control tokens
+
+PLACE = "tokenizer.ggml."
+FLAGS = ("add_bos_token", "add_eos_token", "add_space_prefix")
+COMPUTED = {
+    *(f"{PLACE}{name}" for name in ("model", "pre", "tokens", "token_type", "scores", "merges", *FLAGS)),
+    *(f"{PLACE}{name}_token_id" for name in (*NAMES.values(), *NAMED_ENDS)),
+}
+# By the reason, fields that change no id and no text.
+HARMLESS = {
+    "fills in the middle of a text, which nothing here does": tuple(
+        f"{PLACE}{name}_token_id"
+        for name in (
+            *("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep"),
+            *("prefix", "suffix", "middle"),
+        )
+    ),
+    "of models with kinds of texts": (f"{PLACE}token_type_count",),
+    "a copy of tokenizer.json, of which the other fields are": ("tokenizer.huggingface.json",),
+}
 
 
 @dataclass(frozen=True)
@@ -61,14 +99,19 @@ class _Fields:
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        return bool(self.metadata.get(f"tokenizer.ggml.{name}", default))
+        value = self.metadata.get(f"{PLACE}{name}")
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise ValueError(f"the field {PLACE}{name} is {shown(value)}; true or false is needed")
+        return value
 
     def token(self, name: str) -> str | None:
         """The token of tokenizer.ggml.{name}_token_id."""
         index = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if index is None:
             return None
-        if not isinstance(index, int) or not 0 <= index < len(self.ids):
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(self.ids):
             raise ValueError(f"the {name} token is {index!r}; ids are 0 to {len(self.ids) - 1}")
         return self.needed("tokens")[index]
 
@@ -84,8 +127,8 @@ class _Fields:
 
 
 def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
-    """metadata: values by name. ValueError for one that is missing or wrong, for another kind of tokenizer
-    and for an unknown pre-tokenizer."""
+    """metadata: values by name. ValueError for one that is missing, wrong or not known, for another kind of
+    tokenizer and for an unknown pre-tokenizer."""
     kind = metadata.get("tokenizer.ggml.model")
     builders: dict[Any, Callable[[_Fields], tuple[Library, bool]]] = {
         "gpt2": _byte_level,
@@ -93,23 +136,26 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     }
     if kind is not None and kind not in builders:
         raise ValueError(f"the tokenizer is of the kind {kind!r}; known are {', '.join(builders)}")
+    templates = templates_of_metadata(metadata)
+    words = {name: value for name, value in metadata.items() if name.startswith("tokenizer.")}
+    words = {name: value for name, value in words.items() if not names_template(name)}
+    require_known(words, "the file", computed=COMPUTED, allowed={}, harmless=HARMLESS)
     fields = _Fields(metadata)
     library, starts = builders[fields.needed("model")](fields)
     types = fields.needed("token_type", int, of_each=True)
-    _add_tokens(library, fields, types)
+    if wrong := set(types) - {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE}:
+        raise ValueError(f"the field {PLACE}token_type has {min(wrong)}; types of tokens are 1 to 6")
+    named = {f"{short}_token": fields.token(name) for short, name in NAMES.items()}
+    names = {name: token for name, token in named.items() if token is not None}
+    _add_tokens(library, fields, types, names)
     surround(library, fields.added("bos", starts), fields.added("eos", False))
-    names = {f"{short}_token": fields.token(name) for short, name in NAMES.items()}
-    template = metadata.get("tokenizer.chat_template")
-    return Tokenizer(
-        library,
-        ends=_ends(fields, types),
-        template=template if isinstance(template, str) else None,
-        names={name: token for name, token in names.items() if token is not None},
-    )
+    return Tokenizer(library, ends=_ends(fields, types), templates=templates, names=names)
 
 
 def _byte_level(fields: _Fields) -> tuple[Library, bool]:
     """The library, without added tokens, and whether a text begins with the start token by default."""
+    if fields.flag("add_space_prefix", False):
+        raise ValueError(f"{PLACE}add_space_prefix is true, which is not supported for the kind 'gpt2'")
     name = fields.needed("pre")
     if name not in WORDS:
         raise ValueError(f"the pre-tokenizer is {name!r}; known are {', '.join(WORDS)}")
@@ -131,7 +177,9 @@ def _byte_level(fields: _Fields) -> tuple[Library, bool]:
 
 
 def _sentence_piece(fields: _Fields) -> tuple[Library, bool]:
-    """The same, of the other kind."""
+    """The same, of the other kind; merges that a file has beside the scores are idle."""
+    if (name := fields.metadata.get(f"{PLACE}pre")) not in (None, "", "default"):
+        raise ValueError(f"the pre-tokenizer is {name!r}; of the kind 'llama' only 'default' is known")
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     steps: list[Any] = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}]
     steps += [{"type": "ByteFallback"}, {"type": "Fuse"}]
@@ -164,8 +212,8 @@ def _model(fields: _Fields, merges: list[tuple[str, str]], **choices: bool) -> B
         return BPE(vocab=dict(fields.ids), merges=merges, unk_token=fields.token("unknown"), **choices)
 
 
-def _add_tokens(library: Library, fields: _Fields, types: list[int]) -> None:
-    """Tokens that are found before a text is cut.
+def _add_tokens(library: Library, fields: _Fields, types: list[int], names: Mapping[str, str]) -> None:
+    """Tokens that are found before a text is cut: as transformers has it those with names, too.
 
     Phi-3's control tokens but some take the spaces behind them; of that a file says nothing.
     """
@@ -177,13 +225,17 @@ def _add_tokens(library: Library, fields: _Fields, types: list[int]) -> None:
             special.append(AddedToken(token, special=True, normalized=False, rstrip=takes))
         elif token and kind == USER_DEFINED:
             others.append(AddedToken(token, special=False, normalized=False))
+    there = {str(token) for token in (*special, *others)}
+    special += [AddedToken(text, special=True) for text in names.values() if text and text not in there]
     library.add_special_tokens(special)
     library.add_tokens(others)
 
 
 def _ends(fields: _Fields, types: list[int]) -> set[int]:
-    """Ids that end a text: the end token, and those that end a turn of a chat or a call of a tool."""
-    ends = {token for name in ("eos", "eot", "eom") if (token := fields.token(name)) is not None}
-    if fields.token("eot") is None:
-        ends |= {t for t in ENDS_OF_TURNS if t in fields.ids and types[fields.ids[t]] == CONTROL}
-    return {fields.ids[token] for token in ends}
+    """Ids that end a text: of tokens that the file names, and of those with a name of `ENDS`, unless they are
+    words of the vocabulary."""
+    named = {token for name in NAMED_ENDS if (token := fields.token(name)) is not None}
+    known = {token for token in ENDS if token in fields.ids and types[fields.ids[token]] != NORMAL}
+    if any(ends <= known for ends in ENDS_OF_CHANNELS):
+        known.discard(END_OF_CHANNEL)
+    return {fields.ids[token] for token in named | known}

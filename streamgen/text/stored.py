@@ -6,12 +6,14 @@ that others can read it. All of it is data: nothing in it runs but templates of 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamgen.files import parsed, read_file
-from streamgen.text.tokenizer import GENERATION, SETTINGS, TOKENIZER, Tokenizer
+from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
+from streamgen.text.generation import generation_of, notice_of
+from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
 __all__ = ["MODEL", "Text", "read_text", "text_files", "write_text"]
@@ -23,15 +25,22 @@ NO_TOKENIZER = "this model came without a tokenizer"
 @dataclass(frozen=True, kw_only=True)
 class Text:
     """What a language model knows of texts. vocabulary: ids are below it. tokenizer: None when there is none,
-    for the reason `missing`; ValueError for one of a larger vocabulary."""
+    for the reason `missing`; ValueError for one of a larger vocabulary. settings: by name, the checkpoint's
+    settings of generation that change a text and are not applied."""
 
     vocabulary: int
     tokenizer: Tokenizer | None
     missing: str = NO_TOKENIZER
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
             object.__setattr__(self, "tokenizer", self.tokenizer.of_model(self.vocabulary))
+
+    @property
+    def notice(self) -> str | None:
+        """The line that names `settings`; None when there are none."""
+        return notice_of(self.settings)
 
 
 def write_text(text: Text, config: Mapping[str, Any], folder: Path) -> None:
@@ -40,7 +49,9 @@ def write_text(text: Text, config: Mapping[str, Any], folder: Path) -> None:
     notes = {"config": config, "vocabulary": text.vocabulary, "missing": missing}
     (folder / MODEL).write_text(json.dumps(notes) + "\n")
     if text.tokenizer is not None:
-        text.tokenizer.write(folder)
+        text.tokenizer.write(folder, text.settings)
+    elif text.settings:
+        (folder / GENERATION).write_text(json.dumps(dict(text.settings)) + "\n")
 
 
 def read_text(folder: Path) -> tuple[Text, dict[str, Any]]:
@@ -50,9 +61,13 @@ def read_text(folder: Path) -> tuple[Text, dict[str, Any]]:
         notes = parsed(read_file(folder, MODEL))
         missing, config = notes["missing"], dict(notes["config"])
         tokenizer = load_tokenizer(folder) if missing is None else None
-        return Text(
-            vocabulary=notes["vocabulary"], tokenizer=tokenizer, missing=missing or NO_TOKENIZER
-        ), config
+        text = Text(
+            vocabulary=notes["vocabulary"],
+            tokenizer=tokenizer,
+            missing=missing or NO_TOKENIZER,
+            settings=generation_of(folder).settings,
+        )
+        return text, config
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / MODEL} cannot be read: {error}") from error
 

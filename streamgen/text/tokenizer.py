@@ -14,24 +14,25 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tokenizers import Tokenizer as Library
 
 from streamgen.text.chat import rendered
+from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
 from streamgen.text.library import told
+from streamgen.text.templates import DEFAULT, chosen
 from streamgen.text.token_bytes import token_bytes
 
-__all__ = ["GENERATION", "SETTINGS", "TOKENIZER", "TextStream", "Tokenizer"]
-
-TOKENIZER, SETTINGS, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
+__all__ = ["TextStream", "Tokenizer"]
 
 
 class Tokenizer:
     """Text to ids and back.
 
-    library: what makes ids of a text, and is from here on ours. ends: ids that end a text. template: of
-    chats, in Jinja. names: the texts of tokens by what templates call them ("bos_token"). ValueError for a
-    decoder that is not known (`text.token_bytes`) and for ids outside the vocabulary.
+    library: what makes ids of a text, and is from here on ours. ends: ids that end a text. templates: of
+    chats, in Jinja, by name. names: the texts of tokens by what templates call them ("bos_token"). ValueError
+    for a decoder that is not known (`text.token_bytes`) and for ids outside the vocabulary.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Tokenizer:
         library: Library,
         *,
         ends: Iterable[int] = (),
-        template: str | None = None,
+        templates: Mapping[str, str] = MappingProxyType({}),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         library.no_truncation()
@@ -49,7 +50,7 @@ class Tokenizer:
         self._library, self._bytes = library, token_bytes(library)
         self._special = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
         self._size = len(self._bytes.by_id)
-        self.ends, self.template, self.names = frozenset(ends), template, dict(names)
+        self.ends, self.templates, self.names = frozenset(ends), dict(templates), dict(names)
         for index in self.ends:
             if not 0 <= index < self._size:
                 raise ValueError(f"the end token is {index}; ids are 0 to {self._size - 1}")
@@ -101,15 +102,15 @@ class Tokenizer:
             )
         return ids
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The ids of a chat, up to where the model's answer begins, by the checkpoint's template.
+    def chat(self, messages: Sequence[Mapping[str, str]], *, template: str | None = None) -> list[int]:
+        """The ids of a chat, up to where the model's answer begins, by a template of the checkpoint.
 
         messages: each with "role" ("system", "user", "assistant") and "content". As everywhere, control
-        tokens in a message are control tokens. ValueError without a template, and for what it refuses.
+        tokens in a message are control tokens. template: its name, when the checkpoint has several and not
+        the one called default is meant. ValueError without such a template, and for what it refuses.
         """
-        if self.template is None:
-            raise ValueError("the tokenizer has no chat template; give a text")
-        return self.encode(rendered(self.template, messages, self.names), whole=False)
+        text = rendered(chosen(self.templates, template), messages, self.names)
+        return self.encode(text, whole=False)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
         """The text of ids; special: with that of control tokens. Bytes that are no UTF-8 become U+FFFD.
@@ -131,14 +132,25 @@ class Tokenizer:
             return b""
         return self._bytes.by_id[index]
 
-    def write(self, folder: Path) -> None:
-        """Three files in a folder, from which `load_tokenizer`, and transformers, read it again."""
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.names}
-        if self.template is not None:
-            settings["chat_template"] = self.template
+    def write(self, folder: Path, generation: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Three files in a folder, from which `load_tokenizer`, and transformers, read it again.
+
+        generation: fields of generation_config.json beside the ends.
+        """
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        own = {name: text for name, text in self.names.items() if not name.endswith("_token")}
+        settings |= {name: text for name, text in self.names.items() if name not in own}
+        if own:
+            settings["extra_special_tokens"] = own
+        if list(self.templates) == [DEFAULT]:
+            settings["chat_template"] = self.templates[DEFAULT]
+        elif self.templates:
+            templates = self.templates.items()
+            settings["chat_template"] = [{"name": name, "template": text} for name, text in templates]
         (folder / TOKENIZER).write_text(self._library.to_str() + "\n", encoding="utf-8")
         (folder / SETTINGS).write_text(json.dumps(settings) + "\n")
-        (folder / GENERATION).write_text(json.dumps({"eos_token_id": sorted(self.ends)}) + "\n")
+        fields = {"eos_token_id": sorted(self.ends), **generation}
+        (folder / GENERATION).write_text(json.dumps(fields) + "\n")
 
 
 class TextStream:

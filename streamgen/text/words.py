@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["WORDS", "Words"]
+__all__ = ["SPACE", "WORDS", "Words"]
+
+SPACE = "\u2581"  # a space in the tokens of SentencePiece
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BEFORE = r"[^\r\n\p{L}\p{N}]?"  # a word takes a sign that stands before it

@@ -80,10 +80,79 @@ def test_ids_are_those_of_transformers(tmp_path: Path, name: str, file: bool) ->
     assert AutoTokenizer.from_pretrained(tmp_path / "again").chat_template == template
 
 
-def test_the_default_of_several_templates(tmp_path: Path) -> None:
-    several = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ 1 + 1 }}"}]
-    assert load_tokenizer(with_template(tmp_path / "chat", "qwen", several)).template == "{{ 1 + 1 }}"
-    assert load_tokenizer(with_template(tmp_path / "none", "qwen", several[:1])).template is None
+SEVERAL = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ 1 + 1 }}"}]
+
+
+def test_several_templates(tmp_path: Path) -> None:
+    """The default one is taken unless another is named; what is written has all of them."""
+    ours = load_tokenizer(with_template(tmp_path / "chat", "qwen", SEVERAL))
+    (tmp_path / "again").mkdir()
+    ours.write(tmp_path / "again")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "again")
+    for tokenizer in (ours, load_tokenizer(tmp_path / "again")):
+        for name in (None, "default", "tool_use"):
+            ids = theirs.apply_chat_template(CHAT, chat_template=name, return_dict=False)
+            assert tokenizer.chat(CHAT, template=name) == ids
+    named = {"chat_template": None, "chat_template.tool_use": "tools", "chat_templates": ["tool_use"]}
+    gguf = load_tokenizer(family("qwen").gguf(tmp_path / "m.gguf", **named))
+    assert gguf.chat(CHAT, template="tool_use") == ours.encode("tools", whole=False)
+
+
+def test_several_templates_and_no_default(tmp_path: Path) -> None:
+    """As transformers refuses it: with the names."""
+    ours = load_tokenizer(with_template(tmp_path / "none", "qwen", SEVERAL[:1]))
+    for name, missing in ((None, "none is called default"), ("rag", "none is called 'rag'")):
+        with pytest.raises(ValueError) as error:
+            ours.chat(CHAT, template=name)
+        assert str(error.value) == (
+            f"the tokenizer has the chat templates 'tool_use', {missing}; tokenizer.chat(messages, "
+            "template=NAME) gives the ids of a chat by one of these"
+        )
+
+
+def test_files_win_over_the_field(tmp_path: Path) -> None:
+    """Those of additional_chat_templates, too; a name is given only once."""
+    folder = with_template(tmp_path / "chat", "qwen", "{{ 'field' }}")
+    (folder / "additional_chat_templates").mkdir()
+    for names in (("tool_use",), ("tool_use", "default")):
+        for name in names:
+            (folder / "additional_chat_templates" / f"{name}.jinja").write_text(f"{{{{ '{name} file' }}}}")
+        assert load_tokenizer(folder).templates == AutoTokenizer.from_pretrained(folder).chat_template
+    (folder / "chat_template.jinja").write_text("{{ 'another' }}")
+    assert load_tokenizer(folder).templates == AutoTokenizer.from_pretrained(folder).chat_template
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("cls_token", {"cls_token": "<|im_end|>"}),
+        ("sep_token", {"sep_token": {"__type": "AddedToken", "content": "<|im_end|>"}}),
+        ("mask_token", {"mask_token": "<mask>"}),
+        ("image_token", {"image_token": "<|im_end|>"}),
+        ("image_token", {"extra_special_tokens": {"image_token": "<|im_end|>"}}),
+        ("boi", {"extra_special_tokens": {"boi": "<boi>"}}),
+        ("image_token", {"model_specific_special_tokens": {"image_token": "<|im_end|>"}}),
+        ("eos_token", {"tokenizer_class": "GPT2Tokenizer", "eos_token": None}),
+        ("bos_token", {"tokenizer_class": "GPT2Tokenizer"}),
+    ],
+)
+def test_a_template_sees_the_names_of_tokens(tmp_path: Path, name: str, settings: Any) -> None:
+    """All that transformers gives it, from what is written of them as well."""
+    folder = with_template(tmp_path / "chat", "qwen", f"a{{{{ {name} }}}}b")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    ids = AutoTokenizer.from_pretrained(folder).apply_chat_template(CHAT, return_dict=False)
+    ours = load_tokenizer(folder)
+    (tmp_path / "again").mkdir()
+    ours.write(tmp_path / "again")
+    assert ours.chat(CHAT) == load_tokenizer(tmp_path / "again").chat(CHAT) == ids
+
+
+def test_fields_of_a_message_that_are_none_are_left_out(tmp_path: Path) -> None:
+    folder = with_template(tmp_path / "chat", "qwen", "{{ messages[0] | tojson }}")
+    chat: Any = [{"role": "user", "content": "a", "tool_calls": None}]
+    ids = AutoTokenizer.from_pretrained(folder).apply_chat_template(chat, return_dict=False)
+    assert load_tokenizer(folder).chat(chat) == ids
 
 
 def test_the_template_of_a_real_checkpoint() -> None:

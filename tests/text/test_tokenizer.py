@@ -52,7 +52,7 @@ def small() -> Tokenizer:
 
 def test_known_ids(smollm: Tokenizer) -> None:
     assert smollm.size == 49152
-    assert smollm.ends == {smollm.id_of("<|im_end|>")} == {2}
+    assert smollm.ends == {smollm.id_of("<|endoftext|>"), smollm.id_of("<|im_end|>")} == {0, 2}
     assert smollm.encode("Hello world") == [smollm.id_of("Hello"), smollm.id_of("Ġworld")] == [19556, 905]
     assert smollm.encode("1234") == [33, 34, 35, 36]
     assert smollm.encode("<|im_start|>user\n") == [1, 4093, 198]
@@ -111,11 +111,30 @@ def test_what_begins_and_ends_every_text() -> None:
 
 
 def test_what_ends_an_answer() -> None:
-    """Tokens that a file names, and where it names no end of turns, the control token that has its name."""
+    """Tokens that a file names, and those that have a known name, unless they are words."""
     assert described(SMALL).ends == {SMALL["tokens"].index("<|end|>")} == {259}
     assert described(SMALL, token_type=[1] * 263).ends == frozenset()
     assert described(SMALL, eos_token_id=1, eom_token_id=3).ends == {1, 3, 259}
-    assert described(SMALL, eos_token_id=1, eot_token_id=2, eom_token_id=3).ends == {1, 2, 3}
+    assert described(SMALL, eos_token_id=1, eot_token_id=2, eom_token_id=3).ends == {1, 2, 3, 259}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"),
+    [
+        (("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>"), {257, 258, 259}),  # Llama 3.1
+        (("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_pad|>"), {256, 258}),  # Qwen 2.5
+        (("<|start|>", "<|end|>", "<|return|>", "<|call|>"), {258, 259}),  # gpt-oss: <|end|> ends a channel
+        (("<|start|>", "<|end|>", "<|return|>", "<|user|>"), {257, 258}),
+        (
+            ("<\uff5cend\u2581of\u2581sentence\uff5c>", "<end_of_turn>", "_<EOT>", "[EOS]"),
+            {256, 257, 258, 259},
+        ),
+        (("<bos>", "</s>", "<unused0>", "<end_of_turn>"), {259}),  # Gemma 3, of which </s> is markup
+    ],
+)
+def test_ends_by_the_names_of_families(tokens: tuple[str, ...], ends: set[int]) -> None:
+    fields = {"tokens": [*CHARACTERS, *tokens], "token_type": [1] * 256 + [3] * len(tokens), "merges": []}
+    assert described(SMALL, **fields).ends == ends
 
 
 def test_control_tokens_may_be_left_out(small: Tokenizer) -> None:
@@ -206,11 +225,16 @@ def test_bad_metadata(fields: dict[str, Any], changes: dict[str, Any], message: 
 
 
 def test_metadata_is_what_gguf_reads(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", {**SMALL, "numbers": [1.5, -2.0], "flags": [True, False]})
+    fields = {**SMALL, "numbers": [1.5, -2.0], "flags": [True, False]}
+    path = write_gguf(tmp_path / "m.gguf", fields)
     theirs = {name: field.contents() for name, field in GGUFReader(path).fields.items()}
     ours = read_metadata(path)
     assert ours == {name: value for name, value in theirs.items() if not name.startswith("GGUF.")}
-    assert load_tokenizer(path).encode("hey") == [258]
+    with pytest.raises(
+        CheckpointError, match=r"the file has the field tokenizer.ggml.numbers = \[1.5, -2.0\], "
+    ):
+        load_tokenizer(path)
+    assert load_tokenizer(write_gguf(path, SMALL)).encode("hey") == [258]
 
 
 def test_bad_files(tmp_path: Path) -> None:
@@ -355,12 +379,12 @@ def test_folders_without_good_files(tmp_path: Path) -> None:
         (
             "tokenizer_config.json",
             '{"added_tokens_decoder": {"x": {}}}',
-            "tokenizer_config.json is not as expec",
+            "added_tokens_decoder of tokenizer_config.json is not as expec",
         ),
         (
             "tokenizer_config.json",
             '{"added_tokens_decoder": {"3": {"content": "<new>"}}}',
-            "the added token '<new>' has the id 3, in the vocabulary of tokenizer.json None; let",
+            "the added token '<new>' has the id 3, in the vocabulary of tokenizer.json 256; let",
         ),
         (
             "tokenizer_config.json",
@@ -380,12 +404,18 @@ def test_folders_without_good_files(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_folder_runs(tmp_path: Path) -> None:
-    """Not the code that it names either."""
+    """Code that it names is refused: it may give other ids."""
     saved(tmp_path, byte_level())
     (tmp_path / "own_tokenizer.py").write_text("raise RuntimeError('it runs')")
     names = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own_tokenizer.Own", None]}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
-    assert load_tokenizer(tmp_path).size == 256 and "own_tokenizer" not in sys.modules
+    with pytest.raises(CheckpointError) as error:
+        load_tokenizer(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}: auto_map of tokenizer_config.json names code of the folder's own, "
+        "['own_tokenizer.Own', None], which is never run; without auto_map tokenizer.json is read"
+    )
+    assert "own_tokenizer" not in sys.modules
 
 
 def test_other_kinds_of_models(tmp_path: Path) -> None:

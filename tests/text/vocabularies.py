@@ -104,13 +104,15 @@ def write_gguf(path: Path, fields: Mapping[str, Any], architecture: str = "llama
     """A GGUF file of fields tokenizer.ggml.*, without tensors; a field that is None is left out."""
     writer = GGUFWriter(path, architecture)
     for name, value in fields.items():
-        key = f"tokenizer.{name}" if name == "chat_template" else f"tokenizer.ggml.{name}"
+        key = f"tokenizer.{name}" if name.startswith("chat_template") else f"tokenizer.ggml.{name}"
         if isinstance(value, list):
             writer.add_array(key, value)
         elif isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):
             writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
         elif value is not None:
             writer.add_string(key, value)
     writer.write_header_to_file()
@@ -295,6 +297,14 @@ def _llama_2() -> Family:
     )
 
 
+def _plain_llama() -> Family:
+    """Llama 2's of the hub: tokenizer.json does not name ByteLevel anywhere."""
+    library = _llama_library()
+    special = [("<s>", library.token_to_id("<s>"))]
+    library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=special)
+    return Family(library=library, model="llama", pre=None, settings=LLAMA_SETTINGS)
+
+
 def _phi_3() -> Family:
     """Llama 2's, with control tokens that take the spaces behind them."""
     library, special = _llama_library(), ("<|end|>", "<|user|>", "<|assistant|>")
@@ -356,4 +366,4 @@ FAMILIES = {
 @cache
 def family(name: str) -> Family:
     """Trained once a process."""
-    return FAMILIES[name]()
+    return (FAMILIES | {"plain-llama": _plain_llama})[name]()
