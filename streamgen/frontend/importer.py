@@ -18,7 +18,8 @@ from streamgen.frontend.draft import Draft
 from streamgen.frontend.fuse import fused
 from streamgen.frontend.in_place import memory
 from streamgen.frontend.moves import MOVES, RENAMES
-from streamgen.frontend.trace import Unsupported, aten, report, shape
+from streamgen.frontend.refusals import Problem, refusal
+from streamgen.frontend.trace import Unsupported, aten, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Scalar
 
@@ -77,7 +78,7 @@ class Importer:
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or following one that is
         self.inputs: list[Input] = []
-        self.problems: dict[Node, str] = {}
+        self.problems: dict[Node, Problem] = {}
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
         """The graph, and for each result of the module the name of the output, None for one that is none."""
@@ -98,9 +99,13 @@ class Importer:
                 self._call(node)
             elif node.op == "output":
                 results = self._outputs(node)
-        order = {node: index for index, node in enumerate(self.program.graph.nodes)}
-        report([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)], self.supported)
+        if self.problems:
+            order = {node: index for index, node in enumerate(self.program.graph.nodes)}
+            raise self._refusal([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)])
         return results
+
+    def _refusal(self, problems: Sequence[Problem]) -> UnsupportedOperationError:
+        return refusal(problems, self.supported)
 
     def _placeholder(self, node: Node) -> None:
         draft = self.draft
@@ -179,9 +184,8 @@ class Importer:
         """Keep the first problem of a call."""
         made = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
         target = made.target if node.op == "call_function" else node.name
-        self.problems.setdefault(
-            node, f"{self.draft.where(node)}: {target}" + (f": {reason}" if reason else "")
-        )
+        problem = Problem(place=self.draft.where(node), operation=str(target), reason=reason)
+        self.problems.setdefault(node, problem)
 
     def _move(self, node: Node) -> None:
         """A call that moves elements, on their indices."""

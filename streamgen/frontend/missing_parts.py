@@ -1,0 +1,124 @@
+"""Parts of a language model that are not supported yet, by what the literature calls them.
+
+They are told by structure: what the configuration says, what modules there are, what cache the model makes.
+No class is named here. A part is a reason for a refusal only where the model is refused: nothing is here
+because of what it is called.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from streamgen.frontend.causal_model import Probe
+from streamgen.frontend.refusals import Part
+
+__all__ = ["missing_parts", "subject_of"]
+
+STATES = ("conv_states", "recurrent_states", "ssm_states", "state", "cache_params", "rnn_state")
+ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
+
+
+def subject_of(model: Any) -> str:
+    """`Mixtral, 32 layers`."""
+    name = type(model).__name__
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    said = _said(model.config)
+    layers = next((said[key] for key in LAYERS if type(said.get(key)) is int), None)
+    return name if layers is None else f"{name}, {layers} layer{'s' if layers != 1 else ''}"
+
+
+def missing_parts(model: Any, probe: Probe) -> tuple[Part, ...]:
+    """Parts of a model of transformers that may be why it is refused."""
+    return tuple([*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model, probe)])
+
+
+def _of_cache(model: Any, probe: Probe) -> Iterator[Part]:
+    said = _said(model.config)
+    latent = [key for key in ("kv_lora_rank",) if said.get(key)]
+    if latent:
+        yield Part(name="latent attention (MLA)", detail=f"the configuration has {latent[0]} {said[latent[0]]}")
+    if probe.reason:
+        return
+    layers = list(getattr(probe.cache, "layers", None) or [])
+    recurrent = [index for index, layer in enumerate(layers) if any(map(vars(layer).get, STATES))]
+    if recurrent or probe.name in STATES:
+        yield Part(name="recurrent state", detail=_places(recurrent, probe.name))
+    elif probe.name not in ("past_key_values", ""):
+        yield Part(name="a cache other than keys and values", detail=f"the model returns {probe.name}")
+    elif not probe.name:
+        yield Part(name="a model without a cache", detail="it returns logits alone")
+    indexed = [n for n, layer in enumerate(layers) if any("indexer" in key for key in vars(layer))]
+    if indexed:
+        yield Part(name="sparse attention", detail=f"an index of keys {_places(indexed, '')}")
+    if probe.sizes is not None and not latent:
+        uneven = [index for index, sizes in enumerate(probe.sizes) if sizes.keys != sizes.values]
+        if uneven:
+            keys, values = probe.sizes[uneven[0]].keys, probe.sizes[uneven[0]].values
+            yield Part(
+                name="keys and values of different sizes",
+                detail=f"{_places(uneven, '')} keys are {_heads(keys)}, values {_heads(values)}",
+            )
+
+
+def _of_modules(model: Any) -> Iterator[Part]:
+    said = _said(model.config)
+    modules = dict(model.named_modules())
+    experts = {value for key, value in said.items() if re.fullmatch(r"\w*experts", key) and type(value) is int}
+    if any(count > 1 for count in experts):
+        holders = dict.fromkeys(
+            path.rpartition(".")[0]
+            for path, module in modules.items()
+            if _is_of_experts(path.rpartition(".")[2], module, experts)
+        )
+        outermost = [path for path in holders if not any(path.startswith(f"{other}.") for other in holders)]
+        if outermost:
+            yield Part(name="mixture of experts", modules=tuple(outermost))
+    convolutions = [
+        path for path, module in modules.items() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
+    ]
+    if convolutions:
+        yield Part(name="convolution", modules=tuple(convolutions))
+    if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
+        yield Part(name="ALiBi", detail="scores of an attention get a bias by distance")
+
+
+def _of_inputs(model: Any, probe: Probe) -> Iterator[Part]:
+    said = model.config.to_dict()
+    kinds = [kind for kind in ("vision", "audio") if said.get(f"{kind}_config")]
+    if kinds:
+        yield Part(name=f"{' and '.join(kinds)} inputs", detail="the language model alone is a model of its own")
+    if probe.reason:
+        yield Part(name="a model that does not run on token ids alone", detail=probe.reason)
+
+
+def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool:
+    """Whether a module holds the weights of all experts."""
+    if "expert" in name and "shared" not in name:
+        return True
+    return any(p.ndim == 3 and p.shape[0] in counts for p in module._parameters.values() if p is not None)
+
+
+def _said(config: Any) -> dict[str, Any]:
+    """What a configuration says, nested parts among the rest, what it says of text first."""
+    found: dict[str, Any] = {}
+    for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
+        for key, value in part.items():
+            found.setdefault(key, value)
+            if isinstance(value, Mapping):
+                for inner, of_part in value.items():
+                    found.setdefault(str(inner), of_part)
+    return found
+
+
+def _places(layers: list[int], name: str) -> str:
+    if not layers:
+        return f"the model returns {name}"
+    return f"in {len(layers)} layers, first in layer {layers[0]}" if len(layers) > 1 else f"in layer {layers[0]}"
+
+
+def _heads(sizes: tuple[int, int]) -> str:
+    return f"{sizes[0]} heads of {sizes[1]}"
