@@ -105,7 +105,10 @@ def _scaled(draft: Draft, node: Node, x: Any, factor: float) -> None:
 
 
 def _power(draft: Draft, node: Node) -> None:
+    x: Any = node.args[0]
     power = (*node.args, 2)[1]
+    if x in draft.partial and power in (0.5, -0.5):
+        return draft.half(node, draft.partial[x].root(inverse=power < 0))
     if power == 3:
         return draft.half(node, Cube(draft.form(node, node.args[0], lambda c: c)))
     if power != 2:

@@ -9,7 +9,7 @@ padding index, is run with and without them, and `offset` is what must be added.
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,34 +54,36 @@ class CacheSizes:
 class Probe:
     """What a run has shown. cache: what the model returns besides logits, None for nothing. name: what it
     calls that. sizes: of the layers, None unless all of them keep keys and values and nothing else. reason:
-    why the model does not run on ids alone, else empty.
+    why the model does not run on ids alone, else empty; with a cache it may not run even so: `cached`.
     """
 
     cache: Any = None
     name: str = ""
     sizes: tuple[CacheSizes, ...] | None = None
     reason: str = ""
+    cached: bool = True
 
 
 def probe(model: torch.nn.Module) -> Probe:
     """Run the model on ids alone, without contents where it can do so."""
+    results, reason = _tried(model, cached=True)
+    if results is not None:
+        return _probe_of(results)
+    results, other = _tried(model, cached=False)
+    return Probe(reason=other) if results is None else Probe(reason=reason, cached=False)
+
+
+def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] | None, str]:
+    """Results of a run, or what the model says against it."""
     reason = ""
-    for mode in (FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), None):
+    for mode in (FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), nullcontext()):
         try:
-            with quiet(), torch.no_grad(), _unchanged(model):
-                results = _run(model, mode)
+            with quiet(), torch.no_grad(), _unchanged(model), mode:
+                ids = torch.zeros(1, TOKENS, dtype=torch.int64)
+                return model(input_ids=ids, use_cache=cached, return_dict=True), ""
         except Exception as error:  # noqa: BLE001 - a model may raise anything, as for inputs that it lacks
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-            continue
-        return _probe_of(results)
-    return Probe(reason=reason)
-
-
-def _run(model: torch.nn.Module, mode: FakeTensorMode | None) -> Mapping[str, Any]:
-    if mode is None:
-        return model(input_ids=torch.zeros(1, TOKENS, dtype=torch.int64), use_cache=True, return_dict=True)
-    with mode:
-        return _run(model, None)
+    return None, reason
 
 
 def _probe_of(results: Mapping[str, Any]) -> Probe:

@@ -24,7 +24,7 @@ from streamgen.frontend.causal_model import CacheSizes, offset_of, positions_of,
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
-from streamgen.frontend.missing_parts import missing_parts, subject_of
+from streamgen.frontend.missing_parts import NO_CACHE, missing_parts, subject_of
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.refusals import Part, Problem, refusal
 from streamgen.frontend.rotary import rotated
@@ -145,9 +145,8 @@ def _of_transformers(
     try:
         traced = _traced(_Functional(model, offset), sizes, context or UNNAMED, "model", parts, subject)
     except UnsupportedOperationError as error:
-        if not parts:
-            raise
-        raise refusal([], SUPPORTED, parts, subject, error.operations[0]) from error
+        told = parts or [Part(name=NO_CACHE, detail=str(error))]
+        raise refusal([], SUPPORTED, told, subject, error.operations[0]) from error
     if context is None:
         traced.graph("")  # what cannot be compiled is told first
         raise TypeError(f"context is missing: the configuration of {subject} names no number of positions")

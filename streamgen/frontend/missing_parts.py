@@ -14,9 +14,10 @@ import torch
 from streamgen.frontend.causal_model import Probe
 from streamgen.frontend.refusals import Part
 
-__all__ = ["missing_parts", "subject_of"]
+__all__ = ["NO_CACHE", "missing_parts", "subject_of"]
 
 STATES = ("conv_states", "recurrent_states", "ssm_states", "state", "cache_params", "rnn_state")
+NO_CACHE = "continuing a text from a cache of keys and values"
 ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
 
@@ -92,7 +93,8 @@ def _of_inputs(model: Any, probe: Probe) -> Iterator[Part]:
     if kinds:
         yield Part(name=f"{' and '.join(kinds)} inputs", detail="the language model alone is a model of its own")
     if probe.reason:
-        yield Part(name="a model that does not run on token ids alone", detail=probe.reason)
+        name = "a model that needs more than token ids" if probe.cached else NO_CACHE
+        yield Part(name=name, detail=probe.reason)
 
 
 def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool:

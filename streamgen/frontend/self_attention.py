@@ -97,7 +97,9 @@ class Shares(Partial):
         v = draft.form(node, other, lambda c: c)
         if v.ndim < 2 or v.shape[-2] != scores.k.shape[-2]:
             raise Unsupported(SHARES)
-        v = v.expand(*scores.q.shape[:-2], *v.shape[-2:])
+        lead = scores.q.shape[:-2]
+        alike = v.shape[:-2].numel() == lead.numel()  # though shares were made without a leading 1
+        v = v.reshape(*lead, *v.shape[-2:]) if alike else v.expand(*lead, *v.shape[-2:])
         _attend(draft, node, scores, v)
 
 
