@@ -11,6 +11,7 @@ call by call like any other module (`importer`). What is more than there:
 Names of models, classes and modules play no part; they are where a message says that something is wrong.
 """
 
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -52,6 +53,7 @@ class _Functional(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, offset: int) -> None:
         super().__init__()
         self.model, self.offset = model, offset
+        self.counts = "position_ids" not in inspect.signature(model.forward).parameters
 
     def forward(
         self,
@@ -61,6 +63,9 @@ class _Functional(torch.nn.Module):
         values: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         cache = sys.modules["transformers"].DynamicCache()
+        if self.counts:
+            before = positions[0, 0].item()
+            cache.get_seq_length = lambda layer_idx=0: before
         for layer, pair in enumerate(zip(keys, values, strict=True)):
             cache.update(*pair, layer)
         out = self.model(
@@ -132,7 +137,7 @@ def _of_transformers(
     probed = probe(model)
     parts, subject = missing_parts(model, probed), subject_of(model)
     if probed.sizes is None:
-        raise refusal([], SUPPORTED, parts or [Part(name="a cache of its own")], subject)
+        raise refusal([], SUPPORTED, parts or [Part(name="a cache of its own")], subject, probed.reason)
     sizes = probed.sizes if layers is None else probed.sizes[:1] * layers
     sizes = tuple(
         CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))

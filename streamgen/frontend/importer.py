@@ -157,7 +157,11 @@ class Importer:
                 self._note(node, "")
             return
         try:
-            if all(source in draft.constants.tensors for source in sources):
+            if _is_of_any_shape(node):
+                raise Unsupported("the shape of its result depends on values")
+            if target == aten.expand_as.default and node.args[0] in draft.constants.tensors:
+                draft.constants.tensors[node] = draft.constants.tensors[node.args[0]].expand(shape(node))
+            elif all(source in draft.constants.tensors for source in sources):
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
                 draft.tables.add(node)
@@ -221,6 +225,12 @@ class Importer:
         if shape(node).numel():
             raise Unsupported("it joins what is computed at run time and a constant")
         return torch.empty(shape(node), dtype=torch.int64)
+
+
+def _is_of_any_shape(node: Node) -> bool:
+    """Whether a call's tensor has an extent that no trace knows."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not all(type(extent) is int for extent in value.shape)
 
 
 def _live(nodes: Sequence[Node]) -> set[Node]:

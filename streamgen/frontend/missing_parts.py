@@ -6,6 +6,7 @@ because of what it is called.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,11 @@ from streamgen.frontend.refusals import Part
 
 __all__ = ["NO_CACHE", "missing_parts", "subject_of"]
 
-STATES = ("conv_states", "recurrent_states", "ssm_states", "state", "cache_params", "rnn_state")
+STATES = ("state", "cache_params")
+INPUTS = {
+    "image": ("vision_config", "image_token_id"),
+    "audio": ("audio_config", "audio_encoder", "audio_token_id"),
+}
 NO_CACHE = "continuing a text from a cache of keys and values"
 ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
@@ -34,20 +39,24 @@ def subject_of(model: Any) -> str:
 
 def missing_parts(model: Any, probe: Probe) -> tuple[Part, ...]:
     """Parts of a model of transformers that may be why it is refused."""
-    return tuple([*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model, probe)])
+    parts = [*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model)]
+    if probe.reason and not parts:
+        name = "a model that needs more than token ids" if probe.cached else NO_CACHE
+        parts.append(Part(name=name, detail=probe.reason))
+    return tuple(parts)
 
 
 def _of_cache(model: Any, probe: Probe) -> Iterator[Part]:
     said = _said(model.config)
-    latent = [key for key in ("kv_lora_rank",) if said.get(key)]
+    latent = said.get("kv_lora_rank")
     if latent:
-        yield Part(name="latent attention (MLA)", detail=f"the configuration has {latent[0]} {said[latent[0]]}")
-    if probe.reason:
-        return
+        yield Part(name="latent attention (MLA)", detail=f"the configuration has kv_lora_rank {latent}")
     layers = list(getattr(probe.cache, "layers", None) or [])
-    recurrent = [index for index, layer in enumerate(layers) if any(map(vars(layer).get, STATES))]
+    recurrent = _recurrent(model)
     if recurrent or probe.name in STATES:
         yield Part(name="recurrent state", detail=_places(recurrent, probe.name))
+    elif probe.reason:
+        return
     elif probe.name not in ("past_key_values", ""):
         yield Part(name="a cache other than keys and values", detail=f"the model returns {probe.name}")
     elif not probe.name:
@@ -81,20 +90,23 @@ def _of_modules(model: Any) -> Iterator[Part]:
     convolutions = [
         path for path, module in modules.items() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
     ]
-    if convolutions:
+    if convolutions and not _recurrent(model):  # of whose state they are
         yield Part(name="convolution", modules=tuple(convolutions))
     if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
         yield Part(name="ALiBi", detail="scores of an attention get a bias by distance")
 
 
-def _of_inputs(model: Any, probe: Probe) -> Iterator[Part]:
+def _of_inputs(model: Any) -> Iterator[Part]:
     said = model.config.to_dict()
-    kinds = [kind for kind in ("vision", "audio") if said.get(f"{kind}_config")]
+    kinds = [kind for kind, keys in INPUTS.items() if any(said.get(key) is not None for key in keys)]
     if kinds:
-        yield Part(name=f"{' and '.join(kinds)} inputs", detail="the language model alone is a model of its own")
-    if probe.reason:
-        name = "a model that needs more than token ids" if probe.cached else NO_CACHE
-        yield Part(name=name, detail=probe.reason)
+        yield Part(name=f"{' and '.join(kinds)} inputs", detail="give the language model in it alone")
+
+
+def _recurrent(model: Any) -> list[int]:
+    """Layers for which transformers keeps a state in place of keys and values, or beside them."""
+    cache = sys.modules["transformers"].DynamicCache(config=model.config)
+    return [index for index, layer in enumerate(cache.layers) if hasattr(layer, "update_recurrent_state")]
 
 
 def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool:

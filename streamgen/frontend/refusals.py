@@ -121,15 +121,13 @@ def refusal(
     else:
         first = f"{_listed([p.name for p in parts])} {_is(parts)} not supported yet: {subject}"
         others = [problem for problem in problems if not any(p.holds(problem.place.path) for p in parts)]
-        told = [text for part in parts if (text := str(part))]
-        whole = any(not part.modules for part in parts)  # of which any operation may be a consequence
-        lines = _shown([*told, *([] if whole else _grouped(others))], SHOWN)
+        lines = _shown([*filter(None, map(str, parts)), *_grouped(others)], SHOWN)
     indented = [line if line.startswith("Supported: ") else f"  {line}" for line in lines]
     return UnsupportedOperationError("\n".join([first, *indented]), [line for line in everything if line])
 
 
 def _is(parts: Sequence[Part]) -> str:
-    return "is" if len(parts) == 1 else "are"
+    return "are" if len(parts) > 1 or parts[0].name.endswith("inputs") else "is"
 
 
 def _names(problems: Sequence[Problem]) -> str:
@@ -161,14 +159,16 @@ def _grouped(problems: Sequence[Problem]) -> list[str]:
 
 
 def _first(group: Sequence[Problem]) -> str:
-    if len(group) == 1:
-        return group[0].place.short
-    layers = len({problem.place.path for problem in group})
-    count = f"in {layers} layers" if layers > 1 else f"{len(group)} times"
-    return f"{count}, first in {group[0].place.short}"
+    place = group[0].place
+    layers = {_layer(problem.place.path) for problem in group}
+    return f"in {len(layers)} layers, first in {place.short}" if len(layers) > 1 else place.short
 
 
 def _repeated(modules: Sequence[str]) -> str:
-    if len(modules) == 1:
-        return f"in {modules[0]}"
-    return f"in {len(modules)} layers, first in {modules[0]}"
+    layers = {_layer(path) for path in modules}
+    return f"in {len(layers)} layers, first in {modules[0]}" if len(layers) > 1 else f"in {modules[0]}"
+
+
+def _layer(path: str) -> str:
+    """`model.layers.3` of what stands in it; all of a path without a number."""
+    return re.sub(r"((?:^|\.)\d+)\..*", r"\1", path)

@@ -53,6 +53,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "falcon_h1": {"mamba_d_ssm": 128},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "gemma4_unified_assistant": {"text_config.num_kv_shared_layers": 0},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "qwen4_exp_text": {"token_budget": 8, "compress_ratio": 4},
     "blt": {"encoder_hash_byte_group_vocab": 97, "patcher_config.vocab_size": VOCABULARY},
