@@ -43,7 +43,8 @@ def _run(given: list[str]) -> int:
             from streamgen.cli.commands import streamgen
 
             warnings.showwarning = _warn
-            result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
+            arguments = [one for one in given if one != "--verbose"]  # which may stand anywhere
+            result = streamgen.main(arguments, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
@@ -55,11 +56,15 @@ def _run(given: list[str]) -> int:
     except (StreamgenError, ValueError, TypeError, OSError, MemoryError) as error:
         if "--debug" in given:
             traceback.print_exc()
-        click.echo(f"streamgen: {_message(error)}", err=True)
+        message = _message(error, verbose="--verbose" in given)
+        click.echo(f"streamgen: {message}", err=True)
         return 1 if isinstance(error, StreamgenError) else 2
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, *, verbose: bool = False) -> str:
+    operations = getattr(error, "operations", ())  # of a model that cannot be compiled
+    if verbose and operations:
+        return "\n  ".join([str(error).splitlines()[0], *operations])
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):
@@ -68,7 +73,8 @@ def _message(error: Exception) -> str:
 
 
 def _options(text: str) -> str:
-    """Fields of the configuration as the options of the command line that they are."""
+    """Fields of the configuration, and of an error, as the options of the command line that they are."""
+    text = text.replace("more in the error's `operations`", "more; --verbose shows them")
     return re.sub(r"CompileConfig\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", text)
 
 

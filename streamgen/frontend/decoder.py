@@ -26,6 +26,7 @@ from streamgen.frontend.draft import Draft
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
 from streamgen.frontend.missing_parts import NO_CACHE, missing_parts, subject_of
+from streamgen.frontend.module_kinds import require_readable
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.refusals import Part, Problem, refusal
 from streamgen.frontend.rotary import rotated
@@ -103,6 +104,7 @@ def import_decoder(
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
+    require_readable(module)
     name = type(module).__name__ if name is None else name
     transformers = sys.modules.get("transformers")
     with one_thread():

@@ -57,6 +57,9 @@ ALIKE = {
     aten.unsqueeze.default,
     aten.view.default,
 }
+JOINING = {aten.cat.default, aten.hstack.default}
+CONSTANT_PART = "it joins what is computed at run time and a constant"
+MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
@@ -151,9 +154,9 @@ class Importer:
         sources = node.all_input_nodes
         if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
-            if target in self.calls:
+            if target in self.calls or target in MOVED:
                 self._check(node)
-            elif target not in MOVED:
+            else:
                 self._note(node, "")
             return
         try:
@@ -176,13 +179,30 @@ class Importer:
             self._note(getattr(reason, "node", node), str(reason))
 
     def _check(self, node: Node) -> None:
-        """Name what no operation takes among the tensors that a call reads."""
+        """Name what is wrong with a call, whatever it would get from those that cannot be compiled."""
+        if (reason := self._wrong_behind(node)) is not None:
+            self._note(node, reason)
         for source in node.all_input_nodes:
-            if source in self.draft.contents:
+            if node.target in self.calls and source in self.draft.contents:
                 try:
                     self.draft.form(node, source, self.draft.elements.spread)
                 except Unsupported as reason:
                     self._note(getattr(reason, "node", node), str(reason))
+
+    def _wrong_behind(self, node: Node) -> str | None:
+        """What is wrong with the constants that a call reads, or with its mask."""
+        tensors = self.draft.constants.tensors
+        constants = [tensors[source] for source in node.all_input_nodes if source in tensors]
+        if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
+            return self_attention.MASK
+        if node.target in JOINING and any(constant.numel() for constant in constants):
+            return CONSTANT_PART
+        if node.target in arithmetic.OF_TWO:
+            for constant in constants:
+                rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
+                if constant.squeeze().ndim > 1 and (rows != rows[:1]).any():
+                    return arithmetic.differs(constant)
+        return None
 
     def _note(self, node: Node, reason: str) -> None:
         """Keep the first problem of a call."""
@@ -223,7 +243,7 @@ class Importer:
         if node in self.draft.contents:
             return self.draft.contents[node]
         if shape(node).numel():
-            raise Unsupported("it joins what is computed at run time and a constant")
+            raise Unsupported(CONSTANT_PART)
         return torch.empty(shape(node), dtype=torch.int64)
 
 

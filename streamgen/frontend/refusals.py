@@ -26,6 +26,7 @@ from streamgen.errors import UnsupportedOperationError
 __all__ = ["STREAMGEN_FOLDER", "TORCH_FOLDER", "Part", "Place", "Problem", "is_installed", "refusal"]
 
 SHOWN = 8  # lines behind the first
+MORE = "more in the error's `operations`"
 NAMED = 4  # operations in the first line
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 STREAMGEN_FOLDER = str(Path(__file__).parents[1])
@@ -145,7 +146,7 @@ def _listed(names: Sequence[str], most: int = SHOWN) -> str:
 def _shown(lines: Sequence[str], most: int) -> list[str]:
     if len(lines) <= most:
         return list(lines)
-    return [*lines[: most - 1], f"and {len(lines) - most + 1} more like these"]
+    return [*lines[: most - 1], f"and {len(lines) - most + 1} {MORE}"]
 
 
 def _grouped(problems: Sequence[Problem]) -> list[str]:
