@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.refusals import first_line
 
 __all__ = ["CacheSizes", "Probe", "offset_of", "positions_of", "probe"]
 
@@ -82,7 +83,7 @@ def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] |
                 ids = torch.zeros(1, TOKENS, dtype=torch.int64)
                 return model(input_ids=ids, use_cache=cached, return_dict=True), ""
         except Exception as error:  # noqa: BLE001 - a model may raise anything, as for inputs that it lacks
-            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            reason = first_line(error)
     return None, reason
 
 
@@ -103,7 +104,9 @@ def _sizes(layers: Any) -> tuple[CacheSizes, ...] | None:
     sizes = []
     for layer in layers:
         pair = getattr(layer, "keys", None), getattr(layer, "values", None)
-        others = [n for n, value in vars(layer).items() if _holds_tensors(value) and n not in ("keys", "values")]
+        others = [
+            n for n, value in vars(layer).items() if _holds_tensors(value) and n not in ("keys", "values")
+        ]
         if others or not all(isinstance(one, torch.Tensor) and one.ndim == 4 for one in pair):
             return None
         sizes.append(CacheSizes(*((one.shape[1], one.shape[3]) for one in pair)))

@@ -25,13 +25,13 @@ from streamgen.frontend.causal_model import CacheSizes, offset_of, positions_of,
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
-from streamgen.frontend.missing_parts import NO_CACHE, missing_parts, subject_of
+from streamgen.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
 from streamgen.frontend.module_kinds import require_readable
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.refusals import Part, Problem, refusal
 from streamgen.frontend.rotary import rotated
 from streamgen.frontend.tables import Tables
-from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, one_thread, shape
+from streamgen.frontend.trace import DECISION, Constants, Unsupported, aten, export_program, one_thread, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Cache, Embedding
 from streamgen.turns import one_at_a_time
@@ -152,7 +152,8 @@ def _of_transformers(
     try:
         traced = _traced(_Functional(model, offset), sizes, context or UNNAMED, "model", parts, subject)
     except UnsupportedOperationError as error:
-        told = parts or [Part(name=NO_CACHE, detail=str(error))]
+        name = DECISIONS if DECISION in str(error) else NO_CACHE
+        told = parts or [Part(name=name, detail=str(error).partition(": ")[2])]
         raise refusal([], SUPPORTED, told, subject, error.operations[0]) from error
     if context is None:
         traced.graph("")  # what cannot be compiled is told first
@@ -278,7 +279,11 @@ class _TextImporter(Importer):
     def _stand_in(self, node: Node) -> None:
         """A value in place of one that cannot be made, so that every layer's problems are found."""
         value = node.meta["val"]
-        if not isinstance(value, torch.Tensor) or value.ndim < 2 or not all(type(n) is int for n in value.shape):
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.ndim < 2
+            or not all(type(n) is int for n in value.shape)
+        ):
             return
         *lead, features = value.shape
         rows = self.draft.elements.tokens

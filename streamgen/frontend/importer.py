@@ -104,7 +104,9 @@ class Importer:
                 results = self._outputs(node)
         if self.problems:
             order = {node: index for index, node in enumerate(self.program.graph.nodes)}
-            raise self._refusal([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)])
+            raise self._refusal(
+                [self.problems[node] for node in sorted(self.problems, key=order.__getitem__)]
+            )
         return results
 
     def _refusal(self, problems: Sequence[Problem]) -> UnsupportedOperationError:

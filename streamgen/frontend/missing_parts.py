@@ -15,13 +15,14 @@ import torch
 from streamgen.frontend.causal_model import Probe
 from streamgen.frontend.refusals import Part
 
-__all__ = ["NO_CACHE", "missing_parts", "subject_of"]
+__all__ = ["DECISIONS", "NO_CACHE", "missing_parts", "subject_of"]
 
 STATES = ("state", "cache_params")
 INPUTS = {
     "image": ("vision_config", "image_token_id"),
     "audio": ("audio_config", "audio_encoder", "audio_token_id"),
 }
+DECISIONS = "a decision that depends on values"
 NO_CACHE = "continuing a text from a cache of keys and values"
 ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
@@ -77,7 +78,9 @@ def _of_cache(model: Any, probe: Probe) -> Iterator[Part]:
 def _of_modules(model: Any) -> Iterator[Part]:
     said = _said(model.config)
     modules = dict(model.named_modules())
-    experts = {value for key, value in said.items() if re.fullmatch(r"\w*experts", key) and type(value) is int}
+    experts = {
+        value for key, value in said.items() if re.fullmatch(r"\w*experts", key) and type(value) is int
+    }
     if any(count > 1 for count in experts):
         holders = dict.fromkeys(
             path.rpartition(".")[0]
@@ -105,7 +108,10 @@ def _of_inputs(model: Any) -> Iterator[Part]:
 
 def _recurrent(model: Any) -> list[int]:
     """Layers for which transformers keeps a state in place of keys and values, or beside them."""
-    cache = sys.modules["transformers"].DynamicCache(config=model.config)
+    try:
+        cache = sys.modules["transformers"].DynamicCache(config=model.config)
+    except Exception:  # noqa: BLE001 - of a configuration that lacks what transformers looks for there
+        return []
     return [index for index, layer in enumerate(cache.layers) if hasattr(layer, "update_recurrent_state")]
 
 
@@ -131,7 +137,9 @@ def _said(config: Any) -> dict[str, Any]:
 def _places(layers: list[int], name: str) -> str:
     if not layers:
         return f"the model returns {name}"
-    return f"in {len(layers)} layers, first in layer {layers[0]}" if len(layers) > 1 else f"in layer {layers[0]}"
+    return (
+        f"in {len(layers)} layers, first in layer {layers[0]}" if len(layers) > 1 else f"in layer {layers[0]}"
+    )
 
 
 def _heads(sizes: tuple[int, int]) -> str:

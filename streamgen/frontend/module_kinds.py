@@ -58,7 +58,11 @@ def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:
     after = _state(module)
     for key, value in after.items():
         known = before.get(key)
-        same = torch.equal(known, value) if isinstance(value, torch.Tensor) and known is not None else known == value
+        same = (
+            torch.equal(known, value)
+            if isinstance(value, torch.Tensor) and known is not None
+            else known == value
+        )
         if not same:
             path, name = key
             kind = type(module.get_submodule(path)).__name__

@@ -23,7 +23,16 @@ import torch
 
 from streamgen.errors import UnsupportedOperationError
 
-__all__ = ["STREAMGEN_FOLDER", "TORCH_FOLDER", "Part", "Place", "Problem", "is_installed", "refusal"]
+__all__ = [
+    "STREAMGEN_FOLDER",
+    "TORCH_FOLDER",
+    "Part",
+    "Place",
+    "Problem",
+    "first_line",
+    "is_installed",
+    "refusal",
+]
 
 SHOWN = 8  # lines behind the first
 MORE = "more in the error's `operations`"
@@ -34,8 +43,14 @@ PACKAGES = ("site-packages", "dist-packages")
 
 
 def is_installed(file: str) -> bool:
-    """Whether a source file is of an installed package, or streamgen's own, and so not the user's."""
-    return file.startswith(STREAMGEN_FOLDER) or any(folder in Path(file).parts for folder in PACKAGES)
+    """Whether a source file is of an installed package, streamgen's own or none, and so not the user's."""
+    return file.startswith(("<", STREAMGEN_FOLDER)) or any(folder in Path(file).parts for folder in PACKAGES)
+
+
+def first_line(error: Exception) -> str:
+    """What an error of other code says first; its class where it says nothing."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

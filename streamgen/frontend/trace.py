@@ -19,10 +19,11 @@ from torch.fx import Node
 
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.quiet import quiet
-from streamgen.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, is_installed
+from streamgen.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
 from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
 
 __all__ = [
+    "DECISION",
     "GELU",
     "UNARY",
     "Constants",
@@ -48,6 +49,7 @@ UNARY = {
     aten.tanh.default: "tanh",
     aten.tanh_.default: "tanh",
 }
+DECISION = "what it computes depends on a decision about values, which a graph cannot take"
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 
 
@@ -178,9 +180,9 @@ def _gist(error: Exception) -> tuple[str, str]:
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))]
     own = [frame for frame in outside if not is_installed(frame.filename)]
-    first = next(iter(str(error).splitlines()), "").rstrip() or type(error).__name__
+    first = first_line(error)
     if "data-dependent" in first:
-        first = "what it computes depends on a decision about values, which a graph cannot take"
+        first = DECISION
     return tuple(  # type: ignore[return-value]
         f"{first} ({found[-1].filename}:{found[-1].lineno})" if found else first for found in (own, outside)
     )

@@ -23,6 +23,7 @@ from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.plain_config import STAND_IN
 from streamgen.frontend.pretrained import attention_of
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.refusals import first_line
 from streamgen.graph.logical import LogicalGraph, Repeat
 
 __all__ = ["shapes_of_config", "shapes_of_module"]
@@ -124,7 +125,12 @@ def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, int] | None:
 def _form(layer: torch.nn.Module) -> list[Any]:
     """What tells one layer from another: classes, shapes, numbers and words, but for its own number."""
     return [
-        (path, type(part), [(n, tuple(p.shape)) for n, p in part.named_parameters(recurse=False)], _said(part))
+        (
+            path,
+            type(part),
+            [(n, tuple(p.shape)) for n, p in part.named_parameters(recurse=False)],
+            _said(part),
+        )
         for path, part in layer.named_modules()
     ]
 
@@ -133,13 +139,16 @@ def _said(module: torch.nn.Module) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, bool | int | float | str | None) and not re.search(r"layer_?(idx|id|index|number)", name)
+        if isinstance(value, bool | int | float | str | None)
+        and not re.search(r"layer_?(idx|id|index|number)", name)
     }
 
 
 def _period(forms: list[Any]) -> int:
     """After how many layers they are the same again."""
-    return next(p for p in range(1, len(forms) + 1) if all(a == b for a, b in zip(forms, forms[p:], strict=False)))
+    return next(
+        p for p in range(1, len(forms) + 1) if all(a == b for a, b in zip(forms, forms[p:], strict=False))
+    )
 
 
 def _model(config: Any) -> torch.nn.Module:
@@ -154,7 +163,8 @@ def _model(config: Any) -> torch.nn.Module:
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(
-            f"config.json: transformers makes no causal language model of {config.model_type!r}: {error}"
+            f"config.json: transformers makes no causal language model of {config.model_type!r}\n  it says: "
+            f"{first_line(error)}"
         ) from error
     return _with_stand_ins(model)
 

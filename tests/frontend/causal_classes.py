@@ -15,11 +15,14 @@ with warnings.catch_warnings():
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-__all__ = ["CLASSES", "CONTEXT", "VOCABULARY", "config_of", "model_of"]
+__all__ = ["WITHOUT_A_MODULE", "CLASSES", "CONTEXT", "VOCABULARY", "config_of", "model_of"]
 
 VOCABULARY, CONTEXT, LAYERS = 131, 48, 2
 CLASSES: tuple[str, ...] = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 """Model types, as a config.json names them."""
+
+WITHOUT_A_MODULE = ("gemma3n", "gemma4_assistant", "gemma4_unified_assistant", "musicgen", "musicgen_melody")
+"""Of whose configuration transformers makes no causal model: it lacks a package, or takes a part of it alone."""
 
 SIZES = [
     (r"(\w+_)?vocab(ulary)?_size(_\w+)?|n_vocab|n_token", VOCABULARY),
@@ -44,22 +47,52 @@ SIZES = [
 ]  # fmt: skip
 """Patterns of names, and the size; the first that fits counts."""
 
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma4_assistant": {"text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}},
+}
+"""What the default configuration of a class lacks, which cannot be made without."""
+INDEXER = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 4,
+}
 HYBRID = ["linear_attention", "linear_attention", "hybrid", "linear_attention", "hybrid"]
 SPECIAL: dict[str, dict[str, Any]] = {
+    "bigbird_pegasus": {"tie_word_embeddings": False},  # its class ties nothing
+    "cpmant": {"tie_word_embeddings": False},
     "bailing_hybrid": {"num_experts": 4, "n_group": 2, "topk_group": 1},
-    "cohere_compass_text": {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "default", "rope_theta": 1e4},
+        }
+    },
     "dbrx": {"attn_config.rope_theta": 1e4, "attn_config.clip_qkv": 8.0},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "falcon_h1": {"mamba_d_ssm": 128},
     "gemma3n_text": {"num_kv_shared_layers": 0},
-    "gemma4_unified_assistant": {"text_config.num_kv_shared_layers": 0},
-    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "gemma4_unified_assistant": {"text_config.num_kv_shared_layers": 2},
+    "lfm2": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "qwen4_exp_text": {"token_budget": 8, "compress_ratio": 4},
+    "qwen4_exp": {f"text_config.{name}": value for name, value in INDEXER.items()},
+    "qwen4_exp_text": INDEXER,
     "blt": {"encoder_hash_byte_group_vocab": 97, "patcher_config.vocab_size": VOCABULARY},
     "codegen": {"rotary_dim": 8},
     "gptj": {"rotary_dim": 8},
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "moe_intermediate_size": 96, "num_experts_per_tok": 2},
+    "dots3_note": {
+        "vision_config.adapter_in_dim": 64,
+        "vision_config.adapter_out_dim": 64,
+        "audio_config.adapter_input_size": 64,
+        "audio_config.adapter_out_dim": 64,
+    },
+    "dots1": {
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 96,
+        "num_experts_per_tok": 2,
+    },
     "longcat_flash": {"head_dim": 16, "qk_head_dim": 32, "qk_rope_head_dim": 16},
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "reformer": {"axial_pos_embds_dim": (16, 48), "axial_pos_shape": (6, 8)},
@@ -68,10 +101,15 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 16},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
-    "gemma4_assistant": {"text_config.hidden_size_per_layer_input": 0, "text_config.num_kv_shared_layers": 0},
+    "gemma4_assistant": {"text_config.num_kv_shared_layers": 2, "text_config.vocab_size_per_layer_input": 0},
     "zamba": {"layers_block_type": HYBRID, "num_hidden_layers": 5},
-    "zamba2": {"attention_head_dim": 32, "mamba_headdim": 16, "layers_block_type": HYBRID, "num_hidden_layers": 5,
-               "hybrid_layer_ids": [2, 4]},
+    "zamba2": {
+        "attention_head_dim": 32,
+        "mamba_headdim": 16,
+        "layers_block_type": HYBRID,
+        "num_hidden_layers": 5,
+        "hybrid_layer_ids": [2, 4],
+    },
 }
 
 
@@ -92,7 +130,11 @@ def _kinds(values: list[Any]) -> list[Any]:
 def _shrunk(said: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     layers = LAYERS
-    said = {name: value for name, value in said.items() if name not in ("per_layer_config", "per_layer_attributes")}
+    said = {
+        name: value
+        for name, value in said.items()
+        if name not in ("per_layer_config", "per_layer_attributes")
+    }
     counted = next((said[n] for n in ("num_hidden_layers", "n_layer", "num_layers") if said.get(n)), None)
     for name, value in said.items():
         if isinstance(value, dict) and not name.startswith("rope"):
@@ -108,7 +150,10 @@ def _shrunk(said: dict[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if isinstance(value, list) and name in said and len(said[name]) == counted:
             found[name] = (value * layers)[:layers]
-    if said.get("num_key_value_heads") in (said.get("num_attention_heads"), None) and "num_attention_heads" in found:
+    if (
+        said.get("num_key_value_heads") in (said.get("num_attention_heads"), None)
+        and "num_attention_heads" in found
+    ):
         found["num_key_value_heads"] = found["num_attention_heads"]
     return found
 
@@ -122,7 +167,7 @@ def config_of(kind: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         maker = transformers.CONFIG_MAPPING[kind]
-        said = _shrunk(maker().to_dict())
+        said = _shrunk(maker(**DEFAULTS.get(kind, {})).to_dict())
         for name, value in SPECIAL.get(kind, {}).items():
             *way, last = name.split(".")
             place = said
@@ -132,7 +177,7 @@ def config_of(kind: str) -> Any:
         for name in ("transformers_version", "architectures", "model_type"):
             said.pop(name, None)
         config = maker.from_dict(said)
-        if hasattr(config, 'is_decoder'):
+        if hasattr(config, "is_decoder"):
             config.is_decoder = True
         return config
 
