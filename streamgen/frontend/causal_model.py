@@ -103,13 +103,13 @@ def _sizes(layers: Any) -> tuple[CacheSizes, ...] | None:
         return None
     sizes = []
     for layer in layers:
-        pair = getattr(layer, "keys", None), getattr(layer, "values", None)
+        pair: list[Any] = [getattr(layer, name, None) for name in ("keys", "values")]
         others = [
             n for n, value in vars(layer).items() if _holds_tensors(value) and n not in ("keys", "values")
         ]
         if others or not all(isinstance(one, torch.Tensor) and one.ndim == 4 for one in pair):
             return None
-        sizes.append(CacheSizes(*((one.shape[1], one.shape[3]) for one in pair)))
+        sizes.append(CacheSizes(*((int(one.shape[1]), int(one.shape[3])) for one in pair)))
     return tuple(sizes)
 
 
@@ -153,8 +153,8 @@ def offset_of(model: torch.nn.Module) -> int:
         if torch.allclose(own, given, rtol=1e-4, atol=1e-5 * float(own.abs().max())):
             return offset
     raise UnsupportedOperationError(
-        f"the positions of {type(model).__name__} are not supported: without position_ids it computes something "
-        "else than with 0, 1, 2 ... or with any other consecutive numbers"
+        f"the positions of {type(model).__name__} are not supported: without position_ids it computes "
+        "something else than with 0, 1, 2 ... or any other consecutive numbers"
     )
 
 

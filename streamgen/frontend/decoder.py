@@ -49,7 +49,8 @@ SIZES = ("layers", "kv_heads", "head_dim", "context")
 
 
 class _Functional(torch.nn.Module):
-    """A transformers model, its cache as plain inputs and outputs. offset: of its own first position."""
+    """A transformers model, its cache as plain inputs and outputs. offset: of its own first position. A model
+    that takes no position_ids counts them from the length of its cache: it is told the first position there."""
 
     def __init__(self, model: torch.nn.Module, offset: int) -> None:
         super().__init__()
@@ -64,17 +65,15 @@ class _Functional(torch.nn.Module):
         values: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         cache = sys.modules["transformers"].DynamicCache()
+        given = {}
         if self.counts:
             before = positions[0, 0].item()
             cache.get_seq_length = lambda layer_idx=0: before
+        else:
+            given["position_ids"] = positions + self.offset if self.offset else positions
         for layer, pair in enumerate(zip(keys, values, strict=True)):
             cache.update(*pair, layer)
-        out = self.model(
-            input_ids=ids,
-            position_ids=positions + self.offset if self.offset else positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
+        out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **given)
         return out.logits, [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
 
 
@@ -115,10 +114,9 @@ def import_decoder(
             raise TypeError(
                 f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
             )
-        for size, value in given.items():
-            _require_at_least(TRACED + 1 if size == "context" else 1, size, value)
-        sizes = CacheSizes((kv_heads, head_dim), (kv_heads, head_dim))
-        return _traced(module, layers * (sizes,), context).graph(name)
+        sizes = {n: _at_least(TRACED + 1 if n == "context" else 1, n, value) for n, value in given.items()}
+        pair = sizes["kv_heads"], sizes["head_dim"]
+        return _traced(module, sizes["layers"] * [CacheSizes(pair, pair)], sizes["context"]).graph(name)
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:
@@ -127,9 +125,10 @@ def traced_context(model: Any, wanted: int | None) -> int | None:
     return None if wanted is None else traced_positions(wanted if most is None else most, wanted)
 
 
-def _require_at_least(least: int, size: str, value: Any) -> None:
+def _at_least(least: int, size: str, value: Any) -> int:
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{size} is {value!r}; an integer of at least {least} is needed")
+    return value
 
 
 def _of_transformers(
@@ -146,11 +145,12 @@ def _of_transformers(
         for one in sizes
     )
     offset = 0 if _is_without_values(model) else offset_of(model)
-    if context is None and (context := positions_of(model.config)) is not None:
-        context -= offset
-    _require_at_least(TRACED + 1, "context", UNNAMED if context is None else context)
+    most = positions_of(model.config)
+    if most is not None:
+        context = most - offset if context is None else min(context, most - offset)
+    covered = _at_least(TRACED + 1, "context", UNNAMED if context is None else context)
     try:
-        traced = _traced(_Functional(model, offset), sizes, context or UNNAMED, "model", parts, subject)
+        traced = _traced(_Functional(model, offset), sizes, covered, "model", parts, subject)
     except UnsupportedOperationError as error:
         name = DECISIONS if DECISION in str(error) else NO_CACHE
         told = parts or [Part(name=name, detail=str(error).partition(": ")[2])]

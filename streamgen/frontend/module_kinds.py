@@ -42,12 +42,13 @@ def require_readable(module: torch.nn.Module) -> None:
     for name, tensor in tensors:
         if tensor.is_meta:
             raise UnsupportedOperationError(
-                f"{name} is on the meta device, so it has no values; load the weights first. `estimate` takes "
-                "the module as it is"
+                f"{name} is on the meta device, so it has no values; load the weights first. `estimate` "
+                "takes the module as it is"
             )
         if tensor.device.type != "cpu":
             raise UnsupportedOperationError(
-                f"{name} is on {tensor.device}; weights are read from the memory of the CPU: give module.cpu()"
+                f"{name} is on {tensor.device}; weights are read from the memory of the CPU: give "
+                "module.cpu()"
             )
 
 

@@ -126,8 +126,8 @@ def refusal(
 ) -> UnsupportedOperationError:
     """The error with all problems, in their order.
 
-    supported: the operations that are. parts: of a model, whose name and size is `subject`. reason: of a model
-    without problems that has parts, what went wrong.
+    supported: the operations that are. parts: of a model, whose name and size is `subject`. reason: what went
+    wrong, of a model with parts whose operations are not known.
     """
     everything = tuple([*map(str, parts), *([reason] if reason else []), *map(str, problems)])
     if not parts:

@@ -114,7 +114,7 @@ def _tried(model: torch.nn.Module, context: int | None, name: str) -> LogicalGra
 
 def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, int] | None:
     """The list that holds all layers of the decoder: its owner, its name there, and how many they are."""
-    count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)  # type: ignore[union-attr, operator]
+    count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
     for owner in model.modules():
         for name, part in owner.named_children():
             if isinstance(part, torch.nn.ModuleList) and len(part) == count:

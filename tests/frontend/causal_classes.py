@@ -1,7 +1,8 @@
 """A tiny configuration of every causal class of transformers, derived from the default one of its own.
 
-Every size in a configuration becomes small by what its name says: hidden sizes, layers, heads, experts. A list
-that has an entry for each layer keeps one entry of each kind. `SPECIAL` holds what a class asks for besides.
+Every size in a configuration becomes small by what its name says: hidden sizes, layers, heads, experts. A
+list that has an entry for each layer keeps one entry of each kind. `SPECIAL` holds what a class asks for
+besides.
 """
 
 import re
@@ -15,14 +16,14 @@ with warnings.catch_warnings():
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-__all__ = ["WITHOUT_A_MODULE", "CLASSES", "CONTEXT", "VOCABULARY", "config_of", "model_of"]
+__all__ = ["CLASSES", "CONTEXT", "VOCABULARY", "WITHOUT_A_MODULE", "config_of", "model_of"]
 
 VOCABULARY, CONTEXT, LAYERS = 131, 48, 2
 CLASSES: tuple[str, ...] = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 """Model types, as a config.json names them."""
 
 WITHOUT_A_MODULE = ("gemma3n", "gemma4_assistant", "gemma4_unified_assistant", "musicgen", "musicgen_melody")
-"""Of whose configuration transformers makes no causal model: it lacks a package, or takes a part of it alone."""
+"""Of whose configuration transformers makes no causal model: it lacks a package, or wants a part of it."""
 
 SIZES = [
     (r"(\w+_)?vocab(ulary)?_size(_\w+)?|n_vocab|n_token", VOCABULARY),
@@ -145,7 +146,7 @@ def _shrunk(said: dict[str, Any]) -> dict[str, Any]:
         else:
             found[name] = _size(name, value)
     for name in ("num_hidden_layers", "n_layer", "num_layers"):
-        if name in found and found[name]:
+        if found.get(name):
             found[name] = layers
     for name, value in found.items():
         if isinstance(value, list) and name in said and len(said[name]) == counted:

@@ -1,4 +1,4 @@
-"""Every causal class of transformers is right or refused in plain words: as a module, a folder, a config.json."""
+"""Every causal class of transformers: right or refused in plain words, as module, folder, config.json."""
 
 import random
 import re
