@@ -49,8 +49,8 @@ SIZES = ("layers", "kv_heads", "head_dim", "context")
 
 
 class _Functional(torch.nn.Module):
-    """A transformers model, its cache as plain inputs and outputs. offset: of its own first position. A model
-    that takes no position_ids counts them from the length of its cache: it is told the first position there."""
+    """A transformers model, its cache as plain inputs and outputs. offset: its own first position. A model
+    that takes no position_ids counts from the length of its cache, which then is the first position."""
 
     def __init__(self, model: torch.nn.Module, offset: int) -> None:
         super().__init__()

@@ -13,7 +13,8 @@ from streamgen.frontend import import_any
 
 X = torch.ones(4, 8)
 SCRIPT = "is TorchScript, which cannot be read; give the module that torch.jit made it of"
-QUANTISED = "is of torch's own quantisation; give the module with plain float layers, whose weights are quantised here"
+QUANTISED = "is of torch's own quantisation; give the module with plain float layers, whose weights are "
+QUANTISED += "quantised here"
 META = (
     "is on the meta device, so it has no values; load the weights first. `estimate` takes the module as it is"
 )
@@ -89,13 +90,13 @@ class Counting(nn.Module):
     [
         (
             Counting().eval(),
-            "the module changes in every call: attribute steps of the module (Counting). A graph has no state: "
-            "what is computed may depend on weights and inputs alone",
+            "the module changes in every call: attribute steps of the module (Counting). A graph has no "
+            "state: what is computed may depend on weights and inputs alone",
         ),
         (
             nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))),
-            "the module changes in every call: buffer _u of 0.parametrizations.weight.0 (_SpectralNorm). It is "
-            "in training mode; call module.eval() first",
+            "the module changes in every call: buffer _u of 0.parametrizations.weight.0 (_SpectralNorm). It "
+            "is in training mode; call module.eval() first",
         ),
     ],
 )

@@ -104,8 +104,8 @@ MODELS = {
     ],
     "cpmant": [
         "a decision that depends on values is not supported yet: CpmAnt, 2 layers",
-        "  a decision that depends on values: what it computes depends on a decision about values, which a graph "
-        "cannot take",
+        "  a decision that depends on values: what it computes depends on a decision about values, which a "
+        "graph cannot take",
     ],
 }
 
