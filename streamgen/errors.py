@@ -36,9 +36,11 @@ class StreamgenError(Exception):
 
 
 class UnsupportedOperationError(StreamgenError):
-    """A model holds operations that streamgen cannot compile; the message lists all of them.
+    """A model holds operations that streamgen cannot compile.
 
-    operations: a line for each.
+    The first line of the message says what is missing; at most eight lines follow, in which what repeats from
+    layer to layer is said once. operations: all of it, a line for each call, with the line of the source that
+    made it, be it of an installed package.
     """
 
     def __init__(self, message: str, operations: Sequence[str] = ()) -> None:

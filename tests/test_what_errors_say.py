@@ -201,9 +201,7 @@ def test_modules_that_cannot_be_traced(capfd: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(UnsupportedOperationError) as caught:
         streamgen.compile(Deciding(), torch.zeros(2, 4))
     (line,) = str(caught.value).splitlines()
-    assert re.fullmatch(rf"torch.export cannot trace the module: .* \({re.escape(__file__)}:\d+\)", line), (
-        line
-    )
+    assert re.fullmatch(rf"the module cannot be traced: .* \({re.escape(__file__)}:\d+\)", line), line
     assert capfd.readouterr() == ("", "")
 
 

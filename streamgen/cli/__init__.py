@@ -47,7 +47,8 @@ def _run(given: list[str]) -> int:
             called = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
             options = option_names(called, given)
             warnings.showwarning = partial(_warn, options)
-            result = streamgen.main(given, prog_name="streamgen", standalone_mode=False)
+            arguments = [word for word in given if word != "--verbose"]  # which may stand anywhere
+            result = streamgen.main(arguments, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
@@ -59,7 +60,8 @@ def _run(given: list[str]) -> int:
     except EXPECTED as error:
         if "--debug" in given:
             traceback.print_exc()
-        click.echo(f"streamgen: {message_of(error, options)}", err=True)
+        message = message_of(error, options, verbose="--verbose" in given)
+        click.echo(f"streamgen: {message}", err=True)
         return 1 if isinstance(error, StreamgenError) else 2
 
 

@@ -14,8 +14,11 @@ __all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(metadata.version("streamgen"), "--version", message="%(prog)s %(version)s")
+@click.option(
+    "--verbose", is_flag=True, help="Show all that is wrong with a model, with lines of installed packages."
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def streamgen(debug: bool) -> None:
+def streamgen(verbose: bool, debug: bool) -> None:
     """PyTorch models become stream-based dataflow accelerators.
 
     \b

@@ -42,12 +42,16 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
     return text
 
 
-def message_of(error: Exception, options: Mapping[str, str]) -> str:
-    """What a user is told of an error."""
+def message_of(error: Exception, options: Mapping[str, str], *, verbose: bool = False) -> str:
+    """What a user is told of an error. verbose: every operation of a model that cannot be compiled."""
+    operations = getattr(error, "operations", ())
+    if verbose and operations:
+        return "\n  ".join([str(error).splitlines()[0], *operations])
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):
         return ": ".join(filter(None, ("memory is full", str(error))))
-    return in_options(str(error), options)
+    text = str(error).replace("more in the error's `operations`", "more; --verbose shows them")
+    return in_options(text, options)

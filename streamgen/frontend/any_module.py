@@ -9,6 +9,7 @@ import torch
 from streamgen.errors import GraphError
 from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.export import Imported, import_structured
+from streamgen.frontend.module_kinds import require_readable
 from streamgen.graph.logical import LogicalGraph
 from streamgen.nests import Interface, leading_rule, require_plain
 
@@ -32,6 +33,7 @@ def import_any(
             f"model is {type(module).__name__}; a torch.nn.Module, a LogicalGraph, or the path of a GGUF "
             "file or of a folder of safetensors is needed"
         )
+    require_readable(module)
     transformers = sys.modules.get("transformers")
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
         return import_decoder(module, context=traced_context(module, context)), None

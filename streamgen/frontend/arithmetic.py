@@ -22,7 +22,7 @@ from streamgen.frontend.trace import GELU, UNARY, Unsupported, aten, shape
 from streamgen.graph.logical import Operator
 from streamgen.operations import Binary, Constant, Scalar, Unary
 
-__all__ = ["CALLS"]
+__all__ = ["CALLS", "OF_TWO", "differs"]
 
 SUMS = {
     aten.add.Tensor: 1,
@@ -33,6 +33,7 @@ SUMS = {
 }
 QUOTIENTS = {aten.div.Tensor, aten.div_.Tensor}
 PRODUCTS = {aten.mul.Tensor, aten.mul_.Tensor}
+OF_TWO = SUMS.keys() | QUOTIENTS | PRODUCTS
 
 Change = Callable[[np.ndarray], np.ndarray]
 
@@ -105,7 +106,10 @@ def _scaled(draft: Draft, node: Node, x: Any, factor: float) -> None:
 
 
 def _power(draft: Draft, node: Node) -> None:
+    x: Any = node.args[0]
     power = (*node.args, 2)[1]
+    if x in draft.partial and power in (0.5, -0.5):
+        return draft.half(node, draft.partial[x].root(inverse=power < 0))
     if power == 3:
         return draft.half(node, Cube(draft.form(node, node.args[0], lambda c: c)))
     if power != 2:
@@ -206,8 +210,13 @@ def _operand(
         array, name = np.asarray(value, np.float32), f"{node.name}_constant"
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
-        raise Unsupported(f"a constant of shape {list(array.shape)} differs from token to token")
+        raise Unsupported(differs(array))
     return Operand(rows[0] if change is None else change(rows[0]), name)
+
+
+def differs(constant: np.ndarray | torch.Tensor) -> str:
+    """What is wrong with a constant that is added to tokens, or multiplied with them."""
+    return f"a constant of shape {list(constant.shape)} differs from token to token"
 
 
 def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
@@ -261,5 +270,5 @@ CALLS = {
     **dict.fromkeys(
         [aten.pow.Tensor_Scalar, aten.pow_.Scalar, aten.square.default, aten.square_.default], _power
     ),
-    **dict.fromkeys([*SUMS, *PRODUCTS, *QUOTIENTS], _binary),
+    **dict.fromkeys(OF_TWO, _binary),
 }

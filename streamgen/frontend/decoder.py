@@ -11,6 +11,7 @@ call by call like any other module (`importer`). What is more than there:
 Names of models, classes and modules play no part; they are where a message says that something is wrong.
 """
 
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +19,19 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.assembly import TRACED, traced_positions
+from streamgen.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
+from streamgen.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
+from streamgen.frontend.module_kinds import require_readable
 from streamgen.frontend.moves import renamed
+from streamgen.frontend.refusals import Part, Problem, refusal
 from streamgen.frontend.rotary import rotated
 from streamgen.frontend.tables import Tables
-from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, one_thread, shape
+from streamgen.frontend.trace import DECISION, Constants, Unsupported, aten, export_program, one_thread, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Cache, Embedding
 from streamgen.turns import one_at_a_time
@@ -38,15 +44,18 @@ SUPPORTED = (
     "cache with one scale and a causal mask, over the whole context or a window; slices, concatenation, "
     "views and transposes that leave rows of features whole"
 )
+UNNAMED = 64  # positions of a trace that only tells what is wrong
 SIZES = ("layers", "kv_heads", "head_dim", "context")
 
 
 class _Functional(torch.nn.Module):
-    """A transformers model, its cache as plain inputs and outputs."""
+    """A transformers model, its cache as plain inputs and outputs. offset: its own first position. A model
+    that takes no position_ids counts from the length of its cache, which then is the first position."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, offset: int) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.offset = model, offset
+        self.counts = "position_ids" not in inspect.signature(model.forward).parameters
 
     def forward(
         self,
@@ -56,9 +65,15 @@ class _Functional(torch.nn.Module):
         values: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         cache = sys.modules["transformers"].DynamicCache()
+        given = {}
+        if self.counts:
+            before = positions[0, 0].item()
+            cache.get_seq_length = lambda layer_idx=0: before
+        else:
+            given["position_ids"] = positions + self.offset if self.offset else positions
         for layer, pair in enumerate(zip(keys, values, strict=True)):
             cache.update(*pair, layer)
-        out = self.model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **given)
         return out.logits, [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
 
 
@@ -88,60 +103,91 @@ def import_decoder(
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
-    given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
-    wrapper = ""
-    called = module
+    require_readable(module)
+    name = type(module).__name__ if name is None else name
     transformers = sys.modules.get("transformers")
-    if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-        given = _config_sizes(module.config) | {k: v for k, v in given.items() if v is not None}
-        called, wrapper = _Functional(module), "model"
-    missing = [size for size in SIZES if given[size] is None]
-    if missing:
-        raise TypeError(
-            f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
-        )
-    least = dict(zip(SIZES, (1, 1, 1, TRACED + 1), strict=True))
-    sizes = {}
-    for size, value in given.items():
-        if not isinstance(value, int) or value < least[size]:
-            raise ValueError(f"{size} is {value!r}; an integer of at least {least[size]} is needed")
-        sizes[size] = value
     with one_thread():
-        return _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
+        if transformers is not None and isinstance(module, transformers.PreTrainedModel):
+            return _of_transformers(module, layers, kv_heads, head_dim, context).graph(name)
+        given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
+        if missing := [size for size in SIZES if given[size] is None]:
+            raise TypeError(
+                f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
+            )
+        sizes = {n: _at_least(TRACED + 1 if n == "context" else 1, n, value) for n, value in given.items()}
+        pair = sizes["kv_heads"], sizes["head_dim"]
+        return _traced(module, sizes["layers"] * [CacheSizes(pair, pair)], sizes["context"]).graph(name)
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:
     """Positions to trace a transformers model for, when a text needs `wanted` of them."""
-    return None if wanted is None else traced_positions(_config_sizes(model.config)["context"], wanted)
+    most = positions_of(model.config)
+    return None if wanted is None else traced_positions(wanted if most is None else most, wanted)
 
 
-def _config_sizes(config: Any) -> dict[str, Any]:
-    """What a transformers config says of the cache."""
-    config = config.get_text_config(decoder=True)
-    heads = config.num_attention_heads
-    return {
-        "layers": config.num_hidden_layers,
-        "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "context": config.max_position_embeddings,
-    }
+def _at_least(least: int, size: str, value: Any) -> int:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{size} is {value!r}; an integer of at least {least} is needed")
+    return value
 
 
-def _traced(module: torch.nn.Module, sizes: dict[str, int], wrapper: str) -> "_TextImporter":
-    """The module, exported for the last tokens of its context."""
-    layers, kv_heads, head_dim, context = (sizes[size] for size in SIZES)
+def _of_transformers(
+    model: Any, layers: int | None, kv_heads: int | None, head_dim: int | None, context: int | None
+) -> "_TextImporter":
+    """A model of transformers, traced."""
+    probed = probe(model)
+    parts, subject = missing_parts(model, probed), subject_of(model)
+    if probed.sizes is None:
+        raise refusal([], SUPPORTED, parts or [Part(name="a cache of its own")], subject, probed.reason)
+    sizes = probed.sizes if layers is None else probed.sizes[:1] * layers
+    sizes = tuple(
+        CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
+        for one in sizes
+    )
+    offset = 0 if _is_without_values(model) else offset_of(model)
+    most = positions_of(model.config)
+    if most is not None:
+        context = most - offset if context is None else min(context, most - offset)
+    covered = _at_least(TRACED + 1, "context", UNNAMED if context is None else context)
+    try:
+        traced = _traced(_Functional(model, offset), sizes, covered, "model", parts, subject)
+    except UnsupportedOperationError as error:
+        name = DECISIONS if DECISION in str(error) else NO_CACHE
+        told = parts or [Part(name=name, detail=str(error).partition(": ")[2])]
+        raise refusal([], SUPPORTED, told, subject, error.operations[0]) from error
+    if context is None:
+        traced.graph("")  # what cannot be compiled is told first
+        raise TypeError(f"context is missing: the configuration of {subject} names no number of positions")
+    return traced
+
+
+def _is_without_values(model: torch.nn.Module) -> bool:
+    """Whether every weight is a view of one number (see `traced_shapes`)."""
+    return all(not any(p.stride()) for p in model.parameters() if p.ndim > 1)
+
+
+def _traced(
+    module: torch.nn.Module,
+    sizes: Sequence[CacheSizes],
+    context: int,
+    wrapper: str = "",
+    parts: Sequence[Part] = (),
+    subject: str = "",
+) -> "_TextImporter":
+    """The module, exported for the last tokens of its context. sizes: of the caches of its layers."""
     past = context - TRACED
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
-    def cache() -> list[torch.Tensor]:  # one number each, whatever the context
-        return [torch.zeros((), dtype=dtype).expand(1, kv_heads, past, head_dim) for _ in range(layers)]
+    def cache(heads: int, dims: int) -> torch.Tensor:  # one number, whatever the context
+        return torch.zeros((), dtype=dtype).expand(1, heads, past, dims)
 
     ids = torch.zeros(1, TRACED, dtype=torch.int64)
     positions = torch.arange(past, context)
-    program = export_program(module, (ids, positions[None], cache(), cache()))
+    caches = [cache(*one.keys) for one in sizes], [cache(*one.values) for one in sizes]
+    program = export_program(module, (ids, positions[None], *caches))
     constants = Constants(module, program, changing=True)
     draft = Draft(constants, TRACED, Tables(constants, positions), wrapper)
-    return _TextImporter(program, draft, layers)
+    return _TextImporter(program, draft, len(sizes), parts, subject)
 
 
 def _embedding(draft: Draft, node: Node) -> None:
@@ -160,8 +206,16 @@ class _TextImporter(Importer):
     supported = SUPPORTED
     calls = Importer.calls | {aten.embedding.default: _embedding}
 
-    def __init__(self, program: torch.export.ExportedProgram, draft: Draft, layers: int) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        draft: Draft,
+        layers: int,
+        parts: Sequence[Part],
+        subject: str,
+    ) -> None:
         super().__init__(program, draft)
+        self.parts, self.subject = parts, subject
         self.given: list[Node] = []
         self.past: dict[int, str] = {}  # first column of a cache that is given: what it is called
         self.caches: dict[str, Node] = {}  # the call that has it with this pass behind it
@@ -182,6 +236,10 @@ class _TextImporter(Importer):
         (logits,) = self._walk()
         assert logits is not None
         return folded(name, self.draft.operations, logits, self.draft.elements.stride)
+
+    def _refusal(self, problems: Sequence[Problem]) -> UnsupportedOperationError:
+        parts = [p for p in self.parts if not p.modules or any(p.holds(q.place.path) for q in problems)]
+        return refusal(problems, self.supported, parts, self.subject)
 
     def _placeholder(self, node: Node) -> None:
         draft = self.draft
@@ -221,7 +279,11 @@ class _TextImporter(Importer):
     def _stand_in(self, node: Node) -> None:
         """A value in place of one that cannot be made, so that every layer's problems are found."""
         value = node.meta["val"]
-        if not isinstance(value, torch.Tensor) or value.ndim < 2:
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.ndim < 2
+            or not all(type(n) is int for n in value.shape)
+        ):
             return
         *lead, features = value.shape
         rows = self.draft.elements.tokens

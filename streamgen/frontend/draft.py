@@ -19,6 +19,7 @@ from torch.fx import Node
 from streamgen.frontend.elements import Elements, OtherRows
 from streamgen.frontend.in_place import change, is_in_place, memory
 from streamgen.frontend.moves import RENAMES, renamed
+from streamgen.frontend.refusals import Place
 from streamgen.frontend.tables import Tables
 from streamgen.frontend.trace import Constants, Mismatch, Unsupported, module_path, shape, where
 from streamgen.graph.logical import Operation, Operator
@@ -135,11 +136,11 @@ class Draft:
 
     def add(self, node: Node, wanted: str, op: Operator, *inputs: str) -> str:
         """Add an operation; its name, which is another when this one is taken."""
-        return self._add(wanted, op, inputs, "" if node.op == "output" else self.where(node))
+        return self._add(wanted, op, inputs, "" if node.op == "output" else str(self.where(node)))
 
     def linear(self, node: Node, wanted: str, op: Linear, source: str) -> str:
         """Add a Linear, of which others may be cut."""
-        return self._linear(wanted, op, (source,), self.where(node))
+        return self._linear(wanted, op, (source,), str(self.where(node)))
 
     def _linear(self, wanted: str, op: Linear, inputs: tuple[str, ...], place: str) -> str:
         name = self._add(wanted, op, inputs, place)
@@ -166,7 +167,7 @@ class Draft:
         """A name for what a call makes: its module's, or its own."""
         return module_path(node)[0] or node.name
 
-    def where(self, node: Node) -> str:
+    def where(self, node: Node) -> Place:
         """The place of a call, for messages."""
         return where(node, self.wrapper)
 

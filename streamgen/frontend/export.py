@@ -19,6 +19,7 @@ from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.draft import Draft
 from streamgen.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.frontend.importer import Importer
+from streamgen.frontend.module_kinds import changed_state, require_readable
 from streamgen.frontend.trace import Constants, export_program
 from streamgen.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.operations import Attention
@@ -98,6 +99,7 @@ def import_structured(
     that will be given, if that is longer than the example."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
+    require_readable(module)
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     leaves, spec = pytree.tree_flatten((given, dict(keywords or {})))
     tensors = []
@@ -191,7 +193,7 @@ class _Counts:
         graph = traced.graph
         longer, shorter = (graph, found.graph) if extents[d] > known else (found.graph, graph)
         if not _alike_for(min(extents[d], known), longer, shorter):
-            raise UnsupportedOperationError(self._depends(d, extents[d], known, line))
+            raise self._depends(d, extents[d], known, line)
 
     def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
         """What the module decides by leading dimensions, but for those that it fixes."""
@@ -230,7 +232,7 @@ class _Counts:
                 if not _alike_for(other, found.graph, changed.graph):
                     more = self._trace(base | {d: 3}) if n == 1 else found
                     if not _alike(changed.graph, more.graph):
-                        raise UnsupportedOperationError(self._depends(d, other, n))
+                        raise self._depends(d, other, n)
                     found, base = changed, base | {d: other}  # one token does not show a mask
                 break
             else:
@@ -253,7 +255,7 @@ class _Counts:
         if not _alike_for(extent, wide.graph, found.graph):
             if extent == 1:
                 return None
-            raise UnsupportedOperationError(self._depends(dimension, longest, extent))
+            raise self._depends(dimension, longest, extent)
         counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
         counts.arrays, counts.decided = self.arrays, self.decided
         return counts.imported()
@@ -271,9 +273,18 @@ class _Counts:
             trial = (runs + not_more + 1) // 2
         return runs
 
-    def _depends(self, dimension: int, one: int, other: int, line: str = "") -> str:
+    def _depends(self, dimension: int, one: int, other: int, line: str = "") -> UnsupportedOperationError:
+        if state := changed_state(self.module, lambda: self._run({})):
+            return UnsupportedOperationError(
+                f"the module changes in every call: {state}. "
+                + (
+                    "It is in training mode; call module.eval() first"
+                    if self.module.training
+                    else "A graph has no state: what is computed may depend on weights and inputs alone"
+                )
+            )
         where = f", which {line} asks for" if line else ""
-        return (
+        return UnsupportedOperationError(
             f"what the module computes depends on the extent of dimension {dimension} of its inputs{where}: "
             f"with {one} it is not what it is with {other}. A graph holds for any number of tokens: nothing "
             "but views and masks may be made of x.shape"

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from streamgen.frontend.trace import TORCH_FOLDER
+from streamgen.frontend.refusals import TORCH_FOLDER
 
 __all__ = ["Decision", "decisions", "one_token", "unseen", "untried"]
 

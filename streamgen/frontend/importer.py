@@ -18,7 +18,8 @@ from streamgen.frontend.draft import Draft
 from streamgen.frontend.fuse import fused
 from streamgen.frontend.in_place import memory
 from streamgen.frontend.moves import MOVES, RENAMES
-from streamgen.frontend.trace import Unsupported, aten, report, shape
+from streamgen.frontend.refusals import Problem, refusal
+from streamgen.frontend.trace import Unsupported, aten, shape
 from streamgen.graph.logical import Input, LogicalGraph
 from streamgen.operations import Scalar
 
@@ -56,6 +57,9 @@ ALIKE = {
     aten.unsqueeze.default,
     aten.view.default,
 }
+JOINING = {aten.cat.default, aten.hstack.default}
+CONSTANT_PART = "it joins what is computed at run time and a constant"
+MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
@@ -77,7 +81,7 @@ class Importer:
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or following one that is
         self.inputs: list[Input] = []
-        self.problems: dict[Node, str] = {}
+        self.problems: dict[Node, Problem] = {}
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
         """The graph, and for each result of the module the name of the output, None for one that is none."""
@@ -98,9 +102,15 @@ class Importer:
                 self._call(node)
             elif node.op == "output":
                 results = self._outputs(node)
-        order = {node: index for index, node in enumerate(self.program.graph.nodes)}
-        report([self.problems[node] for node in sorted(self.problems, key=order.__getitem__)], self.supported)
+        if self.problems:
+            order = {node: index for index, node in enumerate(self.program.graph.nodes)}
+            raise self._refusal(
+                [self.problems[node] for node in sorted(self.problems, key=order.__getitem__)]
+            )
         return results
+
+    def _refusal(self, problems: Sequence[Problem]) -> UnsupportedOperationError:
+        return refusal(problems, self.supported)
 
     def _placeholder(self, node: Node) -> None:
         draft = self.draft
@@ -146,13 +156,17 @@ class Importer:
         sources = node.all_input_nodes
         if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
-            if target in self.calls:
+            if target in self.calls or target in MOVED:
                 self._check(node)
-            elif target not in MOVED:
+            else:
                 self._note(node, "")
             return
         try:
-            if all(source in draft.constants.tensors for source in sources):
+            if _is_of_any_shape(node):
+                raise Unsupported("the shape of its result depends on values")
+            if target == aten.expand_as.default and node.args[0] in draft.constants.tensors:
+                draft.constants.tensors[node] = draft.constants.tensors[node.args[0]].expand(shape(node))
+            elif all(source in draft.constants.tensors for source in sources):
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
                 draft.tables.add(node)
@@ -167,21 +181,37 @@ class Importer:
             self._note(getattr(reason, "node", node), str(reason))
 
     def _check(self, node: Node) -> None:
-        """Name what no operation takes among the tensors that a call reads."""
+        """Name what is wrong with a call, whatever it would get from those that cannot be compiled."""
+        if (reason := self._wrong_behind(node)) is not None:
+            self._note(node, reason)
         for source in node.all_input_nodes:
-            if source in self.draft.contents:
+            if node.target in self.calls and source in self.draft.contents:
                 try:
                     self.draft.form(node, source, self.draft.elements.spread)
                 except Unsupported as reason:
                     self._note(getattr(reason, "node", node), str(reason))
 
+    def _wrong_behind(self, node: Node) -> str | None:
+        """What is wrong with the constants that a call reads, or with its mask."""
+        tensors = self.draft.constants.tensors
+        constants = [tensors[source] for source in node.all_input_nodes if source in tensors]
+        if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
+            return self_attention.MASK
+        if node.target in JOINING and any(constant.numel() for constant in constants):
+            return CONSTANT_PART
+        if node.target in arithmetic.OF_TWO:
+            for constant in constants:
+                rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
+                if constant.squeeze().ndim > 1 and (rows != rows[:1]).any():
+                    return arithmetic.differs(constant)
+        return None
+
     def _note(self, node: Node, reason: str) -> None:
         """Keep the first problem of a call."""
         made = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
         target = made.target if node.op == "call_function" else node.name
-        self.problems.setdefault(
-            node, f"{self.draft.where(node)}: {target}" + (f": {reason}" if reason else "")
-        )
+        problem = Problem(place=self.draft.where(node), operation=str(target), reason=reason)
+        self.problems.setdefault(node, problem)
 
     def _move(self, node: Node) -> None:
         """A call that moves elements, on their indices."""
@@ -215,8 +245,14 @@ class Importer:
         if node in self.draft.contents:
             return self.draft.contents[node]
         if shape(node).numel():
-            raise Unsupported("it joins what is computed at run time and a constant")
+            raise Unsupported(CONSTANT_PART)
         return torch.empty(shape(node), dtype=torch.int64)
+
+
+def _is_of_any_shape(node: Node) -> bool:
+    """Whether a call's tensor has an extent that no trace knows."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not all(type(extent) is int for extent in value.shape)
 
 
 def _live(nodes: Sequence[Node]) -> set[Node]:

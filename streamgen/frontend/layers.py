@@ -30,7 +30,8 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
     first, layers = _layers(pieces)
     count = sum(len(layer) for layer in layers)
     before, behind = _joined(pieces[:first]), _joined(pieces[first + count :])
-    names = names_around(before)
+    names_behind = names_around(behind, logits=logits)
+    names = names_around(before, taken=names_behind.values())
     made = _renamed(before, names)
     end = before[-1].name
     if layers:
@@ -38,7 +39,7 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
         end = layers[-1][-1][-1].name
         names[end] = "layers"
     made.append(Operation("last", LastRow(), (names[end],)))
-    made += _renamed(behind, names | {end: "last"} | names_around(behind, logits))
+    made += _renamed(behind, names | {end: "last"} | names_behind)
     made.append(Operation("best", TopK(1), ("logits",)))
     return LogicalGraph(
         (Input("ids", 1, "ids"),),

@@ -101,7 +101,7 @@ def _untied(model: Any) -> list[str]:
     """Whether there is a head of its own where the config says that there is none."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     head, body = (one.weight for one in (model.get_output_embeddings(), model.get_input_embeddings()))
-    tied = model.config.get_text_config(decoder=True).tie_word_embeddings
+    tied = getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", False)
     return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
 
 
@@ -184,8 +184,13 @@ def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[st
 
 
 def attention_of(config: Any) -> str:
-    """The implementation that computes all that the config asks for: torch's own call knows no soft-caps."""
-    return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+    """The implementation that computes all that the config asks for: torch's own call, unless there are
+    soft-caps, which that does not know, or the class has none."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    capped = getattr(config, "attn_logit_softcapping", None)
+    return "eager" if capped or not getattr(kind, "_supports_sdpa", True) else "sdpa"
 
 
 def tensor_problems(info: Mapping[str, Any]) -> list[list[str]]:

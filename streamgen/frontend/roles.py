@@ -7,7 +7,7 @@ What has no part in that is named by what it does.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from streamgen.graph.logical import Operation
 from streamgen.operations import Attention, Binary, Cache, Linear, Norm, Rotary, Scalar, Unary
@@ -22,9 +22,11 @@ def names_in_layer(operations: Sequence[Operation]) -> dict[str, str]:
     return _Layer(operations).named()
 
 
-def names_around(operations: Sequence[Operation], logits: str = "") -> dict[str, str]:
-    """Names of what is before or behind the layers."""
-    names = _Names(operations)
+def names_around(
+    operations: Sequence[Operation], *, logits: str = "", taken: Iterable[str] = ()
+) -> dict[str, str]:
+    """Names of what is before or behind the layers, none of those `taken`."""
+    names = _Names(operations, taken)
     for operation in operations:
         if operation.name == logits:
             names.give(operation, "logits")
@@ -34,8 +36,9 @@ def names_around(operations: Sequence[Operation], logits: str = "") -> dict[str,
 
 
 class _Names:
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], taken: Iterable[str] = ()) -> None:
         self.operations = operations
+        self._taken = {*taken}
         self.by_name = {operation.name: operation for operation in operations}
         self._given: dict[str, str] = {}
 
@@ -44,10 +47,11 @@ class _Names:
         if operation is None or operation.name in self._given:
             return
         name, number = wanted, 0
-        while name in self._given.values():
+        while name in self._taken:
             number += 1
             name = f"{wanted}_{number}"
         self._given[operation.name] = name
+        self._taken.add(name)
 
     def named(self) -> dict[str, str]:
         """All names."""

@@ -21,9 +21,10 @@ from streamgen.frontend.rotary import rotated
 from streamgen.frontend.trace import Unsupported, aten, shape
 from streamgen.operations import Attention, Softmax
 
-__all__ = ["CALLS", "Scores"]
+__all__ = ["CALLS", "MASK", "Scores"]
 
 MASKED = -1e4  # a mask adds at most this: nothing is left of the term in any float
+MASK = "only scores of an attention can be masked, with a constant"
 SHARES = "shares of an attention can only weigh its values: softmax(q @ k.T) @ v"
 
 
@@ -97,7 +98,9 @@ class Shares(Partial):
         v = draft.form(node, other, lambda c: c)
         if v.ndim < 2 or v.shape[-2] != scores.k.shape[-2]:
             raise Unsupported(SHARES)
-        v = v.expand(*scores.q.shape[:-2], *v.shape[-2:])
+        lead = scores.q.shape[:-2]
+        alike = v.shape[:-2].numel() == lead.numel()  # though shares were made without a leading 1
+        v = v.reshape(*lead, *v.shape[-2:]) if alike else v.expand(*lead, *v.shape[-2:])
         _attend(draft, node, scores, v)
 
 
@@ -229,7 +232,7 @@ def _filled(draft: Draft, node: Node) -> None:
     wheres = node.target in (aten.where.self, aten.where.ScalarOther)
     mask, scores, fill = (*node.args[:3],) if wheres else (node.args[1], node.args[0], node.args[2])
     if scores not in draft.partial or draft.knows(mask) or draft.knows(fill):
-        raise Unsupported("only scores of an attention can be masked, with a constant")
+        raise Unsupported(MASK)
     number = draft.tables.shown(fill) if isinstance(fill, Node) else torch.tensor(float(fill))
     if number.numel() != 1:
         raise Unsupported(f"masked scores must become one number of at most {MASKED:.0f}")

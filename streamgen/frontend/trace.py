@@ -8,9 +8,8 @@ with the module it stands in and the source line that made it.
 import operator
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,11 @@ from torch.fx import Node
 
 from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
 from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
 
 __all__ = [
+    "DECISION",
     "GELU",
     "UNARY",
     "Constants",
@@ -32,7 +33,6 @@ __all__ = [
     "export_program",
     "module_path",
     "one_thread",
-    "report",
     "shape",
     "where",
 ]
@@ -49,9 +49,8 @@ UNARY = {
     aten.tanh.default: "tanh",
     aten.tanh_.default: "tanh",
 }
+DECISION = "what it computes depends on a decision about values, which a graph cannot take"
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
-TORCH_FOLDER = str(Path(torch.__file__).parent)
-STREAMGEN_FOLDER = str(Path(__file__).parents[1])
 
 
 class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
@@ -171,20 +170,22 @@ def export_program(
         with quiet(), torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
             return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
     except Exception as error:  # torch.export documents no set of exceptions
-        raise UnsupportedOperationError(f"torch.export cannot trace the module: {_gist(error)}") from error
+        said, full = _gist(error)
+        raise UnsupportedOperationError(f"the module cannot be traced: {said}", [full]) from error
 
 
-def _gist(error: Exception) -> str:
-    """What an error of torch's says first, and the last line of a module that it was about."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))
-    ]
-    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+def _gist(error: Exception) -> tuple[str, str]:
+    """What an error of torch's says first, with the last line of the user's module that it was about, and
+    with the last line of any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))]
+    own = [frame for frame in outside if not is_installed(frame.filename)]
+    first = first_line(error)
     if "data-dependent" in first:
-        first = "what it computes depends on a decision about values, which a graph cannot take"
-    return f"{first.rstrip()} ({own[-1].filename}:{own[-1].lineno})" if own else first
+        first = DECISION
+    return tuple(  # type: ignore[return-value]
+        f"{first} ({found[-1].filename}:{found[-1].lineno})" if found else first for found in (own, outside)
+    )
 
 
 @contextmanager
@@ -196,15 +197,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def report(problems: Sequence[str], supported: str) -> None:
-    """Raise UnsupportedOperationError when there are problems."""
-    if problems:
-        count = f"{len(problems)} operation{'s are' if len(problems) > 1 else ' is'}"
-        raise UnsupportedOperationError(
-            "\n  ".join([f"{count} not supported:", *problems]) + f"\nSupported: {supported}.", problems
-        )
 
 
 def shape(node: Node) -> torch.Size:
@@ -219,11 +211,12 @@ def module_path(node: Node) -> tuple[str, str]:
     return path, str(kind).rpartition(".")[2]
 
 
-def where(node: Node, wrapper: str = "") -> str:
-    """For messages: `layers.0.gate (Linear), /home/me/model.py:12`; `wrapper` is left out of the path."""
+def where(node: Node, wrapper: str = "") -> Place:
+    """The place of a call; `wrapper`, a module around the user's, is left out."""
     path, kind = module_path(node)
-    path = f"{path}.".removeprefix(f"{wrapper}.")[:-1] if wrapper else path
-    place = " ".join([path or "the module", *([f"({kind})"] if kind else [])])
+    if wrapper:
+        path = f"{path}.".removeprefix(f"{wrapper}.")[:-1]
+        kind = kind if path else ""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [line for line in lines if not line[0].startswith(TORCH_FOLDER)] or lines
-    return f"{place}, {own[-1][0]}:{own[-1][1]}" if own else place
+    return Place(path=path, kind=kind, lines=tuple(own))

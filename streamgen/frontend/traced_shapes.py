@@ -4,24 +4,26 @@ Every parameter becomes a view of one number, which takes no memory, and stays o
 kernels (`numbers.quantisation.is_uniform`). Buffers keep their values: masks and rotary frequencies decide
 what is computed.
 
-Layers that are alike are traced twice and then repeated: `layer_types` of the config says after how many they
-are. Where the second pass through them is not the first again, all layers are traced.
+Layers that are alike are traced twice and then repeated: their modules, shapes and numbers say after how many
+they are. Where the second pass through them is not the first again, all layers are traced.
 """
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from streamgen.errors import CheckpointError
+from streamgen.errors import CheckpointError, UnsupportedOperationError
 from streamgen.extras import needed
 from streamgen.frontend.any_module import import_any
 from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.plain_config import STAND_IN
 from streamgen.frontend.pretrained import attention_of
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.refusals import first_line
 from streamgen.graph.logical import LogicalGraph, Repeat
 
 __all__ = ["shapes_of_config", "shapes_of_module"]
@@ -87,41 +89,90 @@ def _graph_of_config(config: Any, context: int | None, name: str) -> LogicalGrap
     """The decoder of a config of transformers, for texts of up to `context` positions.
 
     CheckpointError for what is no causal language model."""
-    text = config.get_text_config(decoder=True)
-    count, kinds = text.num_hidden_layers, list(getattr(text, "layer_types", None) or [None])
-    period = next(p for p in range(1, len(kinds) + 1) if kinds == (kinds[:p] * len(kinds))[: len(kinds)])
-    if 2 * period < count:
-        few = _model(config, 2 * period)
-        graph = import_decoder(few, context=traced_context(few, context), name=name)
-        if (found := _repeated(graph, period, count)) is not None:
-            return found
-    model = _model(config, count)
-    return import_decoder(model, context=traced_context(model, context), name=name)
+    model = _model(config)
+    context = traced_context(model, context)
+    if (layers := _layers(model)) is not None:
+        owner, path, count = layers
+        every = getattr(owner, path)
+        period = _period([_form(layer) for layer in every])
+        if 2 * period < count:
+            setattr(owner, path, every[: 2 * period])
+            found = _repeated(_tried(model, context, name), period, count)
+            if found is not None:
+                return found
+            setattr(owner, path, every)
+    return import_decoder(model, context=context, name=name)
 
 
-def _model(config: Any, layers: int) -> torch.nn.Module:
-    """The model with so many layers, without weights."""
+def _tried(model: torch.nn.Module, context: int | None, name: str) -> LogicalGraph | None:
+    """The graph of a model with fewer layers than its config says; None when it does not run so."""
+    try:
+        return import_decoder(model, context=context, name=name)
+    except UnsupportedOperationError:
+        return None
+
+
+def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, int] | None:
+    """The list that holds all layers of the decoder: its owner, its name there, and how many they are."""
+    count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    for owner in model.modules():
+        for name, part in owner.named_children():
+            if isinstance(part, torch.nn.ModuleList) and len(part) == count:
+                return owner, name, len(part)
+    return None
+
+
+def _form(layer: torch.nn.Module) -> list[Any]:
+    """What tells one layer from another: classes, shapes, numbers and words, but for its own number."""
+    return [
+        (
+            path,
+            type(part),
+            [(n, tuple(p.shape)) for n, p in part.named_parameters(recurse=False)],
+            _said(part),
+        )
+        for path, part in layer.named_modules()
+    ]
+
+
+def _said(module: torch.nn.Module) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | None)
+        and not re.search(r"layer_?(idx|id|index|number)", name)
+    }
+
+
+def _period(forms: list[Any]) -> int:
+    """After how many layers they are the same again."""
+    return next(
+        p for p in range(1, len(forms) + 1) if all(a == b for a, b in zip(forms, forms[p:], strict=False))
+    )
+
+
+def _model(config: Any) -> torch.nn.Module:
+    """The model without weights."""
     from accelerate import init_empty_weights  # type: ignore[import-untyped]
     from transformers import AutoModelForCausalLM
 
-    fewer = type(config).from_dict(config.to_dict())
-    text = fewer.get_text_config(decoder=True)
-    text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
-    fewer._attn_implementation = attention_of(fewer)
+    config = copy.deepcopy(config)
     try:
         with quiet(), init_empty_weights(include_buffers=False):
-            model = AutoModelForCausalLM.from_config(fewer, dtype=torch.float32, trust_remote_code=False)
+            config._attn_implementation = attention_of(config)
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(
-            f"config.json: transformers makes no causal language model of {config.model_type!r}: {error}"
+            f"config.json: transformers makes no causal language model of {config.model_type!r}\n  it says: "
+            f"{first_line(error)}"
         ) from error
     return _with_stand_ins(model)
 
 
-def _repeated(graph: LogicalGraph, period: int, count: int) -> LogicalGraph | None:
+def _repeated(graph: LogicalGraph | None, period: int, count: int) -> LogicalGraph | None:
     """The graph with so many layers; None when its layers are not the same again after a period."""
+    if graph is None:
+        return None
     repeats = [o for o in graph.operations if isinstance(o.op, Repeat)]
     if len(repeats) != 1:
         return None

@@ -278,7 +278,9 @@ def test_all_unsupported_operations_in_one_error() -> None:
         import_module(module, x)
     assert (x == 1).all(), "the example inputs are not changed"
     first, *problems, last = str(caught.value).splitlines()
-    assert first == f"{len(problems)} operations are not supported:"
+    names = "group_norm, elu, transpose, slice and 4 more"
+    assert first == f"8 operations are not supported: {names}"
+    assert list(caught.value.operations) == [problem.strip() for problem in problems]
     root = "the module (Unsupported)"
     assert problems == [
         f"  {place}: {problem}"
@@ -335,7 +337,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
 def test_unsupported(function, message: str) -> None:
     with pytest.raises(UnsupportedOperationError, match=re.escape(message)) as caught:
         import_module(Forward(function), torch.randn(8, 8))
-    assert str(caught.value).startswith("1 operation is not supported:\n")
+    assert str(caught.value).startswith("1 operation is not supported: ")
     assert f"{HERE}:" in str(caught.value)
 
 
@@ -343,7 +345,7 @@ def test_control_flow_on_values() -> None:
     said = "what it computes depends on a decision about values, which a graph cannot take"
     with pytest.raises(UnsupportedOperationError) as caught:
         import_module(Forward(lambda m, x: x + 1 if x.sum() > 0 else x), torch.randn(8, 8))
-    assert re.fullmatch(rf"torch\.export cannot trace the module: {said} \(.*:\d+\)", str(caught.value))
+    assert re.fullmatch(rf"the module cannot be traced: {said} \(.*:\d+\)", str(caught.value))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def _problem(kind: type[Plain], text: str, problem: str) -> str:
     """The line of a message: where in `forward` the call stands, and what is wrong."""
     lines = PLAIN.read_text().splitlines()
     number = next(n for n, line in enumerate(lines, 1) if text in line)
-    return f"  the module ({kind.__name__}), {PLAIN}:{number}: {problem}"
+    return f"the module ({kind.__name__}), {PLAIN}:{number}: {problem}"
 
 
 ATTENTION = "mixed, key, value = self.attention("
@@ -162,12 +162,14 @@ SDPA = "aten.scaled_dot_product_attention.default"
     ],
 )
 def test_unsupported(kind: type[Plain], problems: list[tuple[str, str]]) -> None:
-    """Every problem of every layer in one error, with its place."""
+    """Every problem of every layer in one error, with its place; those that are alike are one line."""
     torch.manual_seed(1)
     with pytest.raises(UnsupportedOperationError) as caught:
         import_decoder(kind(), **SIZES)
     first, *found, last = str(caught.value).splitlines()
-    assert found == [_problem(kind, *problem) for problem in problems]
+    lines = [_problem(kind, *problem) for problem in problems]
+    assert list(caught.value.operations) == lines
+    assert found == [f"  {line}" for line in dict.fromkeys(lines)]
     assert first.startswith(f"{len(problems)} operation")
     assert last.startswith("Supported: an embedding of ids, learned or rotary positions or none; ")
 
@@ -188,19 +190,19 @@ def test_unsupported(kind: type[Plain], problems: list[tuple[str, str]]) -> None
             Plain(),
             SIZES | {"head_dim": 6},
             UnsupportedOperationError,
-            "torch.export cannot trace the module: ",
+            "the module cannot be traced: ",
         ),
         (
             Plain(),
             SIZES | {"layers": 1},
             UnsupportedOperationError,
-            "torch.export cannot trace the module: ",
+            "the module cannot be traced: ",
         ),
         (
             nn.Identity(),
             SIZES,
             UnsupportedOperationError,
-            "torch.export cannot trace the module: ",
+            "the module cannot be traced: ",
         ),
     ],
 )
