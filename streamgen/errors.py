@@ -13,6 +13,7 @@ __all__ = [
     "DeviceError",
     "DeviceTimeoutError",
     "GraphError",
+    "ImportMismatchError",
     "MissingToolError",
     "ProbeError",
     "StorageError",
@@ -43,6 +44,19 @@ class UnsupportedOperationError(StreamgenError):
 
 class GraphError(StreamgenError):
     """A graph breaks a law of the intermediate representation; names the node or the edge."""
+
+
+class ImportMismatchError(StreamgenError):
+    """An imported graph computes something else than its module does in torch; names the first operation that
+    differs.
+
+    operation: its path in the graph, None where none differs by itself. difference: of the results, as a
+    share of their norm.
+    """
+
+    def __init__(self, message: str, operation: str | None = None, difference: float = 0.0) -> None:
+        super().__init__(message)
+        self.operation, self.difference = operation, difference
 
 
 class BudgetError(StreamgenError):

@@ -24,6 +24,7 @@ from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.rotary import rotated
+from streamgen.frontend.self_check import require_equal_text
 from streamgen.frontend.tables import Tables
 from streamgen.frontend.trace import Constants, Unsupported, aten, export_program, one_thread, shape
 from streamgen.graph.logical import Input, LogicalGraph
@@ -107,7 +108,9 @@ def import_decoder(
             raise ValueError(f"{size} is {value!r}; an integer of at least {least[size]} is needed")
         sizes[size] = value
     with one_thread():
-        return _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
+        graph = _traced(called, sizes, wrapper).graph(type(module).__name__ if name is None else name)
+    require_equal_text(graph, module, **{size: sizes[size] for size in SIZES[:3]})
+    return graph
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:

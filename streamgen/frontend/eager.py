@@ -1,0 +1,169 @@
+"""Modules as torch runs them eagerly: pass by pass, in float32, some layers of a large one.
+
+A language model of transformers is called as its users call it, with ids and the cache that it has returned;
+it chooses its own positions and masks. A decoder of one's own is given both (`import_decoder`).
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from streamgen.frontend.quiet import quiet
+from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.operations import Linear
+
+__all__ = ["HALVES", "EagerText", "Seen", "called", "fewer_layers", "has_values"]
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def has_values(module: torch.nn.Module) -> bool:
+    """Whether a module can be run: none of its weights is on the meta device or one number at every place."""
+    return not any(
+        tensor.is_meta or (tensor.numel() > 1 and not any(tensor.stride())) for tensor in module.parameters()
+    )
+
+
+def called(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What a module returns, its parameters and buffers of 16 bits taken as float32: what these round, the
+    graph does not."""
+    named = (*module.named_parameters(), *module.named_buffers())
+    floats = {name: tensor.detach().float() for name, tensor in named if tensor.dtype in HALVES}
+    with quiet(), torch.no_grad():
+        if not floats:
+            return module(*args, **keywords)
+        return torch.func.functional_call(module, floats, tuple(args), dict(keywords))
+
+
+class EagerText:
+    """A text in a decoder, from its beginning on. layers: those that are computed, each with keys and values.
+
+    padding: the id that is none, if there is one.
+    """
+
+    def __init__(self, module: torch.nn.Module, layers: Sequence[int], kv_heads: int, head_dim: int) -> None:
+        self._module, self._layers = module, layers
+        transformers = sys.modules.get("transformers")
+        self._of_transformers = transformers is not None and isinstance(module, transformers.PreTrainedModel)
+        self.padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+        self._cache: Any = None
+        double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
+        self._dtype = torch.float64 if double else torch.float32
+        self._keys, self._values = (
+            [torch.zeros(1, kv_heads, 0, head_dim, dtype=self._dtype)] * len(layers) for _ in range(2)
+        )
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
+        given = torch.from_numpy(ids)[None]
+        if self._of_transformers:
+            keywords = {"input_ids": given, "past_key_values": self._cache, "use_cache": True}
+            out = called(self._module, (), keywords)
+            logits, self._cache = out.logits, out.past_key_values
+        else:
+            past = self._keys[0].shape[2]
+            positions = torch.arange(past, past + len(ids))[None]
+            logits, self._keys, self._values = called(
+                self._module, (given, positions, list(self._keys), list(self._values)), {}
+            )
+        found: np.ndarray = logits[0].double().numpy()
+        return found
+
+    @property
+    def count(self) -> int:
+        """Layers that are computed."""
+        return len(self._layers)
+
+    def layer_of(self, keys: np.ndarray, default: int) -> int:
+        """Which layer has these keys [P, kv_heads · head_dim]; `default` of a model of transformers, whose
+        caches may keep the last positions only."""
+        if self._of_transformers:
+            return default
+        rows = [own[0].transpose(0, 1).reshape(len(keys), -1).double().numpy() for own in self._keys]
+        return int(np.argmin([np.linalg.norm(own - keys) for own in rows]))
+
+    def go_on_behind(self, keys: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:
+        """The next pass follows other ones: theirs of each layer [P, kv_heads, head_dim]."""
+        self._keys, self._values = (
+            [torch.from_numpy(rows).to(self._dtype).transpose(0, 1)[None] for rows in side]
+            for side in (keys, values)
+        )
+        if self._of_transformers:
+            self._cache = sys.modules["transformers"].DynamicCache()
+            for layer, key, value in zip(self._layers, self._keys, self._values, strict=True):
+                self._cache.update(key, value, layer)
+
+
+class Seen(TorchDispatchMode):
+    """Keeps a copy of every tensor of floats that a call makes, but for views of a module's parameters.
+
+    tensors: of the calls since `clear`.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = call(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                if leaf.untyped_storage().data_ptr() not in self._own:
+                    self.tensors.append(leaf.detach().clone())  # calls in place may change it
+        return result
+
+    def clear(self) -> None:
+        """Forget what was made so far."""
+        self.tensors.clear()
+
+
+@contextmanager
+def fewer_layers(
+    module: torch.nn.Module, graph: LogicalGraph, count: int, most: int
+) -> Iterator[tuple[LogicalGraph, Sequence[int]]]:
+    """A model of `count` layers: its graph, and which of its layers are in it.
+
+    They are all of them where it has at most `most` weights, or where its layers are not found in the module.
+    Of a larger one they are the first of each form, the middle one and the last; meanwhile the others hand on
+    what they are given, in the module too.
+    """
+    weights = sum(o.op.weight.size for _, o in graph.walk() if isinstance(o.op, Linear))
+    repeat = next((o for o in graph.operations if isinstance(o.op, Repeat)), None)
+    lists = [
+        part for part in module.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == count
+    ]
+    if weights <= most or repeat is None or len(repeat.op.layers) != count or len(lists) != 1:
+        yield graph, range(count)
+        return
+    kept = sorted({*range(repeat.op.period), count // 2, count - 1})
+    thin = Repeat(tuple(repeat.op.layers[index] for index in kept))
+    operations = tuple(replace(o, op=thin) if o is repeat else o for o in graph.operations)
+    (layers,) = lists
+    with ExitStack() as stack:
+        results: list[Any] = []
+        hook = layers[0].register_forward_hook(lambda layer, given, result: results.append(result))
+        stack.callback(hook.remove)
+
+        def handed_on(hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
+            return (hidden, *results[-1][1:]) if isinstance(results[-1], tuple) else hidden
+
+        for index, layer in enumerate(layers):
+            if index not in kept:
+                stack.callback(_restore, layer, vars(layer).get("forward"))
+                layer.forward = handed_on
+        yield replace(graph, operations=operations), kept
+
+
+def _restore(layer: torch.nn.Module, forward: Any) -> None:
+    if forward is None:
+        del layer.forward
+    else:
+        layer.forward = forward
