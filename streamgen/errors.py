@@ -50,11 +50,10 @@ class ImportMismatchError(StreamgenError):
     """An imported graph computes something else than its module does in torch; names the first operation that
     differs.
 
-    operation: its path in the graph, None where none differs by itself. difference: of the results, as a
-    share of their norm.
+    operation: its path in the graph. difference: of the results, as a share of their norm.
     """
 
-    def __init__(self, message: str, operation: str | None = None, difference: float = 0.0) -> None:
+    def __init__(self, message: str, operation: str = "", difference: float = 0.0) -> None:
         super().__init__(message)
         self.operation, self.difference = operation, difference
 

@@ -1,9 +1,9 @@
 """Where a graph and the module that it was imported from part.
 
 They are run on the same inputs, pass after pass. When results differ, all passes are run again: in the one
-that differs, the reference keeps the value of every operation and torch the tensor of every call. An operation
-is right when a call has made the same numbers, in whatever order they lie. The first one is named that is not
-right and of which nothing right is made.
+that differs, the reference keeps the value of every operation and torch the tensor of every call. An
+operation is right when a call has made the same numbers, in whatever order they lie. The first one is named
+that is not right and of which nothing right is made.
 """
 
 from collections import defaultdict
@@ -96,18 +96,15 @@ def _require_roundings(
     gap, name = exact.gap
     if gap <= bound:
         return
-    first = values.first_difference(seen.tensors, bound)
-    if first is None:
-        said = "No operation differs by more than that from what torch computes; together they do."
-    else:
-        path = _renumbered(first[0], layers)
-        where = f" ({first[1].where})" if first[1].where else ""
-        said = f"The first operation that differs is {path!r}{where}: {first[1].op}."
+    path, operation = values.first_difference(seen, bound, name)
+    path = _renumbered(path, layers)
+    where = f" ({operation.where})" if operation.where else ""
     raise ImportMismatchError(
-        f"the imported graph is not what the module computes: with {compared.label} {name!r} differs by "
-        f"{gap:.1e} of its norm; {bound:.0e} is allowed for roundings.\n{said}\n"
-        "Please report it with the module. CompileConfig.check_import=False compiles the graph all the same.",
-        operation=None if first is None else _renumbered(first[0], layers),
+        f"the imported graph is not what the module computes: with {compared.label}, {name!r} differs by "
+        f"{gap:.1e} of its norm; {bound:.0e} is allowed for roundings.\n"
+        f"The first operation that differs is {path!r}{where}: {operation.op}.\n"
+        "Please report it with the module. CompileConfig.check_import=False compiles the graph as it is.",
+        operation=path,
         difference=gap,
     )
 
@@ -148,22 +145,42 @@ class _Values:
 
         return compute
 
-    def first_difference(self, tensors: Sequence[torch.Tensor], bound: float) -> tuple[str, Operation] | None:
-        """The first operation whose numbers no tensor has, nor those of anything made of it; its path."""
+    def first_difference(self, seen: Seen, bound: float, output: str) -> tuple[str, Operation]:
+        """The first operation that torch does not compute, with its path; the one that makes the output where
+        torch computes every other one."""
         known: dict[int, list[np.ndarray]] = defaultdict(list)
-        sizes = {sum(one.size for one in arrays) for arrays in self._made.values()}
-        for tensor in tensors:
-            if tensor.numel() in sizes:
-                known[tensor.numel()].append(np.sort(tensor.double().reshape(-1).numpy()))
+        for tensor in seen.tensors:
+            known[tensor.numel()].append(_sorted(tensor))
 
-        def is_known(path: str) -> bool:
-            own = np.sort(np.concatenate([one.reshape(-1) for one in self._made[path]]))
-            return any(np.linalg.norm(own - one) <= bound * np.linalg.norm(own) for one in known[own.size])
+        def is_among(path: str, others: Sequence[np.ndarray]) -> bool:
+            own = _sorted(*map(torch.from_numpy, self._made[path]))
+            return any(np.linalg.norm(own - one) <= bound * np.linalg.norm(own) for one in others)
 
-        right = set()  # those that are, or of which something is made that is
+        right: set[str] = set()  # those that torch computes, or something that is made of them
         for path in reversed(self._made):
-            if self._readers[path] & right or is_known(path):
+            size = sum(array.size for array in self._made[path])
+            if self._readers[path] & right or is_among(path, known[size]):
                 right.add(path)
-        wrong = (path for path in self._made if path not in right)
-        first = next(wrong, None)
-        return None if first is None else (first, self._operations[first])
+        last = next(path for path, o in self._operations.items() if output in o.values and "[" not in path)
+        first = next((path for path in self._made if path not in right), last)
+        for path, readers in self._readers.items():  # a scale that is missing is a number that torch has, too
+            if first in readers and not _is_within(place := self._module(path), self._module(first)):
+                size = sum(array.size for array in self._made[path])
+                results = [_sorted(one) for one in seen.results.get(place, ()) if one.numel() == size]
+                if results and not is_among(path, results):
+                    return path, self._operations[path]
+        return first, self._operations[first]
+
+    def _module(self, path: str) -> str:
+        """Path of the module that an operation stands in."""
+        return self._operations[path].where.partition(" (")[0]
+
+
+def _sorted(*tensors: torch.Tensor) -> np.ndarray:
+    """Their numbers, whatever their layout."""
+    return np.sort(np.concatenate([tensor.double().reshape(-1).numpy() for tensor in tensors]))
+
+
+def _is_within(module: str, other: str) -> bool:
+    """Whether a module is, or holds, another one."""
+    return f"{other}.".startswith(f"{module}.") or module == "the module"

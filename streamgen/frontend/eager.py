@@ -5,17 +5,21 @@ it chooses its own positions and masks. A decoder of one's own is given both (`i
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from math import prod
+from typing import Any, Self
 
 import numpy as np
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.trace import one_thread
 from streamgen.graph.logical import LogicalGraph, Repeat
 from streamgen.operations import Linear
 
@@ -27,7 +31,8 @@ HALVES = (torch.float16, torch.bfloat16)
 def has_values(module: torch.nn.Module) -> bool:
     """Whether a module can be run: none of its weights is on the meta device or one number at every place."""
     return not any(
-        tensor.is_meta or (tensor.numel() > 1 and not any(tensor.stride())) for tensor in module.parameters()
+        tensor.is_meta or (tensor.numel() > 1 and not any(tensor.stride()))
+        for tensor in (*module.parameters(), *module.buffers())
     )
 
 
@@ -36,7 +41,7 @@ def called(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, 
     graph does not."""
     named = (*module.named_parameters(), *module.named_buffers())
     floats = {name: tensor.detach().float() for name, tensor in named if tensor.dtype in HALVES}
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), one_thread():
         if not floats:
             return module(*args, **keywords)
         return torch.func.functional_call(module, floats, tuple(args), dict(keywords))
@@ -45,14 +50,15 @@ def called(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, 
 class EagerText:
     """A text in a decoder, from its beginning on. layers: those that are computed, each with keys and values.
 
-    padding: the id that is none, if there is one.
+    padding: ids that are no tokens.
     """
 
     def __init__(self, module: torch.nn.Module, layers: Sequence[int], kv_heads: int, head_dim: int) -> None:
         self._module, self._layers = module, layers
         transformers = sys.modules.get("transformers")
         self._of_transformers = transformers is not None and isinstance(module, transformers.PreTrainedModel)
-        self.padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+        padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+        self.padding: list[int] = [padding] if self._of_transformers and padding is not None else []
         self._cache: Any = None
         double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
         self._dtype = torch.float64 if double else torch.float32
@@ -102,27 +108,46 @@ class EagerText:
 
 
 class Seen(TorchDispatchMode):
-    """Keeps a copy of every tensor of floats that a call makes, but for views of a module's parameters.
+    """Keeps what the calls of a module make, since `clear`.
 
-    tensors: of the calls since `clear`.
+    tensors: of floats, but for views of parameters. results: those that a module within it returned, by path.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self._own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+        self._paths = {id(part): path for path, part in module.named_modules()}
         self.tensors: list[torch.Tensor] = []
+        self.results: dict[str, list[torch.Tensor]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        self._hook = register_module_forward_hook(self._returned)
+        entered: Self = super().__enter__()
+        return entered
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._hook.remove()
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = call(*args, **(kwargs or {}))
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-                if leaf.untyped_storage().data_ptr() not in self._own:
-                    self.tensors.append(leaf.detach().clone())  # calls in place may change it
+        own = [leaf for leaf in _floats(result) if leaf.untyped_storage().data_ptr() not in self._own]
+        self.tensors += [leaf.detach().clone() for leaf in own]  # calls in place may change it
         return result
+
+    def _returned(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if id(module) in self._paths:
+            self.results[self._paths[id(module)]] += [leaf.detach().clone() for leaf in _floats(result)]
 
     def clear(self) -> None:
         """Forget what was made so far."""
         self.tensors.clear()
+        self.results.clear()
+
+
+def _floats(nest: Any) -> list[torch.Tensor]:
+    leaves = (leaf for leaf in pytree.tree_leaves(nest) if isinstance(leaf, torch.Tensor))
+    return [leaf for leaf in leaves if leaf.is_floating_point()]
 
 
 @contextmanager
@@ -135,17 +160,15 @@ def fewer_layers(
     Of a larger one they are the first of each form, the middle one and the last; meanwhile the others hand on
     what they are given, in the module too.
     """
-    weights = sum(o.op.weight.size for _, o in graph.walk() if isinstance(o.op, Linear))
-    repeat = next((o for o in graph.operations if isinstance(o.op, Repeat)), None)
-    lists = [
-        part for part in module.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == count
-    ]
-    if weights <= most or repeat is None or len(repeat.op.layers) != count or len(lists) != 1:
+    weights = sum(prod(o.op.extents) for _, o in graph.walk() if isinstance(o.op, Linear))
+    repeat: Any = next((o.op for o in graph.operations if isinstance(o.op, Repeat)), None)
+    lists = [m for m in module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    if weights <= most or repeat is None or len(repeat.layers) != count or len(lists) != 1:
         yield graph, range(count)
         return
-    kept = sorted({*range(repeat.op.period), count // 2, count - 1})
-    thin = Repeat(tuple(repeat.op.layers[index] for index in kept))
-    operations = tuple(replace(o, op=thin) if o is repeat else o for o in graph.operations)
+    kept = sorted({*range(repeat.period), count // 2, count - 1})
+    thin = Repeat(tuple(repeat.layers[index] for index in kept))
+    operations = tuple(replace(o, op=thin) if o.op is repeat else o for o in graph.operations)
     (layers,) = lists
     with ExitStack() as stack:
         results: list[Any] = []

@@ -72,7 +72,9 @@ class _Text:
         self.position = 0
         self.state: State = {}
         tables = (o.op.extents[0] for _, o in graph.walk() if isinstance(o.op, Embedding))
-        self.ids = np.setdiff1d(np.arange(next(tables)), eager.padding)  # which some models leave out
+        self.ids = np.setdiff1d(
+            np.arange(next(tables)), eager.padding
+        )  # which have no positions in some models
 
     def passes(self) -> Iterator[Pass]:
         """From the beginning, then at the end of the context."""
@@ -102,7 +104,8 @@ class _Text:
         if not pairs or past <= self.position:
             return False
         state = {
-            path: self.random.standard_normal((past, op.heads, op.head_dim)) for path, op in caches.items()
+            path: self.random.standard_normal((past, op.heads, op.head_dim), np.float32)
+            for path, op in caches.items()
         }
         self.eager.go_on_behind(*([state[pair[side]] for pair in pairs] for side in (0, 1)))
         self.state = {path: rows.reshape(past, -1) for path, rows in state.items()}
@@ -167,7 +170,7 @@ class _Both:
                 if other:
                     self._run(self._random({d: other}))
                     return [{}, {d: other}]
-            except Exception:  # noqa: BLE001, S112 - a module may raise anything for more tokens than it takes
+            except Exception:  # noqa: BLE001 - whatever a module raises of too many tokens
                 continue
         return [{}]
 
