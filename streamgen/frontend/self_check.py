@@ -6,8 +6,6 @@ in the extents of their example, and in others that they run with.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from streamgen.frontend.checking import is_checking
 from streamgen.frontend.difference import Pass, require_equal
 from streamgen.frontend.eager import HALVES, EagerText, called, fewer_layers, has_values
 from streamgen.frontend.trace import plain_attention
@@ -25,23 +24,11 @@ from streamgen.operations import Attention, Cache, Embedding
 if TYPE_CHECKING:
     from streamgen.frontend.export import Imported
 
-__all__ = ["checking", "require_equal_module", "require_equal_text"]
+__all__ = ["require_equal_module", "require_equal_text"]
 
 TOKENS = (7, 1, 4)  # of the passes of a text: a prompt, a step, several behind a cache
 LARGE = 1 << 28  # weights of a language model that is compared with all of its layers, in about 2 seconds
 CACHED = 1 << 26  # random numbers in keys and values: 256 MiB
-
-_ON: ContextVar[bool] = ContextVar("checking", default=True)
-
-
-@contextmanager
-def checking(on: bool) -> Iterator[None]:
-    """Whether imports check themselves meanwhile; they do by default."""
-    before = _ON.set(on)
-    try:
-        yield
-    finally:
-        _ON.reset(before)
 
 
 def require_equal_text(
@@ -50,10 +37,10 @@ def require_equal_text(
     """ImportMismatchError unless a language model computes what its decoder does; sizes are the cache's.
 
     Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle one
-    and the last are computed, one after the other. Nothing is compared while `checking` is off, or when
+    and the last are computed, one after the other. Nothing is compared within `checking(False)`, or when
     weights have no values (on the meta device).
     """
-    if not _ON.get() or not has_values(module):
+    if not is_checking() or not has_values(module):
         return
     with fewer_layers(module, graph, layers, LARGE) as (some, kept):
 
@@ -135,9 +122,9 @@ def require_equal_module(
     leaves, spec: arguments of the module, the example. Its tensors are replaced by random numbers of the same
     extents, and then of another one of the last leading dimension that the module does not fix: the longest
     sequence, one token more, one less or twice as many, the first of these with which it runs. Nothing is
-    compared while `checking` is off, or when weights have no values (on the meta device).
+    compared within `checking(False)`, or when weights have no values (on the meta device).
     """
-    if not _ON.get() or not has_values(module):
+    if not is_checking() or not has_values(module):
         return
     both = _Both(found, module, leaves, spec)
     others = both.others(longest)
