@@ -92,8 +92,8 @@ def compile(
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
     line), ImportMismatchError for a graph that is not what the module computes, CheckpointError for a file
-    that cannot be used, GraphError for what does not tile, BudgetError, TypeError and ValueError for bad inputs
-    or weights.
+    that cannot be used, GraphError for what does not tile, BudgetError, TypeError and ValueError for bad
+    inputs or weights.
     """
     config, show = checked_config(config), after or (lambda name, made: None)
     with told(progress) as tell, collector_at_rest():

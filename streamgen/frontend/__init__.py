@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamgen.frontend.any_module import import_any
-    from streamgen.frontend.checking import checking
+    from streamgen.frontend.check_switch import checking
     from streamgen.frontend.checkpoint import load_decoder
     from streamgen.frontend.decoder import import_decoder
     from streamgen.frontend.export import Imported, Structure, import_module, import_structured
@@ -35,7 +35,7 @@ _HOMES = {
     "FeedForward": "gguf",
     "Imported": "export",
     "Structure": "export",
-    "checking": "checking",
+    "checking": "check_switch",
     "default_checkpoint": "gguf",
     "import_any": "any_module",
     "import_decoder": "decoder",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from streamgen.frontend.checking import is_checking
+from streamgen.frontend.check_switch import is_checking
 from streamgen.frontend.difference import Pass, require_equal
 from streamgen.frontend.eager import HALVES, EagerText, called, fewer_layers, has_values
 from streamgen.frontend.trace import plain_attention
