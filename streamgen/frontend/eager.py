@@ -6,7 +6,7 @@ it chooses its own positions and masks. A decoder of one's own is given both (`i
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
@@ -23,24 +23,36 @@ from streamgen.frontend.trace import one_thread
 from streamgen.graph.logical import LogicalGraph, Repeat
 from streamgen.operations import Linear
 
-__all__ = ["HALVES", "EagerText", "Seen", "called", "fewer_layers", "has_values"]
+__all__ = ["HALVES", "EagerText", "Seen", "called", "fewer_layers", "floats_of", "has_values"]
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 def has_values(module: torch.nn.Module) -> bool:
-    """Whether a module can be run: none of its weights is on the meta device or one number at every place."""
-    return not any(
-        tensor.is_meta or (tensor.numel() > 1 and not any(tensor.stride()))
-        for tensor in (*module.parameters(), *module.buffers())
+    """Whether a module can be run: none of its tensors is on the meta device, no parameter is one number at
+    every place, as those are of which only shapes are known."""
+    parameters = list(module.parameters())
+    return not (
+        any(tensor.is_meta for tensor in (*parameters, *module.buffers()))
+        or any(one.numel() > 1 and not any(one.stride()) for one in parameters)
     )
 
 
-def called(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """What a module returns, its parameters and buffers of 16 bits taken as float32: what these round, the
-    graph does not."""
+def floats_of(module: torch.nn.Module, without: Collection[str] = ()) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of 16 bits as float32, by name: what they round, a graph does not. without:
+    modules, by path."""
     named = (*module.named_parameters(), *module.named_buffers())
-    floats = {name: tensor.detach().float() for name, tensor in named if tensor.dtype in HALVES}
+    return {
+        name: tensor.detach().float()
+        for name, tensor in named
+        if tensor.dtype in HALVES and not any(name.startswith(f"{path}.") for path in without)
+    }
+
+
+def called(
+    module: torch.nn.Module, floats: dict[str, torch.Tensor], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    """What a module returns, with these parameters and buffers in place of its own."""
     with quiet(), torch.no_grad(), one_thread():
         if not floats:
             return module(*args, **keywords)
@@ -48,13 +60,21 @@ def called(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, 
 
 
 class EagerText:
-    """A text in a decoder, from its beginning on. layers: those that are computed, each with keys and values.
+    """A text in a decoder, from its beginning on.
 
+    floats: parameters in place of its own. layers: those that are computed, each with keys and values.
     padding: ids that are no tokens.
     """
 
-    def __init__(self, module: torch.nn.Module, layers: Sequence[int], kv_heads: int, head_dim: int) -> None:
-        self._module, self._layers = module, layers
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        floats: dict[str, torch.Tensor],
+        layers: Sequence[int],
+        kv_heads: int,
+        head_dim: int,
+    ) -> None:
+        self._module, self._floats, self._layers = module, floats, layers
         transformers = sys.modules.get("transformers")
         self._of_transformers = transformers is not None and isinstance(module, transformers.PreTrainedModel)
         padding = getattr(getattr(module, "config", None), "pad_token_id", None)
@@ -71,14 +91,13 @@ class EagerText:
         given = torch.from_numpy(ids)[None]
         if self._of_transformers:
             keywords = {"input_ids": given, "past_key_values": self._cache, "use_cache": True}
-            out = called(self._module, (), keywords)
+            out = called(self._module, self._floats, (), keywords)
             logits, self._cache = out.logits, out.past_key_values
         else:
             past = self._keys[0].shape[2]
             positions = torch.arange(past, past + len(ids))[None]
-            logits, self._keys, self._values = called(
-                self._module, (given, positions, list(self._keys), list(self._values)), {}
-            )
+            args = given, positions, list(self._keys), list(self._values)
+            logits, self._keys, self._values = called(self._module, self._floats, args, {})
         found: np.ndarray = logits[0].double().numpy()
         return found
 
@@ -153,8 +172,8 @@ def _floats(nest: Any) -> list[torch.Tensor]:
 @contextmanager
 def fewer_layers(
     module: torch.nn.Module, graph: LogicalGraph, count: int, most: int
-) -> Iterator[tuple[LogicalGraph, Sequence[int]]]:
-    """A model of `count` layers: its graph, and which of its layers are in it.
+) -> Iterator[tuple[LogicalGraph, Sequence[int], Collection[str]]]:
+    """A model of `count` layers: its graph, which of its layers are in it, and paths of those that are not.
 
     They are all of them where it has at most `most` weights, or where its layers are not found in the module.
     Of a larger one they are the first of each form, the middle one and the last; meanwhile the others hand on
@@ -164,12 +183,13 @@ def fewer_layers(
     repeat: Any = next((o.op for o in graph.operations if isinstance(o.op, Repeat)), None)
     lists = [m for m in module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
     if weights <= most or repeat is None or len(repeat.layers) != count or len(lists) != 1:
-        yield graph, range(count)
+        yield graph, range(count), ()
         return
     kept = sorted({*range(repeat.period), count // 2, count - 1})
     thin = Repeat(tuple(repeat.layers[index] for index in kept))
     operations = tuple(replace(o, op=thin) if o.op is repeat else o for o in graph.operations)
     (layers,) = lists
+    paths = {part: path for path, part in module.named_modules()}
     with ExitStack() as stack:
         results: list[Any] = []
         hook = layers[0].register_forward_hook(lambda layer, given, result: results.append(result))
@@ -178,11 +198,13 @@ def fewer_layers(
         def handed_on(hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
             return (hidden, *results[-1][1:]) if isinstance(results[-1], tuple) else hidden
 
+        left_out = []
         for index, layer in enumerate(layers):
             if index not in kept:
+                left_out.append(paths[layer])
                 stack.callback(_restore, layer, vars(layer).get("forward"))
                 layer.forward = handed_on
-        yield replace(graph, operations=operations), kept
+        yield replace(graph, operations=operations), kept, left_out
 
 
 def _restore(layer: torch.nn.Module, forward: Any) -> None:

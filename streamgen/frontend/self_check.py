@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from streamgen.errors import ImportMismatchError
 from streamgen.frontend.check_switch import is_checking
 from streamgen.frontend.difference import Pass, require_equal
-from streamgen.frontend.eager import HALVES, EagerText, called, fewer_layers, has_values
+from streamgen.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
 from streamgen.frontend.trace import plain_attention
 from streamgen.graph.interpret import Interpreter, State
 from streamgen.graph.logical import LogicalGraph
@@ -42,10 +43,11 @@ def require_equal_text(
     """
     if not is_checking() or not has_values(module):
         return
-    with fewer_layers(module, graph, layers, LARGE) as (some, kept):
+    with fewer_layers(module, graph, layers, LARGE) as (some, kept, left_out):
+        floats = floats_of(module, left_out)
 
         def passes(interpreter: Interpreter) -> Iterator[Pass]:
-            return _Text(some, interpreter, EagerText(module, kept, kv_heads, head_dim)).passes()
+            return _Text(some, interpreter, EagerText(module, floats, kept, kv_heads, head_dim)).passes()
 
         require_equal(some, passes, module, kept)
 
@@ -79,7 +81,15 @@ class _Text:
         )
         self.position += tokens
         label = f"{tokens} token{'s' * (tokens > 1)} at position {position}"
-        return Pass(label=label, graph=found, module={logits: self.eager(ids)})
+        try:
+            return Pass(label=label, graph=found, module={logits: self.eager(ids)})
+        except Exception as error:  # a module may raise anything
+            raise ImportMismatchError(
+                f"the imported graph runs on {label}; the module does not: {error}\n"
+                "A text begins with an empty cache and goes on in passes of any number of tokens, positions "
+                "being 0, 1, 2 ...\n"
+                "CompileConfig.check_import=False compiles the graph as it is."
+            ) from error
 
     def _to_the_end(self, tokens: int) -> bool:
         """Whether so many tokens of the context are left, behind random keys and values that are not those of
@@ -138,6 +148,7 @@ class _Both:
         self, found: "Imported", module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
     ) -> None:
         self.found, self.module, self.leaves, self.spec = found, module, leaves, spec
+        self.floats = floats_of(module)
         self.leads = {leaf.shape[:-1] for leaf in leaves if isinstance(leaf, torch.Tensor)}
 
     def passes(self, interpreter: Interpreter, extents: Sequence[Mapping[int, int]]) -> Iterator[Pass]:
@@ -177,7 +188,7 @@ class _Both:
             pytree.tree_map_only(torch.Tensor, torch.clone, leaves), self.spec
         )
         with plain_attention():
-            return called(self.module, args, keywords)
+            return called(self.module, self.floats, args, keywords)
 
     def _pass(self, interpreter: Interpreter, leaves: Sequence[Any]) -> Pass:
         given = self.found.arguments.taken(pytree.tree_unflatten(leaves, self.spec))

@@ -250,6 +250,22 @@ def test_a_module_that_changes_is_found() -> None:
         require_equal_text(graph, model, **CACHE | {"layers": 1})
 
 
+def test_a_module_that_needs_a_cache() -> None:
+    class Filled(Plain):
+        def mask(self, positions: torch.Tensor, past: int) -> torch.Tensor:
+            if past == 0:
+                raise AssertionError("there is nothing before")
+            return super().mask(positions, past)
+
+    torch.manual_seed(1)
+    assert str(_mismatch(Filled().eval(), **SIZES)) == (
+        "the imported graph runs on 7 tokens at position 0; the module does not: there is nothing before\n"
+        "A text begins with an empty cache and goes on in passes of any number of tokens, positions being "
+        "0, 1, 2 ...\n"
+        "CompileConfig.check_import=False compiles the graph as it is."
+    )
+
+
 def test_positions_of_the_modules_own() -> None:
     """Positions that begin behind the padding index."""
     torch.manual_seed(1)
