@@ -92,8 +92,9 @@ def compile(
     standard error when it is a terminal. after: shown what each pass has made (`streamgen.progress`).
 
     Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
-    line), CheckpointError for a file that cannot be used, GraphError for what does not tile, BudgetError,
-    TypeError and ValueError for bad inputs or weights.
+    line), ImportMismatchError for a graph that is not what the module computes, CheckpointError for a file
+    that cannot be used, GraphError for what does not tile, BudgetError, TypeError and ValueError for bad
+    inputs or weights.
     """
     show = after or (lambda name, made: None)
     with told(progress) as tell, collector_at_rest():
@@ -219,11 +220,12 @@ def _imported(
     with needed("compiling a model"):
         from streamgen import frontend  # torch takes seconds to load
 
-        if isinstance(model, (str, Path)):
-            tell(step(1, _STEPS, "reading the checkpoint"))
-            return frontend.load_decoder(model, config.context), None
-        tell(step(1, _STEPS, "exporting the module"))
-        return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
+        with frontend.checking(config.check_import):
+            if isinstance(model, (str, Path)):
+                tell(step(1, _STEPS, "reading the checkpoint"))
+                return frontend.load_decoder(model, config.context), None
+            tell(step(1, _STEPS, "exporting the module"))
+            return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
 
 
 def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:

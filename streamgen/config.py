@@ -80,6 +80,7 @@ class CompileConfig:
     clock_mhz: kernel clock that memory rates and reports are computed for.
     sizing: FIFO sizing strategy: "conservative" keeps the schedule in which every kernel starts as soon as it
         can, "normal" lets kernels run at their own rates.
+    check_import: hold the imported graph to the module in torch, on random inputs, before anything is built.
     """
 
     name: str = "accelerator"
@@ -108,6 +109,7 @@ class CompileConfig:
     hold_bits: int | None = None
     clock_mhz: float = 300.0
     sizing: Literal["conservative", "normal"] = "conservative"
+    check_import: bool = True
 
     def __post_init__(self) -> None:
         for name, kinds in _plain_fields().items():

@@ -14,6 +14,7 @@ __all__ = [
     "DeviceTimeoutError",
     "GenerationWarning",
     "GraphError",
+    "ImportMismatchError",
     "MissingToolError",
     "ProbeError",
     "StorageError",
@@ -50,6 +51,18 @@ class UnsupportedOperationError(StreamgenError):
 
 class GraphError(StreamgenError):
     """A graph breaks a law of the intermediate representation; names the node or the edge."""
+
+
+class ImportMismatchError(StreamgenError):
+    """An imported graph computes something else than its module does in torch; names the first operation that
+    differs.
+
+    operation: its path in the graph. difference: of the results, as a share of their norm.
+    """
+
+    def __init__(self, message: str, operation: str = "", difference: float = 0.0) -> None:
+        super().__init__(message)
+        self.operation, self.difference = operation, difference
 
 
 class BudgetError(StreamgenError):

@@ -106,9 +106,10 @@ def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalG
     if isinstance(model, LogicalGraph):
         return model
     with needed("estimating a model"):
-        from streamgen.frontend import shapes_of  # torch takes seconds to load
+        from streamgen.frontend import checking, shapes_of  # torch takes seconds to load
 
-        return shapes_of(model, example_inputs, config.max_tokens, config.context)
+        with checking(config.check_import):
+            return shapes_of(model, example_inputs, config.max_tokens, config.context)
 
 
 def _asked(

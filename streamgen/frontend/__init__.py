@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamgen.frontend.any_module import import_any
+    from streamgen.frontend.check_switch import checking
     from streamgen.frontend.checkpoint import load_decoder
     from streamgen.frontend.decoder import import_decoder
     from streamgen.frontend.export import Imported, Structure, import_module, import_structured
@@ -19,6 +20,7 @@ __all__ = [
     "FeedForward",
     "Imported",
     "Structure",
+    "checking",
     "default_checkpoint",
     "import_any",
     "import_decoder",
@@ -33,6 +35,7 @@ _HOMES = {
     "FeedForward": "gguf",
     "Imported": "export",
     "Structure": "export",
+    "checking": "check_switch",
     "default_checkpoint": "gguf",
     "import_any": "any_module",
     "import_decoder": "decoder",

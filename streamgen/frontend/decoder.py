@@ -13,7 +13,7 @@ Names of models, classes and modules play no part; they are where a message says
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from streamgen.errors import UnsupportedOperationError
 from streamgen.frontend.assembly import TRACED, traced_positions
 from streamgen.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
 from streamgen.frontend.draft import Draft
+from streamgen.frontend.eager import has_values
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.layers import folded
 from streamgen.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
@@ -30,6 +31,7 @@ from streamgen.frontend.module_kinds import require_readable
 from streamgen.frontend.moves import renamed
 from streamgen.frontend.refusals import Part, Problem, refusal
 from streamgen.frontend.rotary import rotated
+from streamgen.frontend.self_check import require_equal_text
 from streamgen.frontend.tables import Tables
 from streamgen.frontend.trace import DECISION, Constants, Unsupported, aten, export_program, one_thread, shape
 from streamgen.graph.logical import Input, LogicalGraph
@@ -108,15 +110,14 @@ def import_decoder(
     transformers = sys.modules.get("transformers")
     with one_thread():
         if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-            return _of_transformers(module, layers, kv_heads, head_dim, context).graph(name)
-        given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
-        if missing := [size for size in SIZES if given[size] is None]:
-            raise TypeError(
-                f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
-            )
-        sizes = {n: _at_least(TRACED + 1 if n == "context" else 1, n, value) for n, value in given.items()}
-        pair = sizes["kv_heads"], sizes["head_dim"]
-        return _traced(module, sizes["layers"] * [CacheSizes(pair, pair)], sizes["context"]).graph(name)
+            traced = _of_transformers(module, layers, kv_heads, head_dim, context)
+        else:
+            given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
+            traced = _of_ones_own(module, given)
+        graph = traced.graph(name)
+    heads, dims = traced.sizes[0].keys
+    require_equal_text(graph, module, layers=len(traced.sizes), kv_heads=heads, head_dim=dims)
+    return graph
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:
@@ -129,6 +130,17 @@ def _at_least(least: int, size: str, value: Any) -> int:
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{size} is {value!r}; an integer of at least {least} is needed")
     return value
+
+
+def _of_ones_own(module: torch.nn.Module, given: Mapping[str, int | None]) -> "_TextImporter":
+    """A module that is given its cache, traced."""
+    if missing := [size for size in SIZES if given[size] is None]:
+        raise TypeError(
+            f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
+        )
+    sizes = {n: _at_least(TRACED + 1 if n == "context" else 1, n, value) for n, value in given.items()}
+    pair = sizes["kv_heads"], sizes["head_dim"]
+    return _traced(module, sizes["layers"] * [CacheSizes(pair, pair)], sizes["context"])
 
 
 def _of_transformers(
@@ -144,7 +156,7 @@ def _of_transformers(
         CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
         for one in sizes
     )
-    offset = 0 if _is_without_values(model) else offset_of(model)
+    offset = offset_of(model) if has_values(model) else 0
     most = positions_of(model.config)
     if most is not None:
         context = most - offset if context is None else min(context, most - offset)
@@ -159,11 +171,6 @@ def _of_transformers(
         traced.graph("")  # what cannot be compiled is told first
         raise TypeError(f"context is missing: the configuration of {subject} names no number of positions")
     return traced
-
-
-def _is_without_values(model: torch.nn.Module) -> bool:
-    """Whether every weight is a view of one number (see `traced_shapes`)."""
-    return all(not any(p.stride()) for p in model.parameters() if p.ndim > 1)
 
 
 def _traced(
@@ -187,7 +194,7 @@ def _traced(
     program = export_program(module, (ids, positions[None], *caches))
     constants = Constants(module, program, changing=True)
     draft = Draft(constants, TRACED, Tables(constants, positions), wrapper)
-    return _TextImporter(program, draft, len(sizes), parts, subject)
+    return _TextImporter(program, draft, sizes, parts, subject)
 
 
 def _embedding(draft: Draft, node: Node) -> None:
@@ -210,7 +217,7 @@ class _TextImporter(Importer):
         self,
         program: torch.export.ExportedProgram,
         draft: Draft,
-        layers: int,
+        sizes: Sequence[CacheSizes],
         parts: Sequence[Part],
         subject: str,
     ) -> None:
@@ -219,16 +226,16 @@ class _TextImporter(Importer):
         self.given: list[Node] = []
         self.past: dict[int, str] = {}  # first column of a cache that is given: what it is called
         self.caches: dict[str, Node] = {}  # the call that has it with this pass behind it
-        self.layers = layers
+        self.sizes, self.layers = sizes, len(sizes)
         (output,) = program.graph.find_nodes(op="output")
         self.results: list[Node] = list(output.args[0])
         calls = [node for node in program.graph.nodes if node is not output]
         self.last = {source: node for node in calls for source in node.all_input_nodes}
         self.last.pop(self.results[0], None)
-        if len(self.results) != 1 + 2 * layers:
+        if len(self.results) != 1 + 2 * self.layers:
             raise ValueError(
-                f"the module returns {len(self.results)} tensors; {1 + 2 * layers} are needed: logits, and "
-                f"keys and values of {layers} layers"
+                f"the module returns {len(self.results)} tensors; {1 + 2 * self.layers} are needed: logits, "
+                f"and keys and values of {self.layers} layers"
             )
 
     def graph(self, name: str) -> LogicalGraph:

@@ -6,8 +6,7 @@ it decides by their number (`extents`): what differs depends on the number, and 
 of attention, which few tokens do not show.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -20,7 +19,8 @@ from streamgen.frontend.draft import Draft
 from streamgen.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.frontend.importer import Importer
 from streamgen.frontend.module_kinds import changed_state, require_readable
-from streamgen.frontend.trace import Constants, export_program
+from streamgen.frontend.self_check import require_equal_module
+from streamgen.frontend.trace import Constants, export_program, plain_attention
 from streamgen.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.operations import Attention
 from streamgen.turns import one_at_a_time
@@ -118,7 +118,9 @@ def import_structured(
     if len({tensor.numel() // tensor.shape[-1] for tensor in tensors}) != 1:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
         raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
-    return _Counts(module, leaves, spec, longest).imported()
+    found = _Counts(module, leaves, spec, longest).imported()
+    require_equal_module(found, module, leaves, spec, longest)
+    return found
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
@@ -206,7 +208,7 @@ class _Counts:
             free = [d for d in range(len(lead)) if d not in only]
             try:
                 leaves = self._run(extents)
-                with _plain_attention():
+                with plain_attention():
                     found = decisions(self.module, leaves, self.spec, free)
             except _DoesNotRun:
                 found = None
@@ -301,7 +303,7 @@ class _Counts:
         """The example inputs with which the module has run."""
         leaves = self._leaves(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        with _plain_attention():
+        with plain_attention():
             _run(self.module, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         return leaves
 
@@ -309,7 +311,7 @@ class _Counts:
         """Export and import, with some of the leading dimensions of another extent."""
         leaves = self._run(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        with _plain_attention():
+        with plain_attention():
             program = export_program(self.module, args, kwargs)
         first = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         rows = first.numel() // first.shape[-1]
@@ -337,17 +339,6 @@ def _resized(tensor: torch.Tensor, extents: Mapping[int, int]) -> torch.Tensor:
     for dimension, extent in extents.items():
         tensor = tensor.index_select(dimension, torch.arange(extent) % tensor.shape[dimension])
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Without torch's fused blocks for inference, which are one call that says nothing."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "export_program",
     "module_path",
     "one_thread",
+    "plain_attention",
     "shape",
     "where",
 ]
@@ -197,6 +198,17 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Without torch's fused blocks for inference, which are one call that says nothing."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def shape(node: Node) -> torch.Size:
