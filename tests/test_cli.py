@@ -323,3 +323,17 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
     _, name, *arguments = line.split()
     with cli.streamgen.commands[name].make_context(name, arguments) as context:
         assert (context.params["source"] is None) != (context.params["gguf"] is None)
+
+
+def test_all_that_is_wrong_with_a_model(call: Call) -> None:
+    """Wherever --verbose stands, each call is named, with the line of the source that made it."""
+    short = call("report", "models:softplus")[2]
+    for arguments in (("--verbose", "report", "models:softplus"), ("report", "models:softplus", "--verbose")):
+        code, out, err = call(*arguments)
+        assert (code, out) == (1, "")
+        first, operation = err.splitlines()[-2:]
+        assert first == "streamgen: 1 operation is not supported: softplus" and first in short
+        assert re.fullmatch(
+            r"  the module \(Softplus\), .*activation\.py:\d+: aten\.softplus\.default", operation
+        )
+        assert "Supported: " in short and "activation.py" not in short

@@ -165,7 +165,9 @@ def _plain_ids(model: Any) -> list[int]:
 
 
 def _logits(model: torch.nn.Module, ids: torch.Tensor, **more: Any) -> torch.Tensor:
-    return model(input_ids=ids, use_cache=False, return_dict=True, **more).logits
+    """What is no number is 0, for weights that are none are told later, by name."""
+    logits = model(input_ids=ids, use_cache=False, return_dict=True, **more).logits
+    return logits.nan_to_num(0.0, 0.0, 0.0)
 
 
 class _Seen(TorchDispatchMode):
