@@ -69,7 +69,11 @@ def _message(error: Exception) -> str:
 
 def _options(text: str) -> str:
     """Fields of the configuration as the options of the command line that they are."""
-    return re.sub(r"CompileConfig\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", text)
+
+    def option(found: re.Match[str]) -> str:
+        return f"--{'no-' if found[2] else ''}{found[1].replace('_', '-')}"
+
+    return re.sub(r"CompileConfig\.(\w+)(=False)?", option, text)
 
 
 def _warn(message: Any, *where: Any, **more: Any) -> None:
