@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import click
 
@@ -33,13 +34,18 @@ def option_names(command: click.Command | None, given: Collection[str]) -> dict[
 def in_options(text: str, options: Mapping[str, str]) -> str:
     """A message that speaks of arguments in Python, in the options of a command: `CompileConfig.board`,
     `max_tokens` anywhere, and `seed` where a clause says what it is."""
-    text = re.sub(
-        r"CompileConfig\.(\w+)", lambda found: options.get(found[1], f"--{found[1].replace('_', '-')}"), text
-    )
+    text = re.sub(r"CompileConfig\.(\w+)(=False)?", partial(_option, options), text)
     anywhere, clause = r"(?<![\w./'\"-]){}(?![\w./'\"=(-])", r"(?:^|(?<=[:;,] )){}(?= is )"
     for name, option in options.items():
         text = re.sub((anywhere if "_" in name else clause).format(name), option, text)
     return text
+
+
+def _option(options: Mapping[str, str], field: re.Match[str]) -> str:
+    """The option that sets a field, or that switches it off."""
+    if field[2]:
+        return f"--no-{field[1].replace('_', '-')}"
+    return options.get(field[1], f"--{field[1].replace('_', '-')}")
 
 
 def message_of(error: Exception, options: Mapping[str, str], *, verbose: bool = False) -> str:

@@ -68,8 +68,9 @@ class _Text:
     def passes(self) -> Iterator[Pass]:
         """From the beginning, then at the end of the context."""
         for tokens in TOKENS:
-            if self.position + tokens <= self.graph.context:
-                yield self._next(tokens)
+            left = self.graph.context - self.position
+            if left:
+                yield self._next(min(tokens, (left + 1) // 2))  # of a short context some for each pass
         if self._to_the_end(TOKENS[-1]):
             yield self._next(TOKENS[-1])
 

@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import streamgen
+from streamgen import cli
 from streamgen.config import CompileConfig
 from streamgen.errors import ImportMismatchError
 from streamgen.frontend import (
@@ -41,6 +43,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
 
+ROOT = Path(__file__).parents[2]
 Patch = Callable[[pytest.MonkeyPatch], None]
 CACHE = {"layers": 2, "kv_heads": 1, "head_dim": 24}
 
@@ -225,6 +228,24 @@ def test_another_number_of_tokens() -> None:
         self_check.require_equal_module(found, module, leaves, spec, longest=1)
 
 
+@pytest.mark.parametrize(("context", "tokens"), [(4, [2, 1, 1]), (9, [5, 1, 2, 4]), (48, [7, 1, 4, 4])])
+def test_passes_fit_the_context(context: int, tokens: list[int]) -> None:
+    """From an empty cache on; then up to the last position, where that is another one."""
+    model = family("Qwen3", num_hidden_layers=1)
+    with checking(False):
+        graph = import_decoder(model, context=context)
+    seen: list[tuple[int, int]] = []
+
+    def noted(layer: nn.Module, args: Any, keywords: dict[str, Any], result: Any) -> None:
+        positions = keywords["position_ids"][0]
+        seen.append((int(positions[0]), len(positions)))
+
+    model.model.layers[0].register_forward_hook(noted, with_kwargs=True)
+    require_equal_text(graph, model, **CACHE | {"layers": 1})
+    starts = [0, *np.cumsum(tokens[:2]).tolist(), context - 4]
+    assert seen == list(zip(starts, tokens, strict=False))
+
+
 @pytest.mark.parametrize(("tokens", "position"), [(7, 0), (1, 7), (4, 8)])
 def test_every_pass_is_compared(tokens: int, position: int) -> None:
     """A module that is another one for so many tokens, a step of one among them."""
@@ -335,6 +356,19 @@ def test_the_check_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImportMismatchError):
         shapes_of(module, example)
     assert "relu" in str(shapes_of(module.to("meta"), example))
+
+
+def test_the_command_line_names_its_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _another_function(monkeypatch)
+    assert cli.main(["report", f"{ROOT}/examples/mlp.py:mlp"]) == 1
+    *_, first, second, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(
+        "streamgen: the imported graph is not what the module computes: with random inputs"
+    )
+    assert second.startswith("The first operation that differs is ")
+    assert last == "Please report it with the module. --no-check-import compiles the graph as it is."
 
 
 def _passes(graph: LogicalGraph, noise: float) -> Callable[[Interpreter], Iterator[Pass]]:
