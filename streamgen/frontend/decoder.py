@@ -101,7 +101,8 @@ def import_decoder(
     Linear modules may carry `weight_grid`, as those of `load_feed_forward` do.
 
     Raises TypeError or ValueError for wrong sizes and weights that are not finite, UnsupportedOperationError
-    with every operation that cannot be compiled.
+    with every operation that cannot be compiled, ImportMismatchError for a graph that is not what the module
+    computes.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")

@@ -83,7 +83,8 @@ def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
 
     Raises TypeError or ValueError when the module does not run on the inputs or a weight is not finite,
     UnsupportedOperationError with every operation that cannot be compiled, or when what the module computes
-    depends on the number of tokens, GraphError when an output is not computed or an input not used.
+    depends on the number of tokens, GraphError when an output is not computed or an input not used,
+    ImportMismatchError for a graph that is not what the module computes.
     """
     return import_structured(module, example_inputs).graph
 

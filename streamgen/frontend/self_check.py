@@ -99,7 +99,7 @@ class _Text:
         caches = {path: o.op for path, o in self.graph.walk() if isinstance(o.op, Cache)}
         numbers = sum(op.heads * op.head_dim for op in caches.values())
         past = min(self.graph.context - tokens, CACHED // max(numbers, 1))
-        if not pairs or past <= self.position:
+        if not pairs or past < 1 or self.position == self.graph.context:
             return False
         state = {
             path: self.random.standard_normal((past, op.heads, op.head_dim), np.float32)
