@@ -144,7 +144,7 @@ def _of_transformers(
         CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
         for one in sizes
     )
-    offset = 0 if _is_without_values(model) else offset_of(model)
+    offset = 0 if _is_without_values(model) else offset_of(model, len(sizes))
     most = positions_of(model.config)
     if most is not None:
         context = most - offset if context is None else min(context, most - offset)
