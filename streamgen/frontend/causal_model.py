@@ -137,8 +137,8 @@ def _unchanged(model: torch.nn.Module) -> Iterator[None]:
 def offset_of(model: torch.nn.Module, layers: int) -> int:
     """What a model of so many layers adds to positions 0, 1, 2 ... when it is given none.
 
-    It is run as far as behind its first layers, in which positions are met. UnsupportedOperationError when its
-    own positions are not consecutive: what it computes by itself is then known for no position_ids.
+    It is run as far as behind its first layers, in which positions are met. UnsupportedOperationError when
+    its own positions are not consecutive: what it computes by itself is then known for no position_ids.
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return 0
