@@ -34,6 +34,7 @@ POSITIONS = (  # what configurations call the number of positions that a model i
     "max_sequence_length",
 )
 TOKENS = 3  # of a run
+FIRST = 4  # layers in which positions are looked for: of some models one in four has none
 
 
 def positions_of(config: Any) -> int | None:
@@ -133,23 +134,22 @@ def _unchanged(model: torch.nn.Module) -> Iterator[None]:
             part._buffers.update(buffers)
 
 
-def offset_of(model: torch.nn.Module) -> int:
-    """What a model adds to positions 0, 1, 2 ... when it is given none.
+def offset_of(model: torch.nn.Module, layers: int) -> int:
+    """What a model of so many layers adds to positions 0, 1, 2 ... when it is given none.
 
-    UnsupportedOperationError when these are not consecutive: what it computes by itself is then known for no
-    position_ids.
+    It is run as far as behind its first layers, in which positions are met. UnsupportedOperationError when
+    its own positions are not consecutive: what it computes by itself is then known for no position_ids.
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return 0
     ids = torch.tensor([_plain_ids(model)])
-    with quiet(), torch.no_grad(), _unchanged(model), _Seen() as seen:
-        own = _logits(model, ids)
+    with _Seen() as seen:
+        own = _first_values(model, layers, ids)
     for offset in dict.fromkeys([0, *sorted(seen.offsets)]):  # of rotations any would do
-        with quiet(), torch.no_grad(), _unchanged(model):
-            try:
-                given = _logits(model, ids, position_ids=torch.arange(offset, offset + TOKENS)[None])
-            except (IndexError, RuntimeError):  # outside of its positions
-                continue
+        try:
+            given = _first_values(model, layers, ids, torch.arange(offset, offset + TOKENS)[None])
+        except (IndexError, RuntimeError):  # outside of its positions
+            continue
         if torch.allclose(own, given, rtol=1e-4, atol=1e-5 * float(own.abs().max())):
             return offset
     raise UnsupportedOperationError(
@@ -164,10 +164,37 @@ def _plain_ids(model: Any) -> list[int]:
     return [n for n in range(TOKENS + 1) if n != padding][:TOKENS]
 
 
-def _logits(model: torch.nn.Module, ids: torch.Tensor, **more: Any) -> torch.Tensor:
-    """What is no number is 0, for weights that are none are told later, by name."""
-    logits = model(input_ids=ids, use_cache=False, return_dict=True, **more).logits
-    return logits.nan_to_num(0.0, 0.0, 0.0)
+class _Enough(Exception):  # noqa: N818 - ends a run, never leaves this file
+    """The values behind the first layers."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__()
+        self.values = values
+
+
+def _first_values(
+    model: torch.nn.Module, layers: int, ids: torch.Tensor, positions: torch.Tensor | None = None
+) -> torch.Tensor:
+    """What the model computes of ids up to the last of `FIRST` layers; logits where these are not found. What
+    is no number is 0: weights that are none are told later, by name."""
+
+    def stop(layer: torch.nn.Module, given: Any, made: Any) -> None:
+        raise _Enough(made if isinstance(made, torch.Tensor) else made[0])
+
+    lists = [
+        part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == layers
+    ]
+    handle = lists[0][min(FIRST, layers) - 1].register_forward_hook(stop) if lists else None
+    given = {} if positions is None else {"position_ids": positions}
+    with quiet(), torch.no_grad(), _unchanged(model):
+        try:
+            values = model(input_ids=ids, use_cache=False, return_dict=True, **given).logits
+        except _Enough as enough:
+            values = enough.values
+        finally:
+            if handle is not None:
+                handle.remove()
+    return values.nan_to_num(0.0, 0.0, 0.0)
 
 
 class _Seen(TorchDispatchMode):

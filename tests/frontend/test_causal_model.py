@@ -28,7 +28,7 @@ def _require_as_eager(graph: LogicalGraph, model: Any) -> None:
 def test_positions_behind_the_padding_index() -> None:
     """Of a model whose own positions begin at 2, as many fewer are left."""
     model = model_of(config_of("xlm-roberta-xl"))
-    assert model.config.pad_token_id == 1 and offset_of(model) == 2
+    assert model.config.pad_token_id == 1 and offset_of(model, 2) == 2
     graph = import_decoder(model)
     assert graph.context == CONTEXT - 2
     _require_as_eager(graph, model)
@@ -37,7 +37,7 @@ def test_positions_behind_the_padding_index() -> None:
 @pytest.mark.parametrize("kind", ["bart", "trocr"])
 def test_positions_that_a_model_counts(kind: str) -> None:
     model = model_of(config_of(kind))
-    assert offset_of(model) == 0
+    assert offset_of(model, 2) == 0
     _require_as_eager(import_decoder(model), model)
 
 
