@@ -50,6 +50,7 @@ def token_bytes(library: Library) -> TokenBytes:
         raise ValueError("two tokens have the same id" if tokens else "there are no tokens")
     steps = _steps(library)
     added = library.get_added_tokens_decoder()
+    tokens |= {index: library.id_to_token(index) or "" for index in added}  # as the normaliser leaves them
     size = max(tokens) + 1
     if [step["type"] for step in steps] == ["ByteLevel"]:
         found = {i: t.encode() if i in added else _bytes_in_characters(t) for i, t in tokens.items()}

@@ -17,7 +17,7 @@ __all__ = [
     "CLASSES",
     "MODELS_AS_IS",
     "MODELS_OF_CLASSES",
-    "MODELS_WITHOUT_CLASS",
+    "MODELS_OF_OTHER_CLASSES",
     "TokenizerClass",
     "class_of",
 ]
@@ -37,18 +37,25 @@ _AS_IS = """
     xlm-roberta-xl
 """
 MODELS_AS_IS = frozenset(_AS_IS.split())
-# Decoders of no class of their own: the folder's class counts, and without one tokenizer.json as it is.
-_WITHOUT_CLASS = """
-afmoe apertus arcee aria_text axk1 axk2 bailing_hybrid bamba bitnet bloom blt cohere2_moe
-cohere_compass_text cwm deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 diffllama doge dots1
-dots3_note_text exaone4 exaone_moe falcon falcon_h1 flint gemma4 gemma4_assistant gemma4_text
-gemma4_unified gemma4_unified_assistant gemma4_unified_text glm_moe_dsa gpt_oss granite_swa
-granitemoe_swa helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4 inkling2_text inkling_text
-jetmoe kolibri1 laguna lfm2 lfm2_moe lfm3 llama llama4 llama4_text longcat_flash mellum minimax
-minimax_m3_vl_text mllama moshi nanochat nemotron_h phi4_multimodal qwen4_exp_text seed_oss smollm3
-solar_open vaultgemma youtu zamba zamba2
+# Types of models of which a class that is not known here reads a folder that names none.
+_OF_OTHER_CLASSES = """
+aimv2 albert align bark bart barthez bartpho bert bert-generation bert-japanese bertweet big_bird biogpt
+blenderbot blenderbot-small blip bridgetower bros byt5 camembert canine chinese_clip clap clip clipseg
+clvp code_llama convbert cpm cpmant ctrl data2vec-audio data2vec-text deberta deberta-v2 dia distilbert
+dpr electra ernie esm esmc esmfold2 flaubert flava florence2 fnet fsmt funnel git gpt-sw3
+gpt_neox_japanese granite_speech5_ctc grounding-dino groupvit gte herbert hubert ibert
+jina_embeddings_v3 lasr_ctc lasr_encoder layoutlm layoutlmv2 layoutlmv3 layoutxlm led lilt longformer
+luke lxmert m2m_100 marian markuplm mbart mbart50 mega megatron-bert metaclip_2 mgp-str mluke
+mm-grounding-dino mobilebert mpnet mra mt5 musicgen musicgen_melody mvp myt5 nemotron3_5_asr
+nemotron_asr_streaming nezha nllb nllb-moe nomic_bert nougat omdet-turbo oneformer openai-gpt owlv2
+owlvit parakeet_ctc parakeet_rnnt parakeet_tdt pegasus perceiver phobert plbart pp_formulanet prophetnet
+qdqbert rag realm reformer rembert retribert roberta roberta-prelayernorm roc_bert roformer sam3
+sam3_video seamless_m4t seamless_m4t_v2 siglip siglip2 speech_to_text speecht5 splinter squeezebert
+switch_transformers t5 tapas tipsv2 trocr tvp udop unispeech unispeech-sat videoprism vilt visual_bert
+vits wav2vec2 wav2vec2-bert wav2vec2-conformer wav2vec2_phoneme whisper xclip xglm xlm xlm-roberta xlnet
+xmod yoso
 """
-MODELS_WITHOUT_CLASS = frozenset(_WITHOUT_CLASS.split())
+MODELS_OF_OTHER_CLASSES = frozenset(_OF_OTHER_CLASSES.split())
 # Types of models of which the class here reads a folder that names none.
 MODELS_OF_CLASSES = {
     name: kind
@@ -127,7 +134,7 @@ def class_of(fields: Mapping[str, Any], config: Mapping[str, Any], byte_level: b
     if kind in CORRECTED or (not named and model_class is not None):
         return model_class
     if not named:
-        if kind and kind not in MODELS_AS_IS | MODELS_WITHOUT_CLASS:
+        if kind in MODELS_OF_OTHER_CLASSES:
             raise ValueError(
                 f"{SETTINGS} names no tokenizer_class, and that of the model_type {kind!r} is not known; "
                 f"PreTrainedTokenizerFast reads {TOKENIZER} as it is"

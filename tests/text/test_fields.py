@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.models.auto.tokenization_auto import (
     MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
     TOKENIZER_MAPPING_NAMES,
@@ -22,7 +21,7 @@ from streamgen.gguf_metadata import read_metadata
 from streamgen.text import tokenizer_classes
 from streamgen.text.gguf_tokenizer import ENDS
 from streamgen.text.gguf_tokenizer import NAMES as GGUF_NAMES
-from streamgen.text.tokenizer_classes import CLASSES, MODELS_AS_IS, MODELS_OF_CLASSES, MODELS_WITHOUT_CLASS
+from streamgen.text.tokenizer_classes import CLASSES, MODELS_AS_IS, MODELS_OF_CLASSES, MODELS_OF_OTHER_CLASSES
 from streamgen.text.tokenizer_files import load_tokenizer
 from tests.text.field_campaign import BASES, Case, cases, judged
 from tests.text.vocabularies import TEXTS, family
@@ -71,8 +70,8 @@ def test_which_class_reads_a_folder_is_as_in_transformers() -> None:
     assert {name: kind for name, kind in theirs.items() if kind in CLASSES} == MODELS_OF_CLASSES
     wrong = MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS & MODELS_OF_CLASSES.keys()
     assert wrong == set(tokenizer_classes.CORRECTED)
-    decoders = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()
-    assert {name for name in decoders if name not in TOKENIZER_MAPPING_NAMES} == MODELS_WITHOUT_CLASS
+    others = {name for name, kind in TOKENIZER_MAPPING_NAMES.items() if kind} - MODELS_AS_IS
+    assert others - MODELS_OF_CLASSES.keys() == MODELS_OF_OTHER_CLASSES
 
 
 HUB: dict[str, tuple[str, str, dict[str, Any]]] = {  # as the files of these families are on the hub
