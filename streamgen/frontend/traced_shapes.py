@@ -19,11 +19,14 @@ import torch
 from streamgen.errors import CheckpointError, UnsupportedOperationError
 from streamgen.extras import needed
 from streamgen.frontend.any_module import import_any
+from streamgen.frontend.config_fields import unknown_fields
 from streamgen.frontend.decoder import import_decoder, traced_context
 from streamgen.frontend.plain_config import STAND_IN
 from streamgen.frontend.pretrained import attention_of
+from streamgen.frontend.problems import refuse
 from streamgen.frontend.quiet import quiet
 from streamgen.frontend.refusals import first_line
+from streamgen.frontend.safetensors_file import read_config
 from streamgen.graph.logical import LogicalGraph, Repeat
 
 __all__ = ["shapes_of_config", "shapes_of_module"]
@@ -72,8 +75,8 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
 def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
     """The decoder that the config.json of a folder describes.
 
-    CheckpointError for one that transformers does not know or that is no causal language model;
-    MissingToolError says how to install it.
+    CheckpointError for one that transformers does not know, that has a field which is not known, or that is
+    no causal language model; MissingToolError says how to install it.
     """
     with needed("a config.json without weights"):
         from transformers import AutoConfig
@@ -82,6 +85,7 @@ def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(f"{folder}/config.json: transformers cannot read it: {error}") from error
+    refuse(folder, unknown_fields(type(config), read_config(folder)))
     return _graph_of_config(config, context, folder.resolve().name)
 
 
