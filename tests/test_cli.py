@@ -209,6 +209,8 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
     ],
 )
 def test_errors(call: Call, folder: Path, arguments: str, code: int, message: str) -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(name, values(1, 40))
     found, out, err = call(*arguments.format(folder=folder).split())
     assert (found, out) == (code, "")
     assert message.format(folder=folder) in err and "Traceback" not in err

@@ -59,6 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
          "Error: --compare would do nothing: no hardware writes the text with --on golden"),
         ("model -p A --on simulator --xclbin code.py", 2,
          "Error: --xclbin would do nothing: a card writes the text with --on card"),
+        ("model -p A --xclbin none.xclbin", 2,
+         "streamgen: none.xclbin: there is no such file; --xclbin takes the linked design"),
         ("model -p A --device 1", 2, "Error: --device would do nothing: it is one of --xclbin FILE"),
         ("model -p A --json --quiet", 2,
          "Error: --json and --quiet are given; --json prints nothing but its object"),

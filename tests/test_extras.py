@@ -67,8 +67,8 @@ def test_the_runtime_is_light() -> None:
     ("name", "what"),
     [
         ("compile", "streamgen.compile"),
-        ("testing.run", "streamgen.testing"),
-        ("testing.check", "streamgen.testing"),
+        ("testing.run", "streamgen.testing.run"),
+        ("testing.check", "streamgen.testing.check"),
     ],
 )
 def test_what_is_missing_is_named(name: str, what: str) -> None:

@@ -160,14 +160,14 @@ def card_options(command: Any) -> Any:
         help="With --xclbin: index of the card, as XRT counts them.",
     )(command)  # fmt: skip
     return click.option(
-        "--xclbin", type=click.Path(path_type=Path, exists=True), metavar="FILE",
+        "--xclbin", type=click.Path(path_type=Path), metavar="FILE",
         help="Run on a card, through XRT: the linked design.",
     )(command)  # fmt: skip
 
 
 def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
-    """What opens a card with a linked design; None where none is named. MissingToolError without what drives
-    cards, or where runs are `simulated`, without a compiler for the simulator."""
+    """What opens a card with a linked design; None where none is named. FileNotFoundError without that file,
+    MissingToolError without what drives cards, or where runs are `simulated`, without a compiler."""
     if xclbin is None:
         if simulated:
             from streamgen.runtime.verilator import require_tools
@@ -176,5 +176,7 @@ def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
         return None
     from streamgen.runtime.xrt import on_board, require_xrt
 
+    if not xclbin.exists():
+        raise FileNotFoundError(f"{xclbin}: there is no such file; --xclbin takes the linked design")
     require_xrt()
     return on_board(index, xclbin)
