@@ -151,9 +151,8 @@ def _shrunk(said: dict[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if isinstance(value, list) and name in said and len(said[name]) == counted:
             found[name] = (value * layers)[:layers]
-    if (
-        said.get("num_key_value_heads") in (said.get("num_attention_heads"), None)
-        and "num_attention_heads" in found
+    if {"num_key_value_heads", "num_attention_heads"} <= said.keys() and (
+        said["num_key_value_heads"] in (said["num_attention_heads"], None)
     ):
         found["num_key_value_heads"] = found["num_attention_heads"]
     return found

@@ -105,7 +105,6 @@ def test_layers_that_differ_are_all_seen_in_a_config(tmp_path: Path) -> None:
     """The first three layers are dense, so two of them say nothing of the rest."""
     config = config_of("glm4_moe")
     config.num_hidden_layers, config.first_k_dense_replace = 6, 3
-    config.mlp_layer_types = 3 * ["dense"] + 3 * ["sparse"]
     config.save_pretrained(tmp_path)
     with pytest.raises(UnsupportedOperationError) as caught:
         shapes_of(tmp_path / "config.json")
