@@ -4,8 +4,9 @@ Names are imported when they are first used: torch takes seconds to load, and sh
 none of it.
 """
 
-from importlib import import_module as _import
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streamgen.extras import late_names
 
 if TYPE_CHECKING:
     from streamgen.frontend.any_module import import_any
@@ -31,23 +32,20 @@ __all__ = [
     "shapes_of",
 ]
 
-_HOMES = {
-    "FeedForward": "gguf",
-    "Imported": "export",
-    "Structure": "export",
-    "checking": "check_switch",
-    "default_checkpoint": "gguf",
-    "import_any": "any_module",
-    "import_decoder": "decoder",
-    "import_module": "export",
-    "import_structured": "export",
-    "load_decoder": "checkpoint",
-    "load_feed_forward": "gguf",
-    "shapes_of": "shapes",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_import(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "FeedForward": "gguf",
+        "Imported": "export",
+        "Structure": "export",
+        "checking": "check_switch",
+        "default_checkpoint": "gguf",
+        "import_any": "any_module",
+        "import_decoder": "decoder",
+        "import_module": "export",
+        "import_structured": "export",
+        "load_decoder": "checkpoint",
+        "load_feed_forward": "gguf",
+        "shapes_of": "shapes",
+    },
+)

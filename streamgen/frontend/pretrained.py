@@ -26,6 +26,7 @@ from streamgen.frontend.problems import (
     untied,
 )
 from streamgen.frontend.quiet import quiet
+from streamgen.frontend.refusals import first_line
 from streamgen.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.graph.logical import LogicalGraph
 from streamgen.operations import Rotary
@@ -134,7 +135,9 @@ def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
 
 def unreadable(error: Exception) -> str:
     """Why transformers made nothing of a checkpoint."""
-    said = f"there is no {error}" if isinstance(error, KeyError) else str(error)  # which says the key alone
+    said = (
+        f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
+    )  # which is the key alone
     return f"transformers cannot read it: {said}"
 
 
@@ -160,12 +163,15 @@ def imported(
             model, context=traced_context(model, context), name=name or path.resolve().name
         )
     except UnsupportedOperationError as error:
-        unsupported = error.operations
+        told = str(error).partition("\nSupported: ")[0]
+        unsupported = [line.strip() for line in told.splitlines()]
         if not any((*problems, tokenizer_problems(path, vocabulary))):
             raise
     except (StreamgenError, TypeError, ValueError) as error:  # what a problem may have led to
         if not any(problems):
-            raise CheckpointError(f"{path}: {error}") from error
+            raise (
+                error if isinstance(error, StreamgenError) else CheckpointError(f"{path}: {error}")
+            ) from error
     others = () if graph is None else seen(graph)
     refuse(path, *problems, others, unsupported, vocabulary=vocabulary)
     assert graph is not None

@@ -20,6 +20,7 @@ from streamgen.config import CompileConfig
 from streamgen.errors import ImportMismatchError
 from streamgen.frontend import (
     checking,
+    decoder,
     import_decoder,
     import_module,
     import_structured,
