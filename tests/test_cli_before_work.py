@@ -23,10 +23,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr("streamgen.cli.sources.compile", work)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", None)
-    for place, template in (("model", WORDS.template), ("plain", None)):
+    for place, templates in (("model", WORDS.templates), ("plain", {})):
         Path(place).mkdir()
         Path(place, "config.json").write_text("{}")
-        Tokenizer(WORDS._library, template=template).write(Path(place))
+        Tokenizer(WORDS._library, templates=templates).write(Path(place))
     Path("silent").mkdir()
     Path("silent", "config.json").write_text("{}")
     Path("taken").mkdir()

@@ -19,10 +19,10 @@ from gguf import GGMLQuantizationType
 
 import streamgen
 from streamgen.calibration import calibrated
-from streamgen.cli.arrays import read_inputs
 from streamgen.config import CompileConfig
 from streamgen.emulation.binary import emulation_xclbin
 from streamgen.errors import StreamgenError
+from streamgen.files import read_array
 from streamgen.frontend import load_decoder
 from streamgen.manifest import Buffer, Manifest
 from streamgen.numbers.quantisation import Numbers
@@ -149,7 +149,7 @@ KINDS = {
     "packed weights": Kind(
         lambda folder: written_packed(folder, "gptq"), lambda folder: load_decoder(folder, 32)
     ),
-    "arrays": Kind(_arrays, lambda folder: read_inputs([X], [folder / "x.npy"])),
+    "arrays": Kind(_arrays, lambda folder: read_array(folder / "x.npy")),
 }
 
 

@@ -65,10 +65,13 @@ def _run(given: list[str]) -> int:
         return 1 if isinstance(error, StreamgenError) else 2
 
 
-def _warn(options: Mapping[str, str], message: Any, *where: Any, **more: Any) -> None:
+def _warn(options: Mapping[str, str], message: Any, kind: type[Warning], *where: Any, **more: Any) -> None:
     from streamgen.cli.messages import in_options
+    from streamgen.errors import GenerationWarning
 
-    print(f"streamgen: warning: {in_options(str(message), options)}", file=sys.stderr)
+    of_file = issubclass(kind, GenerationWarning)  # whose settings have names of their own
+    text = str(message) if of_file else in_options(str(message), options)
+    print(f"streamgen: warning: {text}", file=sys.stderr)
 
 
 def run() -> None:

@@ -39,7 +39,7 @@ def shapes_of_module(
     if isinstance(model, torch.nn.Module) and _is_without_values(model):
         config = getattr(model, "config", None)
         if hasattr(config, "get_text_config"):
-            return _graph_of_config(config, context, type(model).__name__)
+            return _graph(_model(config), context, type(model).__name__)
         model = _with_stand_ins(copy.deepcopy(model))
     return import_any(model, example_inputs, longest, context)[0]
 
@@ -85,15 +85,13 @@ def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(f"{folder}/config.json: transformers cannot read it: {error}") from error
-    refuse(folder, unknown_fields(type(config), read_config(folder)))
-    return _graph_of_config(config, context, folder.resolve().name)
-
-
-def _graph_of_config(config: Any, context: int | None, name: str) -> LogicalGraph:
-    """The decoder of a config of transformers, for texts of up to `context` positions.
-
-    CheckpointError for what is no causal language model."""
     model = _model(config)
+    refuse(folder, unknown_fields(type(config), read_config(folder)))
+    return _graph(model, context, folder.resolve().name)
+
+
+def _graph(model: torch.nn.Module, context: int | None, name: str) -> LogicalGraph:
+    """The decoder of a model of transformers without weights, for texts of up to `context` positions."""
     context = traced_context(model, context)
     if (layers := _layers(model)) is not None:
         owner, path, count = layers

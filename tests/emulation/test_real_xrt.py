@@ -121,8 +121,8 @@ def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(ValueError, match="the index of a board is -1; 0 is the first"):
         on_board(-1)
     folder = tiny().write(tmp_path / "tiny")
-    assert cli.main(["simulate", str(folder), "--xclbin", str(tmp_path / "none.xclbin")]) == 1
-    assert "none.xclbin cannot be read: No such file or directory" in capsys.readouterr().err
+    assert cli.main(["simulate", str(folder), "--xclbin", str(tmp_path / "none.xclbin")]) == 2
+    assert "none.xclbin: there is no such file; --xclbin takes the linked design" in capsys.readouterr().err
 
 
 def test_without_xrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
