@@ -159,9 +159,11 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
 
 
 def _plain_ids(model: Any) -> list[int]:
-    """Ids that are no padding."""
-    padding = model.config.get_text_config(decoder=True).to_dict().get("pad_token_id")
-    return [n for n in range(TOKENS + 1) if n != padding][:TOKENS]
+    """Ids that are no padding, each once where there are as many."""
+    said = model.config.get_text_config(decoder=True).to_dict()
+    vocabulary, padding = said.get("vocab_size") or TOKENS + 1, said.get("pad_token_id")
+    plain = [n for n in range(min(vocabulary, TOKENS + 1)) if n != padding] or [0]
+    return (TOKENS * plain)[:TOKENS]
 
 
 class _Enough(Exception):  # noqa: N818 - ends a run, never leaves this file
