@@ -69,7 +69,9 @@ __all__: list[str] = []
     "-o", "--output", type=click.Path(path_type=Path),
     help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
 )  # fmt: skip
-@click.option("--compare", is_flag=True, help="Compare every token with the golden model's.")
+@click.option(
+    "--compare", "--golden", "compare", is_flag=True, help="Compare every token with the golden model's."
+)
 @check_weights_option
 @changed_files_option
 @card_options

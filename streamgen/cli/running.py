@@ -38,7 +38,7 @@ __all__: list[str] = []
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs, and of --delays."
 )
 @click.option(
-    "--compare/--no-compare", default=True, show_default=True,
+    "--compare/--no-compare", "--golden/--no-golden", "compare", default=True, show_default=True,
     help="Compare the outputs with the golden model, bit for bit.",
 )  # fmt: skip
 @click.option(
