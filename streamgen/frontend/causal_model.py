@@ -81,6 +81,8 @@ def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] |
     for mode in (FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), nullcontext()):
         try:
             with quiet(), torch.no_grad(), _unchanged(model), mode:
+                if isinstance(mode, FakeTensorMode):
+                    _without_contents(model)
                 ids = torch.zeros(1, TOKENS, dtype=torch.int64)
                 return model(input_ids=ids, use_cache=cached, return_dict=True), ""
         except Exception as error:  # noqa: BLE001 - a model may raise anything, as for inputs that it lacks
@@ -120,18 +122,30 @@ def _holds_tensors(value: Any) -> bool:
     return any(isinstance(one, torch.Tensor) and one.ndim > 1 for one in values)
 
 
+def _without_contents(model: torch.nn.Module) -> None:
+    """Give parameters that are one number at every place memory of their own, for some models write to them;
+    within a `FakeTensorMode` it takes none."""
+    for part in model.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and not any(parameter.stride()):
+                part._parameters[name] = torch.nn.Parameter(torch.empty(parameter.shape), requires_grad=False)
+
+
 @contextmanager
 def _unchanged(model: torch.nn.Module) -> Iterator[None]:
     """Whatever a run makes anew in the module is taken back, for it may be without contents."""
-    before = [(part, dict(vars(part)), dict(part._buffers)) for part in model.modules()]
+    before = [
+        (part, dict(vars(part)), dict(part._buffers), dict(part._parameters)) for part in model.modules()
+    ]
     try:
         yield
     finally:
-        for part, attributes, buffers in before:
+        for part, attributes, buffers, parameters in before:
             vars(part).clear()
             vars(part).update(attributes)
             part._buffers.clear()
             part._buffers.update(buffers)
+            part._parameters.update(parameters)
 
 
 def offset_of(model: torch.nn.Module, layers: int) -> int:
