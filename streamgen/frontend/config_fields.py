@@ -34,6 +34,13 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         *("pretraining_tp", "use_cache"),
     ),
     "what comes back beside the logits": ("output_attentions", "output_hidden_states"),
+    "how long texts were in training": ("max_sequence_length", "model_max_length", "n_ctx", "seq_length"),
+    "programs that trained or ran the model, of which transformers' classes read nothing": (
+        *("_num_labels", "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion"),
+        *("max_batch_size", "max_window_layers", "n_special", "pad_key_length", "pre_allocate_kv_cache"),
+        *("predict_special_tokens", "scale_attention_softmax_in_fp32", "skip_bias_add", "slow_but_exact"),
+        *("skip_bias_add_qkv", "use_flash_attention", "validate_runner_input"),
+    ),
     "training": (
         *("attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "initializer_range"),
         *("neftune_noise_alpha", "resid_pdrop", "rescale_layernorm"),
@@ -45,7 +52,8 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
     ),
     "texts: which ids begin and end one, and how it is drawn, which generation settings say": (
         *("begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "do_sample", "eos_token_id"),
-        *("forced_bos_token_id", "forced_eos_token_id", "max_length", "min_length", "num_beams"),
+        *("forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "min_length"),
+        *("num_beam_groups", "num_beams", "num_return_sequences"),
         *("no_repeat_ngram_size", "pad_token_id", "prefix", "repetition_penalty", "sep_token_id"),
         *("suppress_tokens", "temperature", "tokenizer_class", "top_k", "top_p", "typical_p", "unk_token_id"),
     ),
@@ -54,6 +62,22 @@ INERT = frozenset(name for names in _BY_REASON.values() for name in names)
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,), "return_dict": (True,)}
 """Fields whose value that says nothing is not null, false or 0."""
+
+_OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "gptj": ("rotary", "scale_attn_weights"),
+    "stablelm": ("rotary_scaling_factor",),
+    "starcoder2": (
+        "activation_function",
+        "layer_norm_epsilon",
+        "mlp_type",
+        "norm_type",
+        "scale_attn_weights",
+    ),
+}
+"""Fields of published checkpoints of a family that its class does not read: it computes nothing else."""
+
+_SAME = {"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"}
+"""Fields that may say once more what another one says."""
 
 _ROPE = frozenset(
     [
@@ -75,7 +99,9 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
     """The fields of a config.json that a configuration class of transformers does not know, unless they
     cannot change a result or say nothing. where: the path of an object within it."""
     metadata = Metadata(said.get)
-    metadata.asked |= {key for key in said if key in INERT or (key not in NEUTRAL and _knows(kind, key))}
+    inert = {*INERT, *_OF_FAMILIES.get(kind.model_type, ())}
+    inert |= {key for key, other in _SAME.items() if key in said and said[key] == said.get(other)}
+    metadata.asked |= {key for key in said if key in inert or (key not in NEUTRAL and _knows(kind, key))}
     problems = [f"{where}{problem}" for problem in metadata.unknown(said, NEUTRAL)]
     for key in ("rope_parameters", "rope_scaling"):
         problems += _unknown_of_rope(kind, said.get(key), f"{where}{key}.")
