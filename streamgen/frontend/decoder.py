@@ -157,8 +157,10 @@ def _of_transformers(
         CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
         for one in sizes
     )
-    offset = offset_of(model, len(sizes)) if has_values(model) else 0
     most = positions_of(model.config)
+    if most is not None:  # runs that look for its own positions take some, too
+        _at_least(TRACED + 1, "context", most)
+    offset = offset_of(model, len(sizes)) if has_values(model) else 0
     if most is not None:
         context = most - offset if context is None else min(context, most - offset)
     covered = _at_least(TRACED + 1, "context", UNNAMED if context is None else context)
