@@ -106,9 +106,22 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
     for key in ("rope_parameters", "rope_scaling"):
         problems += _unknown_of_rope(kind, said.get(key), f"{where}{key}.")
     for key, inner in getattr(kind, "sub_configs", {}).items():
-        if isinstance(inner, type) and isinstance(part := said.get(key), Mapping):
+        if isinstance(part := said.get(key), Mapping) and (inner := _declared(inner, part)) is not None:
             problems += unknown_fields(inner, part, f"{where}{key}.")
     return problems
+
+
+def _declared(kind: Any, said: Mapping[str, Any]) -> Any:
+    """The class of a part of a configuration, where it may be any: the one that the part names, None for a
+    part that names none and has the fields of its owner's choice."""
+    from transformers import CONFIG_MAPPING
+
+    if dataclasses.is_dataclass(kind):
+        return kind
+    name = str(said.get("model_type"))
+    if name in CONFIG_MAPPING:
+        return CONFIG_MAPPING[name]
+    return None
 
 
 def _unknown_of_rope(kind: type[Any], given: Any, where: str) -> Iterator[str]:

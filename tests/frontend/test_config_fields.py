@@ -96,3 +96,10 @@ def test_published_configurations(kind: str) -> None:
 def test_fields_that_say_something_else(kind: str, said: dict[str, Any], problem: str) -> None:
     assert unknown_fields(CONFIG_MAPPING[kind], said) == [problem]
     assert kind != "llama" or not is_llama(LLAMA | said | {"model_type": kind})
+
+
+def test_parts_that_name_their_class() -> None:
+    said = {"text_config": {"model_type": "persimmon", "vision": 3}}
+    problem = "text_config.vision is 3, which is not supported; the field is not known"
+    assert unknown_fields(CONFIG_MAPPING["fuyu"], said) == [problem]
+    assert unknown_fields(CONFIG_MAPPING["fuyu"], {"text_config": {"vision": 3}}) == []
