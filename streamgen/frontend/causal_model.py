@@ -157,8 +157,12 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return 0
     ids = torch.tensor([_plain_ids(model)])
-    with _Seen() as seen:
-        own = _first_values(model, layers, ids)
+    try:
+        with _Seen() as seen:
+            own = _first_values(model, layers, ids)
+    except (IndexError, RuntimeError) as error:  # of sizes that make no sense, such as 0
+        name = type(model).__name__
+        raise UnsupportedOperationError(f"{name} does not run on token ids: {first_line(error)}") from error
     for offset in dict.fromkeys([0, *sorted(seen.offsets)]):  # of rotations any would do
         try:
             given = _first_values(model, layers, ids, torch.arange(offset, offset + TOKENS)[None])

@@ -148,6 +148,8 @@ def _of_transformers(
     model: Any, layers: int | None, kv_heads: int | None, head_dim: int | None, context: int | None
 ) -> "_TextImporter":
     """A model of transformers, traced."""
+    if (empty := next((name for name, p in model.named_parameters() if not p.numel()), None)) is not None:
+        raise UnsupportedOperationError(f"{empty} of {subject_of(model)} is empty; sizes are 1 and more")
     probed = probe(model)
     parts, subject = missing_parts(model, probed), subject_of(model)
     if probed.sizes is None:

@@ -19,7 +19,7 @@ from streamgen.frontend.eager import HALVES, Seen
 from streamgen.graph.interpret import Interpreter, Run, reference
 from streamgen.graph.logical import LogicalGraph, Operation, Operator
 
-__all__ = ["BOUND", "Pass", "Passes", "require_equal"]
+__all__ = ["BOUND", "Pass", "Passes", "gap_of", "require_equal"]
 
 BOUND = 1e-4  # float32 leaves about 1e-6 of a layer; whatever is dropped or exchanged takes far more
 ROUNDINGS = 8  # a module may round so many times as much as the reference in float32
@@ -39,7 +39,7 @@ class Pass:
     @property
     def gap(self) -> tuple[float, str]:
         """The largest difference of a row, as a share of the norm that rows have, and of which result."""
-        return max((_gap(self.graph[name], rows), name) for name, rows in self.module.items())
+        return max((gap_of(self.graph[name], rows), name) for name, rows in self.module.items())
 
 
 Passes = Callable[[Interpreter], Iterator[Pass]]
@@ -61,7 +61,9 @@ def require_equal(
             _require_roundings(graph, passes, module, layers, index, compared)
 
 
-def _gap(found: np.ndarray, wanted: np.ndarray) -> float:
+def gap_of(found: np.ndarray, wanted: np.ndarray) -> float:
+    """How far the worst row is from the one that is wanted, relative to the norm of a row; infinite for
+    another shape and where only one of both is a number."""
     if found.shape != wanted.shape:
         return float("inf")
     finite = np.isfinite(wanted)
@@ -90,7 +92,7 @@ def _require_roundings(
         values.clear()
         seen.clear()
         exact = next(run)
-    rounded = max(_gap(compared.graph[name], rows) for name, rows in exact.graph.items())
+    rounded = max(gap_of(compared.graph[name], rows) for name, rows in exact.graph.items())
     kinds = {t.dtype for t in (*seen.tensors, *module.parameters(), *module.buffers()) if t.dtype in HALVES}
     bound = max(BOUND, ROUNDINGS * rounded, *(4 * torch.finfo(kind).eps for kind in kinds))
     gap, name = exact.gap

@@ -136,11 +136,11 @@ class Draft:
 
     def add(self, node: Node, wanted: str, op: Operator, *inputs: str) -> str:
         """Add an operation; its name, which is another when this one is taken."""
-        return self._add(wanted, op, inputs, "" if node.op == "output" else str(self.where(node)))
+        return self._add(wanted, op, inputs, "" if node.op == "output" else self.where(node).short)
 
     def linear(self, node: Node, wanted: str, op: Linear, source: str) -> str:
         """Add a Linear, of which others may be cut."""
-        return self._linear(wanted, op, (source,), str(self.where(node)))
+        return self._linear(wanted, op, (source,), self.where(node).short)
 
     def _linear(self, wanted: str, op: Linear, inputs: tuple[str, ...], place: str) -> str:
         name = self._add(wanted, op, inputs, place)

@@ -80,6 +80,7 @@ class EagerText:
         padding = getattr(getattr(module, "config", None), "pad_token_id", None)
         self.padding: list[int] = [padding] if self._of_transformers and padding is not None else []
         self._cache: Any = None
+        self._ids: np.ndarray | None = np.zeros(0, np.int64)  # of the text, None where it begins with a cache
         double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
         self._dtype = torch.float64 if double else torch.float32
         self._keys, self._values = (
@@ -89,6 +90,7 @@ class EagerText:
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
         given = torch.from_numpy(ids)[None]
+        self._ids = None if self._ids is None else np.concatenate([self._ids, ids])
         if self._of_transformers:
             keywords = {"input_ids": given, "past_key_values": self._cache, "use_cache": True}
             out = called(self._module, self._floats, (), keywords)
@@ -100,6 +102,20 @@ class EagerText:
             logits, self._keys, self._values = called(self._module, self._floats, args, {})
         found: np.ndarray = logits[0].double().numpy()
         return found
+
+    def at_once(self, tokens: int) -> np.ndarray | None:
+        """Logits behind the last tokens of the text, which is read anew as a whole.
+
+        Some classes of transformers give other logits for several tokens behind a cache that has forgotten
+        what is outside of a window; those of a whole text are the ones that they mean. None for all other
+        caches, for a single token, and for a text that began with a cache.
+        """
+        forgets = any(getattr(layer, "is_sliding", False) for layer in getattr(self._cache, "layers", ()))
+        if self._ids is None or not forgets or tokens == 1:
+            return None
+        keywords = {"input_ids": torch.from_numpy(self._ids)[None], "use_cache": False}
+        logits: np.ndarray = called(self._module, self._floats, (), keywords).logits[0].double().numpy()
+        return logits[-tokens:]
 
     @property
     def count(self) -> int:
@@ -116,6 +132,7 @@ class EagerText:
 
     def go_on_behind(self, keys: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:
         """The next pass follows other ones: theirs of each layer [P, kv_heads, head_dim]."""
+        self._ids = None
         self._keys, self._values = (
             [torch.from_numpy(rows).to(self._dtype).transpose(0, 1)[None] for rows in side]
             for side in (keys, values)

