@@ -124,9 +124,21 @@ def test_fields_that_say_nothing(folder: Path) -> None:
     assert load_decoder(folder, 16).op("embedding") is not None
 
 
-def test_tensors_that_transformers_drops(tmp_path: Path) -> None:
-    """Masks of old checkpoints are made anew."""
+def test_masks_of_old_checkpoints(tmp_path: Path) -> None:
+    """They are made anew."""
     family("GPT2", n_layer=1).save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     save_file(load_file(path) | {"h.0.attn.bias": torch.ones(1)}, path, {"format": "pt"})
     assert load_decoder(tmp_path, 16).op("embedding") is not None
+
+
+def test_tensors_that_transformers_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word, as a class may ask for: here with the layers that predict several tokens."""
+    model = family("Qwen3", num_hidden_layers=1)
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path) | {"mtp.norm.weight": torch.ones(1)}, path, {"format": "pt"})
+    monkeypatch.setattr(type(model), "_keys_to_ignore_on_load_unexpected", [r"^mtp\."])
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(tmp_path, 16)
+    assert str(caught.value) == f"{tmp_path}: tensor mtp.norm.weight has no place in the model"
