@@ -47,9 +47,12 @@ class Buildable(Protocol):
 
 
 def block_name(params: Buildable) -> str:
-    """Name of the module for these params: the class without `Params`, and a digest of the choices."""
+    """Name of the module for these params: the class without `Params`, and a digest of the choices.
+
+    Where in its package the class stands is no part of it: files move, names of modules stay.
+    """
     words = re.sub(r"(?<!^)(?=[A-Z])", "_", type(params).__name__.removesuffix("Params")).lower()
-    identity = f"{type(params).__module__}.{params!r}"
+    identity = f"{type(params).__module__.partition('.')[0]}.{params!r}"
     return f"{words}_{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
 
 
