@@ -1,4 +1,4 @@
-"""What every unit of `streamgen.arith` costs by synthesis, beside its promise, and its deepest path.
+"""What every unit of `streamgen.gateware.arith` costs by synthesis, beside its promise, and its deepest path.
 
     python benchmarks/arith.py [name ...]
 
@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.arith import (
+from streamgen.gateware.arith import (
     BFLOAT16,
     F24,
     FLOAT16,

@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import quality
-from streamgen.calibration import calibrated
-from streamgen.frontend import default_checkpoint, load_decoder
-from streamgen.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.base.progress import terminal_progress
+from streamgen.model.calibration import calibrated
+from streamgen.model.frontend import default_checkpoint, load_decoder
+from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.operations import Embedding, Linear, Norm
+from streamgen.model.operations.balance import balanced
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import Embedding, Linear, Norm
-from streamgen.operations.balance import balanced
-from streamgen.progress import terminal_progress
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.text.windows import windows_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import streamgen
 from sim.smollm2 import eager_smollm2
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 
 LIMIT = 60  # seconds from a model to Verilog
 

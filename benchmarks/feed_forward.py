@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 import streamgen
-from streamgen import golden
-from streamgen.explore.bound import least_cycles, stages
-from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
-from streamgen.graph.logical import LogicalGraph
-from streamgen.policy import whole
+from streamgen.compiler.explore.bound import least_cycles, stages
+from streamgen.compiler.plan.policy import whole
+from streamgen.model import golden
+from streamgen.model.frontend import default_checkpoint, import_module, load_feed_forward
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.simulator import SimulatedDevice
 

@@ -105,7 +105,7 @@ def _again(accelerator: Any, folder: Path, x: Any, y: Any) -> None:
 
 def _smollm2(stages: _Stages, place: Path) -> None:
     import streamgen
-    from streamgen.frontend import default_checkpoint
+    from streamgen.model.frontend import default_checkpoint
 
     stages.done("import")
     config = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)

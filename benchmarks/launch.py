@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.emulation import emulate
+from streamgen.compiler.config import CompileConfig
+from streamgen.package.emulation import emulate
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.xrt import on_board
 

@@ -13,9 +13,9 @@ import numpy as np
 from amaranth import Module
 from amaranth.lib import wiring
 
+from streamgen.gateware.rtl import Shared, to_verilog
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.numbers import formats
-from streamgen.rtl import Shared, to_verilog
 from streamgen.testing.lint import lint
 from streamgen.testing.synthesis import check_all
 

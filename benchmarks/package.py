@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import streamgen
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 from streamgen.package import package
 
 IMPORTS = 5

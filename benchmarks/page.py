@@ -23,7 +23,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 import streamgen
 from benchmarks import u55c
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 SECONDS = 1.0  # to be under

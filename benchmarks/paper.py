@@ -18,11 +18,11 @@ from pathlib import Path
 
 import streamgen
 from benchmarks import u55c
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
+from streamgen.base.errors import BudgetError
+from streamgen.base.progress import terminal_progress
+from streamgen.base.tables import rendered, table
+from streamgen.compiler.config import CompileConfig
 from streamgen.observe.estimate import Estimate
-from streamgen.progress import terminal_progress
-from streamgen.tables import rendered, table
 
 LENGTHS = (32, 64, 128, 256)  # tokens of the prompt, and as many behind it
 SHAPE = u55c.SHAPES["gpt2-medium"]

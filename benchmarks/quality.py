@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from streamgen.errors import MissingToolError
-from streamgen.frontend import default_checkpoint, load_decoder
-from streamgen.golden_text import GoldenModel
-from streamgen.graph.interpret import Interpreter, reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import MissingToolError
+from streamgen.model.frontend import default_checkpoint, load_decoder
+from streamgen.model.golden_text import GoldenModel
+from streamgen.model.graph.interpret import Interpreter, reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations.balance import balanced
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations.balance import balanced
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.text.windows import windows_of
 

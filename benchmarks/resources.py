@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sim.blocks import Case, sweep
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.testing.synthesis import SLACK, Synthesis, promised, synthesise
 
 NAMES = [field.name for field in fields(Resources)]

@@ -22,10 +22,10 @@ from rich.table import Table
 
 import streamgen
 from benchmarks.u55c import SHAPES, WHOLE, config_json
-from streamgen.frontend import default_checkpoint, load_feed_forward
-from streamgen.search import Point, Space, Value, space
-from streamgen.search.front import front_table
-from streamgen.search.study import Study
+from streamgen.api.search import Point, Space, Value, space
+from streamgen.api.search.front import front_table
+from streamgen.api.search.study import Study
+from streamgen.model.frontend import default_checkpoint, load_feed_forward
 
 ASKED = {"feed-forward block": 10.0, "GPT-2 Medium": 1.0}  # points a second
 

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from streamgen.frontend import checking, import_any
+from streamgen.model.frontend import checking, import_any
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

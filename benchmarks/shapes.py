@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import streamgen
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 
 SECONDS, MEMORY = 90.0, 16 * 1024.0  # to be under, MiB
 Sizes = dict[str, Any]

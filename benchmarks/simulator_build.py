@@ -67,7 +67,7 @@ def _written(name: str, place: str) -> None:
     import torch
 
     import streamgen
-    from streamgen.frontend import default_checkpoint
+    from streamgen.model.frontend import default_checkpoint
 
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
     config = streamgen.CompileConfig(name=name, max_tokens=2, multipliers=64, channels=2)
@@ -82,7 +82,7 @@ def _written(name: str, place: str) -> None:
 def _measured(place: str, build: str) -> Build:
     """Of a folder, with a cache that knows what all designs share."""
     os.environ["XDG_CACHE_HOME"] = str(Path(place, "cache"))
-    from streamgen.manifest import Manifest
+    from streamgen.artifact.manifest import Manifest
     from streamgen.runtime import simulator, verilator
 
     simulator.QUICK_BYTES = 0  # what is built is said here

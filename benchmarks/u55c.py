@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 import streamgen
-from streamgen.errors import BudgetError
-from streamgen.estimation import imported
-from streamgen.golden_text import limited
-from streamgen.grouping import parts_of
-from streamgen.lower import unfused_bits
+from streamgen.api.estimation import imported
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.lower import unfused_bits
+from streamgen.compiler.plan.grouping import parts_of
+from streamgen.model.golden_text import limited
 from streamgen.observe.estimate import Estimate, PassEstimate
 
 EVERY = 32  # positions from one predicted step to the next

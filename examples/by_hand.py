@@ -9,9 +9,9 @@ converter that streamgen infers.
 import numpy as np
 
 import streamgen
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.lower import GraphBuilder
 
 # Row-major tiles of 1 x 16, and the same tensor column panel by column panel.
 rows = ITensor.parse("itensor<1x16xf24, iter_space: [8,4]*[1,16], iter_map: (d0,d1)->(d0,d1)>")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import streamgen
-from streamgen.frontend import default_checkpoint, load_feed_forward
+from streamgen.model.frontend import default_checkpoint, load_feed_forward
 
 
 def main() -> None:

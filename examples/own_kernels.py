@@ -15,8 +15,8 @@ from streamgen_example_clip import ClipParams
 from streamgen_example_verilog import RunningSumParams
 
 import streamgen
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
-from streamgen.lower import GraphBuilder
 
 TOKENS, FEATURES, LANES = 8, 32, 8
 

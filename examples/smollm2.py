@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import streamgen
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 from streamgen.text.tokenizer_files import load_tokenizer
 
 PROMPT = "Once upon a time, in a small village by the sea, there lived a"  # 16 tokens

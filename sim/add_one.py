@@ -12,8 +12,8 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from streamgen.manifest import BoardFacts, Buffer, Manifest, MemoryTiming, Port
-from streamgen.phase_table import Descriptor, PhaseTable, Section
+from streamgen.artifact.manifest import BoardFacts, Buffer, Manifest, MemoryTiming, Port
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section
 
 __all__ = ["CYCLES", "ERRORS", "AddOne", "Breach", "manifest"]
 

@@ -20,7 +20,7 @@ from cocotbext.axi.axi_ram import AxiRamRead, AxiRamWrite
 from CocoTBFramework.components.axi4.axi4_compliance_checker import AXI4ComplianceChecker
 from CocoTBFramework.components.axil4.axil4_compliance_checker import AXIL4ComplianceChecker
 
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
 
 __all__ = ["AnyOrderRam", "Rules"]
 

@@ -11,8 +11,8 @@ import cocotb
 from cocotb.triggers import ClockCycles
 
 from sim.axi_rules import AnyOrderRam, Rules
-from streamgen.cosim.shipped.kernel_bench import CONTROL, SEED, STATUS, Card, recorded
-from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, RunError
+from streamgen.artifact.manifest import COMMAND_RESET, COMMAND_RUN, RunError
+from streamgen.package.cosim.shipped.kernel_bench import CONTROL, SEED, STATUS, Card, recorded
 
 COUNT = int(os.environ.get("COUNT", "100"))
 QUIET = 64  # cycles after a run in which a master that is drained shows nothing

@@ -19,9 +19,9 @@ from random import Random
 
 from sim.network_models import ModelRun, NetworkModels
 from sim.random_graphs import boundary, boundary_tokens, golden_tokens, random_graph, streams
+from streamgen.compiler.lower.passes import run_nodes
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
-from streamgen.graph import Graph
-from streamgen.lower.passes import run_nodes
+from streamgen.model.graph import Graph
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import descriptor_word
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from cocotb_tools.runner import Runner
 
 import sim.cocotb_top
-from streamgen.cosim.tools import Language, built, run
-from streamgen.errors import DeviceError
-from streamgen.manifest import Buffer as BufferInfo
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Buffer as BufferInfo
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError
+from streamgen.package.cosim.tools import Language, built, run
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.memory import Fault, MemoryModel
 

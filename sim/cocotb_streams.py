@@ -18,8 +18,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 import sim.cocotb_stream_bench
-from streamgen.cosim.tools import Simulator, built, run
-from streamgen.rtl import Library, to_verilog
+from streamgen.gateware.rtl import Library, to_verilog
+from streamgen.package.cosim.tools import Simulator, built, run
 from streamgen.testing.bench import Result, Stalls, stream_ports
 
 __all__ = ["CocotbSimulator"]

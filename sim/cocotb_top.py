@@ -17,7 +17,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
 from sim.cocotb_memory import MemorySlave
 from sim.memory import Channel
-from streamgen.emit.resets import SHORTEST_RESET
+from streamgen.compiler.emit.resets import SHORTEST_RESET
 from streamgen.runtime.simulator import CONTINUE, CONTROL, DONE, START
 
 # Pins that the accelerator drives: those that say something in every cycle, and those of a channel's payload.

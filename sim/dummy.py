@@ -25,11 +25,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
-from streamgen.rtl import Shared
-from streamgen.stream import descriptor_signature
 
 __all__ = ["Dummy", "DummyParams", "Piece"]
 

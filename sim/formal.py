@@ -39,8 +39,8 @@ from amaranth.hdl import Assert, Assume, Elaboratable
 from amaranth.lib import wiring
 from vcd.reader import TokenKind, tokenize
 
-from streamgen.errors import StreamgenError
-from streamgen.rtl import Library, run_yosys, to_rtlil
+from streamgen.base.errors import StreamgenError
+from streamgen.gateware.rtl import Library, run_yosys, to_rtlil
 
 __all__ = ["EmptyTheoremError", "Proved", "RefutedError", "Theorem", "Trace", "UndecidedError", "prove"]
 

@@ -7,7 +7,7 @@ then say into the next cycle. It is plain Python: cocotb and amaranth's simulato
 from collections import deque
 from dataclasses import dataclass, field
 
-from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.runtime.memory import Fault, MemoryModel
 
 __all__ = ["Channel", "MasterPins", "MemoryPins", "ProtocolError"]

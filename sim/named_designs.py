@@ -17,7 +17,7 @@ import transformers
 from torch.nn import GELU, LayerNorm, Linear, ReLU, Sequential, SiLU
 
 import streamgen
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 
 __all__ = ["DESIGNS", "digests"]
 

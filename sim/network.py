@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from amaranth import Value
 from amaranth.lib.wiring import In, Out
 
-from streamgen.errors import GraphError
+from streamgen.base.errors import GraphError
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Graph, Port
-from streamgen.rtl import Buildable, Library, rtlil_to_verilog
+from streamgen.gateware.rtl import Buildable, Library, rtlil_to_verilog
+from streamgen.model.graph import Graph, Port
 from streamgen.testing.bench import stream_ports
 
 __all__ = ["LIMIT_BITS", "Link", "Network"]

@@ -23,8 +23,8 @@ from amaranth.lib.wiring import In, Out
 
 from sim.network_simulator import LinkTimes
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Graph, Port
-from streamgen.rtl import Buildable, Library, rtlil_to_verilog
+from streamgen.gateware.rtl import Buildable, Library, rtlil_to_verilog
+from streamgen.model.graph import Graph, Port
 from streamgen.testing.bench import BenchError, Stalls, stream_ports
 from streamgen.testing.kernel import descriptor_word
 from streamgen.testing.stream_simulator import compile_models

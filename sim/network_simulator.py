@@ -20,7 +20,7 @@ import numpy as np
 
 from sim.network import LIMIT_BITS, Link, Network
 from streamgen.fifo.waits import Wait, cycle_of_waits
-from streamgen.graph import Graph
+from streamgen.model.graph import Graph
 from streamgen.runtime.sharing import sharing
 from streamgen.testing.bench import BenchError, Result, Stalls, StuckError
 from streamgen.testing.stream_simulator import StreamSimulator

@@ -15,14 +15,14 @@ from random import Random
 import numpy as np
 
 from sim.dummy import DummyParams, Piece
+from streamgen.compiler.lower.passes import run_streams
 from streamgen.contract import Bounds
 from streamgen.converters import InPlaceParams, LayoutParams, PingPongParams
 from streamgen.fifo.clocks import sides_of
 from streamgen.fifo.curves import Stream
-from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.fork import ForkParams
-from streamgen.lower.passes import run_streams
+from streamgen.model.graph import Edge, Graph, Node, Port
 from streamgen.numbers import formats
 
 __all__ = ["boundary", "boundary_tokens", "golden_tokens", "random_graph", "streams", "with_depths"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gguf.quants import dequantize
 
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

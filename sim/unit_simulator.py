@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Value
 
-from streamgen.rtl import Library, to_verilog
+from streamgen.gateware.rtl import Library, to_verilog
 from streamgen.testing.stream_simulator import compile_design
 
 __all__ = ["UnitSimulator"]

@@ -10,16 +10,16 @@ Names are imported when they are first used, so that `import streamgen.runtime` 
 
 from typing import TYPE_CHECKING
 
-from streamgen.extras import late_names
+from streamgen.base.extras import late_names
 
 if TYPE_CHECKING:
-    from streamgen.accelerator import Accelerator
-    from streamgen.compiler import assemble, compile, load
-    from streamgen.config import CompileConfig
-    from streamgen.estimation import estimate
-    from streamgen.language_model import LanguageModel
+    from streamgen.api.accelerator import Accelerator
+    from streamgen.api.compiling import assemble, compile, load
+    from streamgen.api.estimation import estimate
+    from streamgen.api.language_model import LanguageModel
+    from streamgen.api.search.space import space
+    from streamgen.compiler.config import CompileConfig
     from streamgen.observe.waves import Waves
-    from streamgen.search.space import space
 
 __all__ = [
     "Accelerator",
@@ -36,14 +36,14 @@ __all__ = [
 __getattr__, __dir__ = late_names(
     __name__,
     {
-        "Accelerator": "accelerator",
-        "CompileConfig": "config",
-        "LanguageModel": "language_model",
+        "Accelerator": "api.accelerator",
+        "CompileConfig": "compiler.config",
+        "LanguageModel": "api.language_model",
         "Waves": "observe.waves",
-        "assemble": "compiler",
-        "compile": "compiler",
-        "estimate": "estimation",
-        "load": "compiler",
-        "space": "search.space",
+        "assemble": "api.compiling",
+        "compile": "api.compiling",
+        "estimate": "api.estimation",
+        "load": "api.compiling",
+        "space": "api.search.space",
     },
 )

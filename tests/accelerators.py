@@ -13,11 +13,11 @@ import torch
 from torch.nn.functional import sigmoid, silu
 
 import streamgen
-from streamgen.accelerator import Accelerator
-from streamgen.config import CompileConfig
+from streamgen.api.accelerator import Accelerator
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.lower import GraphBuilder
 
 __all__ = [
     "RESIDUAL",

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.frontend.assembly import (
+from streamgen.api.language_model import LanguageModel
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.frontend.assembly import (
     AttentionParts,
     FeedForwardParts,
     LayerParts,
     Rotation,
     language_model,
 )
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
-from streamgen.language_model import LanguageModel
-from streamgen.operations import Linear, Norm
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Linear, Norm
 from streamgen.text.gguf_tokenizer import gguf_tokenizer
 from streamgen.text.tokenizer import Tokenizer
 

@@ -27,20 +27,20 @@ from accelerators import (
 )
 
 import streamgen
-from streamgen import golden
-from streamgen.accelerator import Accelerator
-from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
-from streamgen.buffers.weight_layout import CODES, ROWS, SCALES
-from streamgen.config import CompileConfig
-from streamgen.errors import (
+from streamgen.api.accelerator import Accelerator
+from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
+from streamgen.artifact.weight_layout import CODES, ROWS, SCALES
+from streamgen.base.errors import (
     CheckpointError,
     DeviceError,
     DeviceTimeoutError,
     MissingToolError,
     StreamgenError,
 )
-from streamgen.graph import Graph, Tensor
+from streamgen.compiler.config import CompileConfig
 from streamgen.kernels.matmul.weights import WeightsParams
+from streamgen.model import golden
+from streamgen.model.graph import Graph, Tensor
 from streamgen.numbers import formats
 from streamgen.observe.report import Report
 from streamgen.runtime import verilator

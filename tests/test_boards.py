@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 
 from streamgen import cli
-from streamgen.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of
-from streamgen.boards.cards import U55C, U280
-from streamgen.config import CompileConfig
-from streamgen.cost import Resources
+from streamgen.compiler.config import CompileConfig
+from streamgen.contract.cost import Resources
+from streamgen.platform.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of
+from streamgen.platform.boards.cards import U55C, U280
 
 
 def test_sums_over_slrs():

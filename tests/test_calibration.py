@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import stretched, turned
-from streamgen.calibration import calibrated, rounding, within_bits
-from streamgen.errors import CheckpointError
-from streamgen.golden_text import GoldenModel
-from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation
+from streamgen.base.errors import CheckpointError
+from streamgen.model.calibration import calibrated, rounding, within_bits
+from streamgen.model.golden_text import GoldenModel
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Linear
 from streamgen.numbers.error_feedback import quantise_w4_on
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight, quantise_w4
-from streamgen.operations import Linear
 from tests.damage import full_disk
 from tests.decoders import random_decoder
 

@@ -13,10 +13,10 @@ import pytest
 from accelerators import TINY, same, tiny, values
 
 from streamgen import cli, progress
-from streamgen.config import CompileConfig
-from streamgen.errors import StreamgenError
-from streamgen.manifest import Buffer
-from streamgen.progress import PASSES
+from streamgen.artifact.manifest import Buffer
+from streamgen.base.errors import StreamgenError
+from streamgen.base.progress import PASSES
+from streamgen.compiler.config import CompileConfig
 from streamgen.runtime.arrays import random_inputs
 
 FACTORY = """
@@ -228,7 +228,7 @@ def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("streamgen.cli.sources.compile", lambda *_, **__: tiny())
-    monkeypatch.setattr("streamgen.accelerator.save_program", interrupt)
+    monkeypatch.setattr("streamgen.api.accelerator.save_program", interrupt)
     assert call("compile", "models:tiny", "-o", "made/here", *OPTIONS) == (130, "", "\ninterrupted\n")
     assert [file.name for file in tmp_path.iterdir() if file.name != "__pycache__"] == ["models.py"]
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.frontend import load_decoder
-from streamgen.graph.logical import LogicalGraph
-from streamgen.language_model import GRAPH
+from streamgen.api.language_model import GRAPH
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.frontend import load_decoder
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Linear
+from streamgen.model.operations.storage import load_graph
 from streamgen.numbers.quantisation import QuantisedWeight
-from streamgen.operations import Linear
-from streamgen.operations.storage import load_graph
 from tests.test_cli_generate import checkpoint
 
 pytestmark = pytest.mark.slow

@@ -18,12 +18,12 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.frontend import default_checkpoint
-from streamgen.language_model import LanguageModel
-from streamgen.operations import Linear
+from streamgen.api.language_model import LanguageModel
+from streamgen.base.wording import counted
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.frontend import default_checkpoint
+from streamgen.model.operations import Linear
 from streamgen.runtime.generation import Pass
-from streamgen.wording import counted
 from tests.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
 from tests.generating import CHOICE, CHOSEN, PROMPT, Call, caller, golden_text
 

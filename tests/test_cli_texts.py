@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamgen import cli
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
 from tests.decoders import WORDS, opened_model, tiny_accelerator
 from tests.generating import CHOICE, CHOSEN, PROMPT, Call, caller, golden_text
 from tests.terminals import run_on_terminal, shown

@@ -17,15 +17,15 @@ from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
 from streamgen import accelerator, folders
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.config import CompileConfig
-from streamgen.emit import design
-from streamgen.errors import BudgetError, GraphError, UnsupportedOperationError
-from streamgen.graph import storage
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import BudgetError, GraphError, UnsupportedOperationError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit import design
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.kernels.norm.norm import NormParams
-from streamgen.lower import GraphBuilder
+from streamgen.model.graph import storage
 from streamgen.numbers.formats import round_f24
 
 FILES = ("constants.npz", "design.v", "graph.json", "interface.json", "manifest.json", "notes.json")

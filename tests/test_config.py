@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 
 
 @pytest.mark.parametrize(

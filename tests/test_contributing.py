@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from amaranth.lib import wiring
 
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
-from streamgen.lower import GraphBuilder
 from streamgen.testing import check, check_golden, check_promises, run
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.stream import Countdown, CountdownParams, descriptor_signature
+from streamgen.gateware.stream import Countdown, CountdownParams, descriptor_signature
 
 
 class Invert(wiring.Component):
@@ -156,7 +156,7 @@ def _written(package: Path, steps: int) -> ModuleType:
         inside = [GOLDEN] * (steps > 2) + [PROMISE] * (steps > 4)
         outside = HARDWARE if steps > 3 else ""
         if steps > 4:
-            head += "\nfrom streamgen.cost import Cost, Curve, Resources"
+            head += "\nfrom streamgen.contract.cost import Cost, Curve, Resources"
         text += f"{head}\n\n\n{body}{''.join(inside)}{outside}"
     name = f"invert_{steps}"
     (package / f"{name}.py").write_text(text)

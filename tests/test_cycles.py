@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.explore.bound import least_cycles, stages
-from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
-from streamgen.policy import whole
+from streamgen.compiler.explore.bound import least_cycles, stages
+from streamgen.compiler.plan.policy import whole
+from streamgen.model.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
 
 ALLOWANCE = 1.15
 LATENCY = 200  # cycles of a stage

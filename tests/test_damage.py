@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 from tests.accelerators import tiny
 from tests.campaigns import sampled
 from tests.damage import damaged

@@ -18,15 +18,15 @@ import torch
 from gguf import GGMLQuantizationType
 
 import streamgen
-from streamgen.calibration import calibrated
-from streamgen.config import CompileConfig
-from streamgen.emulation.binary import emulation_xclbin
-from streamgen.errors import StreamgenError
-from streamgen.files import read_array
-from streamgen.frontend import load_decoder
-from streamgen.manifest import Buffer, Manifest
+from streamgen.artifact.manifest import Buffer, Manifest
+from streamgen.base.errors import StreamgenError
+from streamgen.base.files import read_array
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.calibration import calibrated
+from streamgen.model.frontend import load_decoder
 from streamgen.numbers.quantisation import Numbers
 from streamgen.package import package
+from streamgen.package.emulation.binary import emulation_xclbin
 from streamgen.package.folder import packaged, steps_of
 from streamgen.runtime.card import Card
 from streamgen.runtime.xclbin import require_design

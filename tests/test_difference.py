@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from accelerators import by_hand, values
 
-from streamgen.accelerator import Accelerator
+from streamgen.api.accelerator import Accelerator
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 from streamgen.observe.difference import Expectation, _compare

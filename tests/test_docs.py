@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from streamgen import cli, errors
-from streamgen.explore.bound import pass_cycles
+from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.runtime.generation import KEEP, Session
 from tests.decoders import WORDS, tiny_accelerator
 

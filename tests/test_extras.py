@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sim.add_one import manifest
-from streamgen.errors import MissingToolError
-from streamgen.extras import EXTRAS, needed
+from streamgen.base.errors import MissingToolError
+from streamgen.base.extras import EXTRAS, needed
 from tests.package.packages import linked
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def test_a_host_with_a_board(tmp_path: Path) -> None:
     code = f"""
 import streamgen, streamgen.cli, streamgen.runtime, streamgen.runtime.generation
 import streamgen.text.tokenizer_files
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
 read = Manifest.from_json(open({str(tmp_path / "manifest.json")!r}).read())
 sys.path.append({str(tmp_path)!r})
 try:
@@ -73,8 +73,9 @@ def test_the_runtime_is_light() -> None:
 )
 def test_what_is_missing_is_named(name: str, what: str) -> None:
     found = bare(
-        "import streamgen, streamgen.errors, streamgen.testing\n"
-        f"try:\n    streamgen.{name}\nexcept streamgen.errors.MissingToolError as error:\n    print(error)"
+        "import streamgen, streamgen.base.errors, streamgen.testing\n"
+        f"try:\n    streamgen.{name}\n"
+        "except streamgen.base.errors.MissingToolError as error:\n    print(error)"
     )
     assert found == f"{what} needs amaranth, which is not installed: pip install 'streamgen[compile]'"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime import simulator
 from streamgen.runtime.execution import Execution
 from tests.accelerators import same, tiny, values

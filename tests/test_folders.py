@@ -2,7 +2,7 @@
 
 import os
 
-from streamgen.folders import folder_of
+from streamgen.base.folders import folder_of
 
 
 class Owner:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.golden_text import GoldenModel, Session, vocabulary_of
-from streamgen.graph.logical import LogicalGraph
+from streamgen.model.golden_text import GoldenModel, Session, vocabulary_of
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import exact_linear
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import exact_linear
 from streamgen.text.sampling import Sampler
 from tests.decoders import assembled, logits_of, random_decoder, random_parts
 

@@ -14,19 +14,19 @@ from accelerators import Gated, Several, compiled, same, values
 from torch.nn.functional import silu
 
 import streamgen
-from streamgen import golden
-from streamgen.accelerator import Accelerator
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
-from streamgen.explore.fusion import FusedGroup
-from streamgen.frontend import default_checkpoint, import_module, load_feed_forward
-from streamgen.graph import Graph
-from streamgen.graph.logical import LogicalGraph
-from streamgen.grouping import Part, group_graph, parts_of
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import BudgetError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.fusion import FusedGroup
+from streamgen.compiler.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
+from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.weights import WeightsParams
-from streamgen.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
+from streamgen.model import golden
+from streamgen.model.frontend import default_checkpoint, import_module, load_feed_forward
+from streamgen.model.graph import Graph
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import round_f24
 from streamgen.runtime.chain import Chain
 from streamgen.runtime.memory import Fault, MemoryModel

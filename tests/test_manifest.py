@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from streamgen.manifest import (
+from streamgen.artifact.manifest import (
     MANIFEST_VERSION,
     STATUS_MAGIC,
     Argument,
@@ -21,7 +21,7 @@ from streamgen.manifest import (
     Variant,
     argument_map,
 )
-from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
 
 PROGRAM = PhaseTable(
     sections=(

@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import Buffer, Manifest
+from streamgen.artifact.manifest import Buffer, Manifest
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import Fault
 from streamgen.runtime.simulator import SimulatedDevice

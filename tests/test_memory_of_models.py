@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import streamgen
-from streamgen import boards
-from streamgen.boards import Board, board_of
+from streamgen.base.errors import BudgetError
 from streamgen.cli import main
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.graph.logical import LogicalGraph
-from streamgen.lower import program
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import program
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.platform import boards
+from streamgen.platform.boards import Board, board_of
 from tests.decoders import random_decoder
 from tests.frontend.checkpoints import llama
 

@@ -11,10 +11,10 @@ from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.frontend import import_module, load_decoder, load_feed_forward
+from streamgen.compiler.config import CompileConfig
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.operations import Linear
+from streamgen.model.frontend import import_module, load_decoder, load_feed_forward
+from streamgen.model.operations import Linear
 from tests.decoders import MATMULS, TINY, compiled_model
 from tests.frontend.checkpoints import stored
 from tests.frontend.families import VOCABULARY

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.errors import GraphError
-from streamgen.nests import Interface, leading_rule
+from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.nests import Interface, leading_rule
 from tests.accelerators import values
 from tests.campaigns import sampled
 

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from streamgen.buffers.packing import BEAT_BITS, BEAT_BYTES, MemoryLayout
+from streamgen.artifact.packing import BEAT_BITS, BEAT_BYTES, MemoryLayout
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 

@@ -12,15 +12,14 @@ import pytest
 from lxml import etree, html
 
 from streamgen import cli
-from streamgen.accelerator import Accelerator
-from streamgen.boards import DEFAULT_BOARD
-from streamgen.cost import Resources
-from streamgen.graph import Graph
-from streamgen.graph.plan import Tried
+from streamgen.api.accelerator import Accelerator
+from streamgen.artifact.manifest import Buffer
+from streamgen.compiler.lower import GraphBuilder
+from streamgen.contract.cost import Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.lower import GraphBuilder
-from streamgen.manifest import Buffer
+from streamgen.model.graph import Graph
+from streamgen.model.graph.plan import Tried
 from streamgen.observe import drawing
 from streamgen.observe.drawing import picture, svg, write_picture
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
@@ -34,6 +33,7 @@ from streamgen.observe.report import (
     ResourceReport,
 )
 from streamgen.observe.view import GroupView, node_resources
+from streamgen.platform.boards import DEFAULT_BOARD
 from tests.damage import full_disk
 
 NASTY = "</script><img src=x onerror=alert(1)> & \"quotes\" '{{ 7 * 7 }}' \\ 𝛴"

@@ -14,8 +14,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from benchmarks.page import ELEMENTS, opened
-from streamgen.search import space
-from streamgen.search.study import Study
+from streamgen.api.search import space
+from streamgen.api.search.study import Study
 from tests.browsers import axe_faults, messages, seen
 from tests.decoders import TINY, tiny_accelerator, tiny_decoder
 from tests.test_page import NASTY, _report

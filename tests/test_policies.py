@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.frontend import import_module
-from streamgen.graph.interpret import exact
-from streamgen.graph.logical import LogicalGraph
-from streamgen.grouping import parts_of
+from streamgen.api.search import Space
+from streamgen.api.search.factors import factors_of
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.grouping import parts_of
+from streamgen.compiler.plan.policy import finished, hardware, sized, whole
+from streamgen.model.frontend import import_module
+from streamgen.model.graph.interpret import exact
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import round_f24
-from streamgen.policy import finished, hardware, sized, whole
-from streamgen.search import Space
-from streamgen.search.factors import factors_of
 from tests.accelerators import values
 from tests.decoders import random_decoder
 from tests.test_shared import encoder
@@ -133,7 +133,7 @@ def test_golden_of_any_policy(policy: str, layers: int) -> None:
         (tensor,) = (tensor for tensor in graph.tensors if tensor.role == "input")
         given = np.zeros(graph.tensor_itensor(tensor).shape, np.float32)
         given[:, :30] = x
-        outputs, _ = streamgen.golden.run(graph, {"x": given})
+        outputs, _ = streamgen.model.golden.run(graph, {"x": given})
         np.testing.assert_array_equal(outputs["head"][:, :7], compute({"x": x})[0]["head"])
 
 

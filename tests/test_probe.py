@@ -9,9 +9,9 @@ from accelerators import by_hand, same, tiny, values
 from verilog_faults import flip_operator
 
 import streamgen
-from streamgen.accelerator import Accelerator
-from streamgen.errors import DeviceError, DeviceTimeoutError, ProbeError, StreamgenError
-from streamgen.graph import Graph
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import DeviceError, DeviceTimeoutError, ProbeError, StreamgenError
+from streamgen.model.graph import Graph
 from streamgen.runtime.memory import MemoryModel
 from tests.campaigns import sampled
 

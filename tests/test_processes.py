@@ -21,7 +21,7 @@ import torch
 from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 from streamgen.runtime.generation import LOGITS, Part, Session, TextDevice
 from tests.decoders import tiny_accelerator
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 import streamgen
-from streamgen import progress
-from streamgen.progress import Progress, step, terminal_progress, told
+from streamgen.base import progress
+from streamgen.base.progress import Progress, step, terminal_progress, told
 from tests.damage import full_disk
 from tests.decoders import TINY, tiny_decoder
 

@@ -10,7 +10,7 @@ import pytest
 
 import streamgen
 import streamgen.testing
-from streamgen.wording import counted, duration
+from streamgen.base.wording import counted, duration
 from tests.accelerators import tiny
 from tests.decoders import tiny_accelerator
 

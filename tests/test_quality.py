@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks import quality
-from streamgen.errors import MissingToolError
-from streamgen.frontend import default_checkpoint
-from streamgen.golden_text import GoldenModel
-from streamgen.graph.interpret import reference
+from streamgen.base.errors import MissingToolError
+from streamgen.model.frontend import default_checkpoint
+from streamgen.model.golden_text import GoldenModel
+from streamgen.model.graph.interpret import reference
 from streamgen.numbers.quantisation import Numbers
 from streamgen.text.windows import windows_of
 from tests.decoders import assembled, logits_of, random_parts

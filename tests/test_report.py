@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from streamgen.boards import DEFAULT_BOARD
-from streamgen.cost import Resources
+from streamgen.compiler.lower import GraphBuilder
+from streamgen.contract.cost import Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.lower import GraphBuilder
 from streamgen.observe.alike import gathered, named, spread
 from streamgen.observe.report import (
     FifoReport,
@@ -19,6 +18,7 @@ from streamgen.observe.report import (
     Report,
     ResourceReport,
 )
+from streamgen.platform.boards import DEFAULT_BOARD
 
 
 def _report() -> Report:

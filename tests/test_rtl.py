@@ -1,4 +1,4 @@
-"""streamgen.rtl: each block once, the same bytes each time, Verilog that Verilator accepts."""
+"""streamgen.gateware.rtl: each block once, the same bytes each time, Verilog that Verilator accepts."""
 
 import hashlib
 import os
@@ -15,11 +15,11 @@ from amaranth.back import rtlil
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen import rtl
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 from streamgen.fifo.queue import QueueParams
-from streamgen.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
-from streamgen.stream import (
+from streamgen.gateware import rtl
+from streamgen.gateware.rtl import Shared, block_name, rtlil_to_verilog, run_yosys, to_verilog
+from streamgen.gateware.stream import (
     FanoutParams,
     GatherParams,
     JoinParams,

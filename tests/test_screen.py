@@ -9,7 +9,7 @@ from tests.terminals import run_on_terminal, shown
 
 WRITER = """
 import json, sys, time
-from streamgen.progress import terminal_progress, told
+from streamgen.base.progress import terminal_progress, told
 pieces = json.loads(sys.argv[1])
 with told(None) as tell:
     print(pieces[0], end="", flush=True)  # before a step is shown
@@ -73,7 +73,7 @@ def test_a_pipe_has_the_text_byte_by_byte() -> None:
 def test_a_warning_stands_above_the_line_that_goes_on() -> None:
     script = """
 import sys
-from streamgen.progress import told
+from streamgen.base.progress import told
 with told(None) as tell:
     tell("writing")
     print("Once upon", end="")

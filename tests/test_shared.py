@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.graph.interpret import exact
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.base.errors import BudgetError
+from streamgen.base.progress import PASSES
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.policy import choices, hardware, whole
+from streamgen.model.graph.interpret import exact
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Attention, Binary, Linear, Norm, Unary
 from streamgen.numbers.formats import round_f24
-from streamgen.operations import Attention, Binary, Linear, Norm, Unary
-from streamgen.policy import choices, hardware, whole
-from streamgen.progress import PASSES
 from tests.accelerators import Gated, values
 
 CONFIG = CompileConfig(name="block", max_tokens=5, channels=2, multipliers=128, policy="shared")

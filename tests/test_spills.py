@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.accelerator import Accelerator
-from streamgen.config import CompileConfig
-from streamgen.graph.interpret import exact
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.api.accelerator import Accelerator
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.graph.interpret import exact
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Binary, Linear, Norm, Unary
 from streamgen.numbers.formats import round_f24
-from streamgen.operations import Binary, Linear, Norm, Unary
 from streamgen.runtime.memory import MemoryModel
 from tests.accelerators import values
 from tests.decoders import TINY, WORDS, compiled_model, tiny_decoder

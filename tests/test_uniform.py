@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.graph.logical import Input, LogicalGraph, Operation
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Binary, Embedding, Linear
 from streamgen.numbers.quantisation import is_uniform, quantise
-from streamgen.operations import Binary, Embedding, Linear
 from tests.campaigns import sampled
 
 CONFIG = CompileConfig(name="uniform", channels=2, multipliers=128, policy="shared", max_tokens=2)

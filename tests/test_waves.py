@@ -7,7 +7,7 @@ import pywellen
 from accelerators import same, tiny, values
 
 import streamgen
-from streamgen.accelerator import Accelerator
+from streamgen.api.accelerator import Accelerator
 from streamgen.numbers import formats
 from streamgen.observe.probe import _expected
 from streamgen.runtime.arrays import padded

@@ -7,7 +7,7 @@ import pytest
 from accelerators import same, tiny, values
 
 import streamgen
-from streamgen.errors import DeviceError
+from streamgen.base.errors import DeviceError
 from streamgen.runtime.execution import Execution
 
 X = values(1, 40)

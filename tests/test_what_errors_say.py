@@ -23,9 +23,9 @@ import torch
 
 import streamgen
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.errors import AccuracyWarning, UnsupportedOperationError
-from streamgen.files import read_array
+from streamgen.base.errors import AccuracyWarning, UnsupportedOperationError
+from streamgen.base.files import read_array
+from streamgen.compiler.config import CompileConfig
 from streamgen.observe.waves import Recorder
 from streamgen.runtime import simulator, verilator
 from streamgen.runtime.execution import Launch
@@ -211,7 +211,7 @@ def test_modules_without_results() -> None:
 
 
 def test_errors_are_reachable() -> None:
-    code = "import streamgen; print(streamgen.errors.BudgetError.__name__)"
+    code = "import streamgen; print(streamgen.base.errors.BudgetError.__name__)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "BudgetError\n"
 
 
@@ -228,7 +228,7 @@ def test_float_weights_in_four_bits() -> None:
 @pytest.mark.parametrize("named", ["g++ -O1", "no-such-compiler"])
 def test_compilers_that_are_none(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", named)
-    with pytest.raises(streamgen.errors.MissingToolError) as caught:
+    with pytest.raises(streamgen.base.errors.MissingToolError) as caught:
         verilator._toolchain()
     assert str(caught.value) == (
         f"CXX is {named!r}, which is no program on PATH; it names a C++ compiler, without flags: "

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from streamgen.graph import Graph
-from streamgen.rtl import block_name
+from streamgen.gateware.rtl import block_name
+from streamgen.model.graph import Graph
 
 __all__ = ["flip_operator", "module_owners"]
 

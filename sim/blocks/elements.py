@@ -3,7 +3,9 @@
 from itertools import product
 from typing import Any
 
-from streamgen.arith import (
+from streamgen.fifo.crossing import CrossingParams
+from streamgen.fifo.queue import Kind, QueueParams
+from streamgen.gateware.arith import (
     BFLOAT16,
     F24,
     FLOAT16,
@@ -27,9 +29,7 @@ from streamgen.arith import (
     SigmoidParams,
     SquareRootParams,
 )
-from streamgen.fifo.crossing import CrossingParams
-from streamgen.fifo.queue import Kind, QueueParams
-from streamgen.stream import (
+from streamgen.gateware.stream import (
     CountdownParams,
     FanoutParams,
     GatherParams,

@@ -1,9 +1,9 @@
 """Kernels with memory ports: the KV cache, rows of a table, spilled values."""
 
 from sim.blocks.cases import Case, stream_of_bits
-from streamgen.buffers.kv_layout import KvLayout
+from streamgen.artifact.kv_layout import KvLayout
 from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
-from streamgen.memory import (
+from streamgen.kernels.memory import (
     KvLoadParams,
     KvStoreParams,
     RowsLoadParams,
@@ -11,7 +11,7 @@ from streamgen.memory import (
     SpillLoadParams,
     SpillStoreParams,
 )
-from streamgen.memory.kv_tiles import KvTilesParams
+from streamgen.kernels.memory.kv_tiles import KvTilesParams
 
 __all__ = ["caches", "kv_tiles", "memory_kernels", "spills"]
 

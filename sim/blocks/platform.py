@@ -3,15 +3,15 @@
 from typing import Any
 
 from sim.blocks.cases import Case
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import Field
-from streamgen.control.control import ControlParams
-from streamgen.control.counters import CountersParams
-from streamgen.control.descriptor_bus import DescriptorBusParams, Target
-from streamgen.control.registers import ControlRegistersParams
-from streamgen.control.sequencer import SequencerParams
-from streamgen.control.status import StatusWriterParams
 from streamgen.itensor import ITensor
+from streamgen.platform.control.control import ControlParams
+from streamgen.platform.control.counters import CountersParams
+from streamgen.platform.control.descriptor_bus import DescriptorBusParams, Target
+from streamgen.platform.control.registers import ControlRegistersParams
+from streamgen.platform.control.sequencer import SequencerParams
+from streamgen.platform.control.status import StatusWriterParams
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams

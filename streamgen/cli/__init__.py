@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     import click
 
+    from streamgen.base.errors import StreamgenError
+    from streamgen.base.extras import needed
     from streamgen.cli.messages import EXPECTED, message_of, option_names
     from streamgen.cli.output import named_output
-    from streamgen.errors import StreamgenError
-    from streamgen.extras import needed
 
     options: dict[str, str] = {}
     try:
@@ -66,8 +66,8 @@ def _run(given: list[str]) -> int:
 
 
 def _warn(options: Mapping[str, str], message: Any, kind: type[Warning], *where: Any, **more: Any) -> None:
+    from streamgen.base.errors import GenerationWarning
     from streamgen.cli.messages import in_options
-    from streamgen.errors import GenerationWarning
 
     of_file = issubclass(kind, GenerationWarning)  # whose settings have names of their own
     text = str(message) if of_file else in_options(str(message), options)

@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from streamgen.folders import new_file
-from streamgen.manifest import Buffer
-from streamgen.wording import counted
+from streamgen.artifact.manifest import Buffer
+from streamgen.base.folders import new_file
+from streamgen.base.wording import counted
 
 __all__ = ["require_inputs", "write_outputs"]
 

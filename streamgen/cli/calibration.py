@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from streamgen.api.compiling import compile
+from streamgen.api.language_model import LanguageModel
+from streamgen.base.errors import CheckpointError
+from streamgen.base.progress import After, Progress
+from streamgen.base.wording import counted
 from streamgen.cli.options import config_of
-from streamgen.compiler import compile
-from streamgen.errors import CheckpointError
-from streamgen.language_model import LanguageModel
-from streamgen.progress import After, Progress
-from streamgen.wording import counted
 
 __all__ = ["calibrated_of"]
 
@@ -24,8 +24,8 @@ def calibrated_of(
     """The language model of a checkpoint, its float weights rounded for a text."""
     import numpy as np
 
-    from streamgen.calibration import calibrated, within_bits
-    from streamgen.frontend import load_decoder
+    from streamgen.model.calibration import calibrated, within_bits
+    from streamgen.model.frontend import load_decoder
     from streamgen.text.tokenizer_files import load_tokenizer
     from streamgen.text.windows import windows_of
 

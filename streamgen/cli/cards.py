@@ -5,10 +5,10 @@ from typing import cast
 
 import click
 
+from streamgen.base.extras import needed
+from streamgen.base.files import read_array
+from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
-from streamgen.extras import needed
-from streamgen.files import read_array
-from streamgen.wording import counted
 
 __all__: list[str] = []
 
@@ -63,7 +63,7 @@ def emulate(context: click.Context, package: Path, script: Path, arguments: tupl
     examples:
       streamgen emulate mlp-card mlp-card/host.py -i x.npy -o y.npy
     """
-    from streamgen.emulation import emulate as run_emulated
+    from streamgen.package.emulation import emulate as run_emulated
 
     if not script.is_file():
         raise FileNotFoundError(f"{script} is no file; a host program in Python is needed")
@@ -101,8 +101,8 @@ def cocotb(
       streamgen cocotb mlp-card --simulator icarus --test reset --seed 3
     """
     with needed("this command"):
-        from streamgen.cosim import Simulator, run_bench, write_bench
-        from streamgen.cosim.folder import BENCH
+        from streamgen.package.cosim import Simulator, run_bench, write_bench
+        from streamgen.package.cosim.folder import BENCH
         from streamgen.package.folder import packaged
 
     with progress_line() as progress:

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
+from streamgen.artifact.written import WRITTEN
+from streamgen.base.folders import require_free, require_place
+from streamgen.base.progress import PASSES
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import calibration_options, config_options, require_used
-from streamgen.folders import require_free, require_place
-from streamgen.progress import PASSES
-from streamgen.written import WRITTEN
 
 __all__: list[str] = []
 
@@ -138,7 +138,7 @@ def report(
         require_place(html)
     searched = None
     if storage is not None:
-        from streamgen.search.stored import read_study  # takes a second to load
+        from streamgen.api.search.stored import read_study  # takes a second to load
 
         searched = read_study(storage, study)
     with progress_line() as progress:

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from streamgen.boards import board_of
+from streamgen.api.estimation import estimate
+from streamgen.base.progress import Progress
 from streamgen.cli.messages import EXPECTED, message_of, option_names
 from streamgen.cli.options import config_of
 from streamgen.cli.sources import model_of
-from streamgen.estimation import estimate
 from streamgen.observe.estimate import Estimate, NoEstimate
-from streamgen.progress import Progress
+from streamgen.platform.boards import board_of
 
 __all__ = ["estimates"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
+from streamgen.base.progress import Progress
+from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
 from streamgen.cli.options import config_options, given_options
-from streamgen.progress import Progress
-from streamgen.wording import counted
 
 __all__: list[str] = []
 
@@ -93,12 +93,12 @@ def explore(
       streamgen explore gpt2/config.json --channels 32 --multipliers 8192 --trials 100 --plot front.html
       streamgen explore default --factors
     """
+    from streamgen.api.search import space
+    from streamgen.api.search.evaluation import OBJECTIVES
+    from streamgen.api.search.front import front_table
     from streamgen.cli.messages import EXPECTED, message_of, option_names
     from streamgen.cli.options import config_of
     from streamgen.cli.sources import model_of
-    from streamgen.search import space
-    from streamgen.search.evaluation import OBJECTIVES
-    from streamgen.search.front import front_table
 
     if trials is None and not listed:
         raise click.UsageError("--trials says how many points; or take --factors")
@@ -170,8 +170,8 @@ class _Search:
         self, source: str, found: Any, name: str | None, options: Mapping[str, Any], progress: Progress
     ) -> list[Any]:
         """What no other point of a space beats; nothing in a process that only works. name: of the study."""
-        from streamgen.search.front import plot as draw
-        from streamgen.search.study import Study
+        from streamgen.api.search.front import plot as draw
+        from streamgen.api.search.study import Study
 
         with tempfile.TemporaryDirectory() as folder:
             place = self.storage or (f"{folder}/journal" if self.workers > 1 else None)
@@ -194,7 +194,7 @@ class _Search:
 
 
 def _json(one: Any, base: Any) -> dict[str, Any]:
-    from streamgen.search.front import chosen
+    from streamgen.api.search.front import chosen
 
     figures = {f.name: getattr(one, f.name) for f in fields(one) if f.name not in ("config", "why")}
     return {**figures, "over": dict(one.over), "config": chosen(one.config, base)}

@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from streamgen.artifact.written import WRITTEN
+from streamgen.base.folders import require_free
+from streamgen.base.wording import counted
 from streamgen.cli.group import changed_files_option, progress_line, streamgen
 from streamgen.cli.options import (
     WEIGHTS_ARE_RIGHT,
@@ -17,9 +20,6 @@ from streamgen.cli.options import (
     device_of,
     require_used,
 )
-from streamgen.folders import require_free
-from streamgen.wording import counted
-from streamgen.written import WRITTEN
 
 __all__: list[str] = []
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from streamgen.base.progress import After, Progress, told
 from streamgen.cli.options import config_options, require_used
-from streamgen.progress import After, Progress, told
 
 __all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
 

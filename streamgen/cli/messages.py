@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 
 __all__ = ["EXPECTED", "in_options", "message_of", "option_names"]
 

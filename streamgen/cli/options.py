@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import click
 
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 
 __all__ = [
     "WEIGHTS_ARE_RIGHT",

@@ -7,6 +7,10 @@ from typing import Any
 import click
 import numpy as np
 
+from streamgen.base.errors import StreamgenError
+from streamgen.base.files import read_array
+from streamgen.base.folders import require_place
+from streamgen.base.wording import counted
 from streamgen.cli.arrays import require_inputs, write_outputs
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import (
@@ -16,10 +20,6 @@ from streamgen.cli.options import (
     device_of,
     require_used,
 )
-from streamgen.errors import StreamgenError
-from streamgen.files import read_array
-from streamgen.folders import require_place
-from streamgen.wording import counted
 
 __all__: list[str] = []
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from streamgen.accelerator import Accelerator
+from streamgen.api.accelerator import Accelerator
+from streamgen.api.compiling import compile, load
+from streamgen.artifact.written import WRITTEN
+from streamgen.base.progress import After, Progress
 from streamgen.cli.calibration import calibrated_of
 from streamgen.cli.options import config_of, require_calibration, require_no_options
-from streamgen.compiler import compile, load
-from streamgen.progress import After, Progress
-from streamgen.written import WRITTEN
 
 __all__ = ["accelerator_of", "called", "is_written", "model_of"]
 
@@ -42,7 +42,10 @@ def accelerator_of(
     if options.get("calibrate") is not None:
         return calibrated_of(_checkpoint(source), options, progress, after)
     if gguf is not None:
-        from streamgen.frontend import default_checkpoint, load_feed_forward  # torch takes seconds to load
+        from streamgen.model.frontend import (  # torch takes seconds to load
+            default_checkpoint,
+            load_feed_forward,
+        )
 
         progress("reading the checkpoint")
         block = load_feed_forward(default_checkpoint() if gguf == "default" else gguf, layer)
@@ -65,7 +68,7 @@ def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
     """What `streamgen.compile` takes: a model, or the path of a checkpoint, and example inputs. click's
     UsageError for a source that is nothing of that."""
     if source == "default":
-        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
+        from streamgen.model.frontend import default_checkpoint  # torch takes seconds to load
 
         return default_checkpoint(), None
     path = Path(source)
@@ -90,13 +93,13 @@ def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
 def _checkpoint(source: str | None) -> str | Path:
     """The file or folder of a language model; click's UsageError for another source."""
     if source == "default":
-        from streamgen.frontend import default_checkpoint  # torch takes seconds to load
+        from streamgen.model.frontend import default_checkpoint  # torch takes seconds to load
 
         return default_checkpoint()
     if source is None or not (Path(source).is_file() or Path(source, CHECKPOINT).is_file()):
         raise click.UsageError(
             "--calibrate takes a language model: a GGUF file or a folder with config.json and safetensors; "
-            "for a graph of one's own there is streamgen.calibration"
+            "for a graph of one's own there is streamgen.model.calibration"
         )
     return source
 

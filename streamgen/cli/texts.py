@@ -10,23 +10,23 @@ from typing import Any
 
 import click
 
-from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.api.compiling import compile, golden_model, load
+from streamgen.api.language_model import LanguageModel
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.base.errors import StreamgenError
+from streamgen.base.progress import Progress
+from streamgen.base.remembered import remember, remembered
+from streamgen.base.wording import counted, duration
 from streamgen.cli.options import config_of, require_no_options
 from streamgen.cli.sources import is_written, model_of
-from streamgen.compiler import compile, golden_model, load
-from streamgen.errors import StreamgenError
-from streamgen.golden_text import GoldenModel, is_language_model, vocabulary_of
-from streamgen.language_model import LanguageModel
-from streamgen.manifest import Manifest
-from streamgen.progress import Progress
-from streamgen.remembered import remember, remembered
+from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.runtime.execution import OpenDevice
 from streamgen.runtime.generation import BEST, Pass, TextDevice
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
-from streamgen.wording import counted, duration
 
 __all__ = ["Asked", "Cost", "Opened", "prompt_of", "require_golden"]
 

@@ -24,8 +24,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from streamgen.contract.cost import Resources
 from streamgen.converters.banking import Banking
-from streamgen.cost import Resources
 from streamgen.fifo.queue import QueueParams
 
 __all__ = ["Banks", "BanksParams"]

@@ -32,18 +32,18 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Bounds
+from streamgen.contract.cost import Curve, Resources
 from streamgen.converters import timing
 from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
-from streamgen.cost import Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
-from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["InPlace", "InPlaceParams"]
 

@@ -26,10 +26,10 @@ from amaranth.lib import wiring
 from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
 from streamgen.converters.folding import Fold, folded
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
-from streamgen.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, of_curves
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter

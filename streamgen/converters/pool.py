@@ -20,7 +20,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 
 __all__ = ["Pool", "PoolParams"]

@@ -20,7 +20,7 @@ from math import inf
 
 import numpy as np
 
-from streamgen.cost import Curve
+from streamgen.contract.cost import Curve
 from streamgen.fifo.curves import Part, Stream
 
 __all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]

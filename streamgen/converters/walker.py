@@ -32,7 +32,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 
 __all__ = ["Axis", "Edge", "WalkLoop", "Walker", "WalkerParams"]
 

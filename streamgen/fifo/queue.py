@@ -24,9 +24,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
-from streamgen.boards import ULTRASCALE_PLUS
-from streamgen.cost import Resources
-from streamgen.stream.register_slice import add_skid, skid_resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.stream.register_slice import add_skid, skid_resources
+from streamgen.platform.boards import ULTRASCALE_PLUS
 
 __all__ = ["RAM_STYLE", "Kind", "Queue", "QueueParams"]
 

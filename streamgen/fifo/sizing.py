@@ -36,15 +36,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from streamgen.errors import GraphError
+from streamgen.base.errors import GraphError
+from streamgen.base.progress import Counted
+from streamgen.base.threads import workers
 from streamgen.fifo.curves import Stream
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
-from streamgen.progress import Counted
-from streamgen.threads import workers
 
 __all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
 

@@ -34,11 +34,11 @@ from amaranth import ClockSignal, Instance, Module, ResetSignal, Shape, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.base.errors import StreamgenError
+from streamgen.base.folders import temporary_folder
 from streamgen.contract import Field
-from streamgen.errors import StreamgenError
-from streamgen.folders import temporary_folder
-from streamgen.rtl import Library, run_yosys
-from streamgen.stream import descriptor_signature
+from streamgen.gateware.rtl import Library, run_yosys
+from streamgen.gateware.stream import descriptor_signature
 
 __all__ = ["BlackBox", "BlackBoxParams"]
 

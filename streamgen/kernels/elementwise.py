@@ -30,7 +30,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 from numpy import ndarray
 
-from streamgen.arith import (
+from streamgen.contract import Bounds, Field
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.fifo.clocks import Clocks, pipe
+from streamgen.gateware.arith import (
     F24,
     AddParams,
     GatedParams,
@@ -41,12 +44,9 @@ from streamgen.arith import (
     SigmoidParams,
     SoftCapParams,
 )
-from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
-from streamgen.fifo.clocks import Clocks, pipe
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.rtl import Shared
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 
 __all__ = [
     "BINARY_OPERATIONS",

@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, Value
 from amaranth.utils import ceil_log2
 
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
 
 __all__ = [

@@ -26,14 +26,14 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24
-from streamgen.arith.pipeline import Pipeline, operand
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.arith.pipeline import Pipeline, operand
+from streamgen.gateware.stream import add_skid, descriptor_signature, signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, tree_stages
 from streamgen.numbers.formats import numpy_dtype
-from streamgen.stream import add_skid, descriptor_signature, signature, skid_resources
 
 __all__ = ["TopK", "TopKParams"]
 

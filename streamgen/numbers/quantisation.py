@@ -20,8 +20,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from streamgen.base.threads import side_by_side
 from streamgen.numbers import formats
-from streamgen.threads import side_by_side
 
 __all__ = [
     "CODE_MAX",

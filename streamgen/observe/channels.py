@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from streamgen.buffers.roles import USES
-from streamgen.manifest import Buffer
+from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.roles import USES
+from streamgen.base.tables import table
 from streamgen.observe.alike import spread
-from streamgen.tables import table
 
 __all__ = ["channel_bytes", "channel_table"]
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from streamgen.graph import Program
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.progress import Progress, terminal_progress
+from streamgen.model.graph import Program
 from streamgen.observe.probe import Probe, ProbeReport
 from streamgen.observe.profile import PassProfile, Profiler
 from streamgen.observe.waves import Recorder, Waves
-from streamgen.progress import Progress, terminal_progress
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer, OpenDevice
 from streamgen.runtime.instruments import Instruments

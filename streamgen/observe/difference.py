@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.graph import Edge, Graph
+from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.packing import MemoryLayout
 from streamgen.itensor import ITensor
-from streamgen.manifest import Buffer
+from streamgen.model.graph import Edge, Graph
 from streamgen.numbers import formats
 from streamgen.runtime.arrays import stream_of
 from streamgen.runtime.observed import Watched

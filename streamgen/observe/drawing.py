@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamgen.base.errors import GraphError
+from streamgen.base.extras import needed
+from streamgen.base.folders import new_file, require_place
 from streamgen.contract import memory_ports, moves, multipliers
-from streamgen.errors import GraphError
-from streamgen.extras import needed
-from streamgen.folders import new_file, require_place
-from streamgen.graph import Edge, Graph, Node, kind_of
+from streamgen.model.graph import Edge, Graph, Node, kind_of
 from streamgen.observe.alike import named, rows, spread
 
 __all__ = [

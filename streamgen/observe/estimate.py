@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from streamgen.base.tables import rendered, table
+from streamgen.base.wording import counted
 from streamgen.observe.channels import channel_table
 from streamgen.observe.report import IntermediateMemory, ResourceReport
-from streamgen.tables import rendered, table
-from streamgen.wording import counted
 
 __all__ = ["Estimate", "GroupEstimate", "NoEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
 

@@ -12,11 +12,12 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from streamgen import golden
-from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
-from streamgen.errors import DeviceError, DeviceTimeoutError, ProbeError
-from streamgen.graph import Edge, Graph, Program
-from streamgen.manifest import Manifest, Stream
+from streamgen.artifact.manifest import Manifest, Stream
+from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
+from streamgen.base.errors import DeviceError, DeviceTimeoutError, ProbeError
+from streamgen.base.wording import counted
+from streamgen.model import golden
+from streamgen.model.graph import Edge, Graph, Program
 from streamgen.numbers import formats
 from streamgen.observe.difference import Difference, Expectation
 from streamgen.runtime.arrays import packed, unpacked
@@ -24,7 +25,6 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Launch, Observer
 from streamgen.runtime.observed import Watched
 from streamgen.runtime.simulator import SimulatedDevice
-from streamgen.wording import counted
 
 __all__ = ["Probe", "ProbeReport"]
 

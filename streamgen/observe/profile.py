@@ -6,7 +6,7 @@ the end of the run to the last. In every phase a kernel is busy (a token passes 
 (none does, and one waits at an output) or idle. What a kernel does ahead of a phase, as loads do, counts in
 the phase that lasts meanwhile. Walks of a phase are summed.
 
-The bound of a phase is that of `streamgen.explore.bound`; a phase whose weights were read ahead may take
+The bound of a phase is that of `compiler.explore.bound`; a phase whose weights were read ahead may take
 less. Bytes of streams are those of the graph, exact.
 """
 
@@ -21,19 +21,19 @@ from fractions import Fraction
 import numpy as np
 from rich.table import Table
 
-from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.artifact.phase_table import PhaseTable
+from streamgen.base.tables import rendered, table, width_of
+from streamgen.base.wording import counted
+from streamgen.compiler.emit.images import weights_name
+from streamgen.compiler.explore.bound import phases
 from streamgen.contract import memory_ports, traffic
-from streamgen.emit.images import weights_name
-from streamgen.explore.bound import phases
-from streamgen.graph import Graph, Program
-from streamgen.manifest import Manifest
+from streamgen.model.graph import Graph, Program
 from streamgen.observe.alike import named, rows, spread
-from streamgen.phase_table import PhaseTable
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice
-from streamgen.tables import rendered, table, width_of
-from streamgen.wording import counted
 
 __all__ = [
     "KernelProfile",

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from rich.table import Table
 
-from streamgen.boards import Board
-from streamgen.cost import Resources
-from streamgen.files import decode, parsed, read_file
-from streamgen.folders import new_file, require_place
-from streamgen.graph.plan import Tried
+from streamgen.base.files import decode, parsed, read_file
+from streamgen.base.folders import new_file, require_place
+from streamgen.base.tables import rendered, table
+from streamgen.base.wording import counted
+from streamgen.contract.cost import Resources
+from streamgen.model.graph.plan import Tried
 from streamgen.observe.alike import named, rows, spread
 from streamgen.observe.channels import channel_table
 from streamgen.observe.study import StudyReport
-from streamgen.tables import rendered, table
-from streamgen.wording import counted
+from streamgen.platform.boards import Board
 
 __all__ = [
     "FifoReport",

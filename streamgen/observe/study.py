@@ -1,4 +1,4 @@
-"""What a search of the design space went through (`streamgen.search.study`), as a report has it."""
+"""What a search of the design space went through (`streamgen.api.search.study`), as a report has it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from streamgen.tables import table
+from streamgen.base.tables import table
 
 __all__ = ["StudyReport", "TrialReport", "figure"]
 

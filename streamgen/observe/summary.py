@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from streamgen.artifact.manifest import Buffer, Manifest, StatusBlock
+from streamgen.base.wording import counted
+from streamgen.compiler.emit import Design
+from streamgen.compiler.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
 from streamgen.contract import multipliers
-from streamgen.emit import Design
-from streamgen.graph import Edge, Graph
-from streamgen.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
-from streamgen.manifest import Buffer, Manifest, StatusBlock
+from streamgen.model.graph import Edge, Graph
 from streamgen.numbers import formats
 from streamgen.observe.channels import channel_bytes
 from streamgen.observe.report import (
@@ -20,7 +21,6 @@ from streamgen.observe.report import (
     ResourceReport,
 )
 from streamgen.runtime.chain import Chain
-from streamgen.wording import counted
 
 __all__ = ["group_report", "hardware_line", "interface_line", "intermediate_memory", "notes_of"]
 

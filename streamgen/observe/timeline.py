@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from streamgen.folders import new_file
+from streamgen.base.folders import new_file
 from streamgen.observe.profile import PassProfile, Profile
 
 __all__ = ["events", "write_trace"]

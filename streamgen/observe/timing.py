@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.compiler.explore.bound import phases
 from streamgen.contract import memory_ports, moves, multipliers
-from streamgen.explore.bound import phases
 from streamgen.fifo.clocks import Clocks, clocks_of
-from streamgen.graph import Graph
-from streamgen.manifest import MemoryTiming
+from streamgen.model.graph import Graph
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
 
 __all__ = ["predicted_pass"]

@@ -7,16 +7,16 @@ language model derives again. So this is made when a page is asked for.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from streamgen.boards import Board
-from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.artifact.manifest import Buffer, Manifest
+from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract import multipliers
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Graph
-from streamgen.manifest import Buffer, Manifest
+from streamgen.model.graph import Graph
 from streamgen.observe.estimate import PassEstimate
 from streamgen.observe.profile import PassProfile
 from streamgen.observe.report import Notes
+from streamgen.platform.boards import Board
 
 __all__ = ["GroupView", "group_view", "node_resources"]
 

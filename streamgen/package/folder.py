@@ -14,9 +14,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
-from streamgen.boards import Board
-from streamgen.folders import new_folder
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.written import CHAIN_FILE, MANIFEST, WrittenFolder
+from streamgen.base.folders import new_folder
+from streamgen.base.progress import Progress, told
 from streamgen.observe.report import Notes
 from streamgen.package.constraints import CONSTRAINTS, placement_constraints
 from streamgen.package.kernel_xml import kernel_xml
@@ -26,12 +27,11 @@ from streamgen.package.script import packaging_script
 from streamgen.package.steps import SCRIPT, Step, steps
 from streamgen.package.texts import makefile, readme
 from streamgen.package.tools import Tools, run_step
-from streamgen.progress import Progress, told
+from streamgen.platform.boards import Board
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.text.stored import text_files
-from streamgen.written import CHAIN_FILE, MANIFEST, WrittenFolder
 
 __all__ = ["board_of_folder", "build", "package", "packaged", "steps_of"]
 

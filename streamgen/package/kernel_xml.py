@@ -7,7 +7,7 @@ control protocol is said in it, not to `package_xo`.
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from streamgen.manifest import Argument, Manifest
+from streamgen.artifact.manifest import Argument, Manifest
 
 __all__ = ["CONTROL", "PROTOCOL", "REGISTER_BYTES", "kernel_xml", "masters", "vlnv"]
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from streamgen.boards import Board
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.platform.boards import Board
 from streamgen.runtime.card import Card, Kernel
 
 __all__ = ["LINK", "link_config"]

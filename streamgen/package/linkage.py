@@ -7,12 +7,12 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 
-from streamgen.boards import Board
-from streamgen.capacity import RESOURCES, number, require_room, short_of, usage
-from streamgen.cost import Resources
-from streamgen.errors import BudgetError
-from streamgen.manifest import Buffer, Manifest
+from streamgen.artifact.manifest import Buffer, Manifest
+from streamgen.base.errors import BudgetError
+from streamgen.contract.cost import Resources
 from streamgen.package.constraints import only_slr
+from streamgen.platform.boards import Board
+from streamgen.platform.capacity import RESOURCES, number, require_room, short_of, usage
 from streamgen.runtime.card import Card, Kernel
 
 __all__ = ["Part", "linked", "told_wires", "wires"]

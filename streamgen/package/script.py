@@ -4,10 +4,10 @@
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 
-from streamgen.boards import Board
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
 from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.kernel_xml import CONTROL, PROTOCOL, REGISTER_BYTES, masters, vlnv
+from streamgen.platform.boards import Board
 from streamgen.runtime.xrt import BUILD
 
 __all__ = ["packaging_script"]

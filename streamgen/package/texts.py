@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from streamgen.boards import Board
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
 from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.link import LINK
 from streamgen.package.linkage import told_wires
 from streamgen.package.steps import SCRIPT, Step
+from streamgen.platform.boards import Board
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
 

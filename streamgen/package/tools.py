@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgen.boards import Board
-from streamgen.errors import ToolError
+from streamgen.base.errors import ToolError
+from streamgen.base.progress import Progress
 from streamgen.package.steps import Step
-from streamgen.progress import Progress
+from streamgen.platform.boards import Board
 
 __all__ = ["VIVADO", "VPP", "Tools", "find_tools", "run_step"]
 

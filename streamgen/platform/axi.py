@@ -10,7 +10,7 @@ from amaranth import unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
-from streamgen.buffers.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, ID_BITS, TRANSFER_BITS
+from streamgen.artifact.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, ID_BITS, TRANSFER_BITS
 
 __all__ = [
     "BEAT_BITS",

@@ -24,19 +24,19 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen.boards import DEFAULT_BOARD
-from streamgen.buffers.packing import TRANSFER_BITS, MemoryLayout
+from streamgen.artifact.packing import TRANSFER_BITS, MemoryLayout
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, Transfers
 from streamgen.fifo.curves import Part, Stream
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.stream import Gather, GatherParams, Scatter, ScatterParams, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort, WritePort
+from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams
-from streamgen.stream import Gather, GatherParams, Scatter, ScatterParams, descriptor_signature
 
 __all__ = ["Load", "LoadParams", "Store", "StoreParams"]
 

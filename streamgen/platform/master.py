@@ -21,8 +21,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.buffers.packing import MAX_ID_BITS
-from streamgen.cost import Resources
+from streamgen.artifact.packing import MAX_ID_BITS
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.platform.axi import (
     BEAT_BITS,

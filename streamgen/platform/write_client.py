@@ -15,8 +15,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
-from streamgen.cost import Resources
+from streamgen.artifact.packing import ADDRESS_BITS, TRANSFER_BITS
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Burst, Command, WriteBeat, WritePort
 from streamgen.platform.read_client import check_burst

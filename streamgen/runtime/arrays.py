@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
-from streamgen.errors import DeviceError
+from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
+from streamgen.base.errors import DeviceError
 from streamgen.itensor import ITensor
-from streamgen.manifest import Buffer
 from streamgen.numbers import formats
 
 __all__ = [

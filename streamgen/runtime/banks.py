@@ -4,8 +4,8 @@ import weakref
 
 import numpy as np
 
-from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.errors import DeviceError
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.base.errors import DeviceError
 
 __all__ = ["Banks", "Region"]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgen.files import decode, parsed, read_file
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.files import decode, parsed, read_file
 
 __all__ = ["CARD_FILE", "Card", "Kernel", "card_of"]
 

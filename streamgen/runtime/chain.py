@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streamgen.files import decode, parsed, read_file
-from streamgen.manifest import Buffer
+from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.written import CHAIN_FILE
+from streamgen.base.files import decode, parsed, read_file
 from streamgen.runtime.arrays import (
     Parts,
     checked_inputs,
@@ -36,7 +37,6 @@ from streamgen.runtime.execution import Compute, Execution, OpenDevice
 from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator
-from streamgen.written import CHAIN_FILE
 
 __all__ = ["Chain", "ChainExecution"]
 

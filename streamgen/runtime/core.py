@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgen.manifest import Port
+from streamgen.artifact.manifest import Port
 from streamgen.runtime.banks import Region
 from streamgen.runtime.driver import Model, declared
 from streamgen.runtime.instruments import Instruments

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Self
 
-from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import COMMAND_RESET, COMMAND_RUN, Manifest, RunError
-from streamgen.manifest import Buffer as BufferInfo
+from streamgen.artifact.manifest import COMMAND_RESET, COMMAND_RUN, Manifest, RunError
+from streamgen.artifact.manifest import Buffer as BufferInfo
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
 
 __all__ = ["Device", "DeviceBuffer"]
 

@@ -17,17 +17,17 @@ from typing import Self
 
 import numpy as np
 
-from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.files import Digest
-from streamgen.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
-from streamgen.phase_table import PhaseTable
+from streamgen.artifact.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
+from streamgen.artifact.phase_table import PhaseTable
+from streamgen.artifact.written import MANIFEST, WrittenFolder
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
+from streamgen.base.files import Digest
 from streamgen.runtime.arrays import Parts, cropped, image_bytes, in_passes, padded
 from streamgen.runtime.device import Device
 from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator
 from streamgen.runtime.verilog_text import require_harmless
-from streamgen.written import MANIFEST, WrittenFolder
 
 __all__ = ["Execution", "Launch", "Observer", "OpenDevice"]
 

@@ -16,13 +16,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from streamgen.manifest import Buffer, StatusBlock
+from streamgen.artifact.manifest import Buffer, StatusBlock
+from streamgen.base.turns import Turn, in_turn
 from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
-from streamgen.turns import Turn, in_turn
 
 __all__ = ["BEST", "IDS", "KEEP", "LOGITS", "Part", "Pass", "Session", "TextDevice"]
 

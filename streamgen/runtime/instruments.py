@@ -6,7 +6,7 @@ Both cost speed, so they live in libraries of their own beside the plain one of 
 import re
 from dataclasses import dataclass
 
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 
 __all__ = ["COUNTING", "Instruments"]
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from streamgen.errors import DeviceError
-from streamgen.manifest import Buffer
+from streamgen.artifact.manifest import Buffer
+from streamgen.base.errors import DeviceError
 from streamgen.runtime.arrays import Parts, cropped, packed, padded, unpacked
 
 __all__ = ["Stage", "through"]

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-from streamgen.boards import DEFAULT_BOARD
-from streamgen.manifest import MemoryTiming
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.platform.boards import DEFAULT_BOARD
 
 __all__ = ["Fault", "MemoryModel"]
 

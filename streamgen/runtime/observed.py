@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.errors import DeviceError
+from streamgen.base.errors import DeviceError
 from streamgen.runtime.core import Core
 from streamgen.runtime.instruments import COUNTING, Instruments
 

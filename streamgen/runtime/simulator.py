@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from streamgen.buffers.packing import BEAT_BYTES
-from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import DEFAULT_TIMEOUT, BoardFacts, Manifest
-from streamgen.manifest import Buffer as BufferInfo
-from streamgen.progress import Progress, terminal_progress
+from streamgen.artifact.manifest import DEFAULT_TIMEOUT, BoardFacts, Manifest
+from streamgen.artifact.manifest import Buffer as BufferInfo
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
+from streamgen.base.progress import Progress, terminal_progress
 from streamgen.runtime.background import BackgroundBuild
 from streamgen.runtime.banks import Banks, Region
 from streamgen.runtime.core import Core

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from streamgen.errors import MissingToolError, StreamgenError
-from streamgen.folders import folder_of
-from streamgen.progress import Progress, told
+from streamgen.base.errors import MissingToolError, StreamgenError
+from streamgen.base.folders import folder_of
+from streamgen.base.progress import Progress, told
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.pins import registered
 from streamgen.runtime.sharing import sharing

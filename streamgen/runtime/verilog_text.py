@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamgen.errors import CheckpointError
+from streamgen.base.errors import CheckpointError
 
 __all__ = ["require_harmless"]
 

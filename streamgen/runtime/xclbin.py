@@ -12,8 +12,8 @@ from enum import IntEnum
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from streamgen.errors import DeviceError
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError
 
 __all__ = [
     "HARDWARE_EMULATION",

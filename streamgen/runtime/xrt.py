@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgen.buffers.packing import ADDRESS_BITS
-from streamgen.errors import DeviceError, MissingToolError
-from streamgen.manifest import Buffer as BufferInfo
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Buffer as BufferInfo
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.packing import ADDRESS_BITS
+from streamgen.base.errors import DeviceError, MissingToolError
 from streamgen.runtime import xrt_c
 from streamgen.runtime.card import card_of
 from streamgen.runtime.device import Device, DeviceBuffer

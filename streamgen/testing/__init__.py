@@ -14,7 +14,7 @@ they are first used.
 
 from typing import TYPE_CHECKING
 
-from streamgen.extras import late_names
+from streamgen.base.extras import late_names
 
 if TYPE_CHECKING:
     from streamgen.testing.bench import BenchError, Result, StuckError, random_tokens, run

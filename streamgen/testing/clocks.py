@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract import Bounds
-from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
-from streamgen.manifest import MemoryTiming
 
 __all__ = ["check_clocks", "token_times"]
 

@@ -28,11 +28,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamgen.base.errors import GraphError
+from streamgen.compiler.emit.ports import port_problems
 from streamgen.contract import Bounds, KernelParams, completes, descriptor_values, missing_methods
-from streamgen.emit.ports import port_problems
-from streamgen.errors import GraphError
-from streamgen.graph.curves import curve_problems
-from streamgen.graph.storage import decode_value, encode_value
+from streamgen.model.graph.curves import curve_problems
+from streamgen.model.graph.storage import decode_value, encode_value
 from streamgen.testing.bench import Stalls, stream_ports
 from streamgen.testing.clocks import check_clocks
 from streamgen.testing.kernel import Case, check_golden, check_promises, encode_port

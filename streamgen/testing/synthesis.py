@@ -5,7 +5,7 @@
 Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: no DSP registers are packed, carry
 chains are CARRY4 and nothing is optimised by placement.
 
-A module of `streamgen.arith.dsp` is one DSP by the laws of its Params, which Yosys cannot map as such. It is
+A module of `gateware.arith.dsp` is one DSP by the laws of its Params, which Yosys cannot map as such. It is
 a black box here: one DSP, in which paths begin and end.
 
 A LUT of any size counts 1, a LUT memory or shift register the LUTs it occupies; carry chains and the
@@ -22,10 +22,10 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from streamgen.arith.dsp import DspParams
 from streamgen.contract import Bounds
-from streamgen.cost import Resources
-from streamgen.rtl import Library, run_yosys, to_rtlil
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.dsp import DspParams
+from streamgen.gateware.rtl import Library, run_yosys, to_rtlil
 from streamgen.testing.paths import deepest
 
 __all__ = ["MAX_LEVELS", "SLACK", "Synthesis", "check_all", "check_resources", "promised", "synthesise"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgen.errors import CheckpointError
-from streamgen.gguf_metadata import read_metadata
+from streamgen.base.errors import CheckpointError
+from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.folder_files import CONFIG, GENERATION, read_object
 from streamgen.text.known import SHOWN, says_nothing
 

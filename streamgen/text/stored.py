@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgen.files import parsed, read_file
+from streamgen.base.files import parsed, read_file
 from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
 from streamgen.text.generation import generation_of, notice_of
 from streamgen.text.tokenizer import Tokenizer

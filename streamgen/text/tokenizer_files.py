@@ -15,8 +15,8 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-from streamgen.errors import CheckpointError
-from streamgen.gguf_metadata import read_metadata
+from streamgen.base.errors import CheckpointError
+from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.folder_files import SETTINGS, TOKENIZER, read_object
 from streamgen.text.generation import generation_of
 from streamgen.text.gguf_tokenizer import gguf_tokenizer

@@ -13,7 +13,7 @@ import softfloatpy
 from arith_unit import assert_same_bits
 from softfloatpy import RoundingMode
 
-from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float
 from streamgen.numbers.formats import round_f24
 
 TYPES: dict[Float, Any] = {

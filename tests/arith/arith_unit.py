@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from amaranth.sim import Simulator
 
-from streamgen.arith import Float
+from streamgen.gateware.arith import Float
 
 # The ends of what a format may have: fewest and most bits of exponent and of fraction.
 LIMITS = [Float(3, 2), Float(3, 23), Float(8, 2)]

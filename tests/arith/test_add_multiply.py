@@ -14,7 +14,7 @@ from arith_unit import (
     ties_and_borders,
 )
 
-from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, AddParams, Float, MultiplyParams
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, AddParams, Float, MultiplyParams
 
 UNITS = [AddParams, MultiplyParams]
 TINY = Float(3, 2)

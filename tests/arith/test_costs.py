@@ -3,7 +3,7 @@ in each format and with each function of the sweep, but not at every width."""
 
 import pytest
 
-from streamgen.arith import F24, AddParams, MultiplyParams
+from streamgen.gateware.arith import F24, AddParams, MultiplyParams
 from streamgen.testing.synthesis import check_all
 
 

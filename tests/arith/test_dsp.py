@@ -8,9 +8,9 @@ import pytest
 from amaranth.sim import Simulator
 from dsp48e2 import MULTIPLY, USE_D, Z_CASCADE, Z_OWN, Z_ZERO, Attributes, Pins, Slice, wrapped
 
-from streamgen.arith.dsp import DspParams
+from streamgen.gateware.arith.dsp import DspParams
+from streamgen.gateware.rtl import to_verilog
 from streamgen.kernels.matmul.dot import CHAIN, DotParams
-from streamgen.rtl import to_verilog
 from streamgen.testing.synthesis import check_resources, synthesise
 
 CYCLES = 200

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from arith_unit import random_bits, round_exactly, special_bits
 
-from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float
-from streamgen.arith.format import round_magnitude
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float
+from streamgen.gateware.arith.format import round_magnitude
 from streamgen.numbers import formats
 
 ALL = [Float(3, 2), Float(4, 3), Float(5, 2), FLOAT16, BFLOAT16, F24, FLOAT32]

@@ -15,7 +15,7 @@ import pytest
 from arith_unit import LIMITS, assert_same_bits, random_bits, run_unit, special_bits
 
 from sim.unit_simulator import UnitSimulator
-from streamgen.arith import (
+from streamgen.gateware.arith import (
     BFLOAT16,
     F24,
     FLOAT16,

@@ -9,7 +9,15 @@ import pytest
 from arith_unit import LIMITS, assert_same_bits, random_bits, round_exactly, run_unit, special_bits
 
 from sim.unit_simulator import UnitSimulator
-from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, IntToFloatParams, ScaleAccumulatorParams
+from streamgen.gateware.arith import (
+    BFLOAT16,
+    F24,
+    FLOAT16,
+    FLOAT32,
+    Float,
+    IntToFloatParams,
+    ScaleAccumulatorParams,
+)
 from streamgen.numbers.formats import E_NOT_FINITE
 from tests.campaigns import sampled
 

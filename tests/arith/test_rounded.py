@@ -25,7 +25,7 @@ from arith_unit import (
 )
 
 from sim.unit_simulator import UnitSimulator
-from streamgen.arith import (
+from streamgen.gateware.arith import (
     BFLOAT16,
     F24,
     FLOAT16,

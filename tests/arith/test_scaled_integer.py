@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arith_unit import assert_same_bits, round_exactly, run_unit
 
-from streamgen.arith import BFLOAT16, F24, FLOAT16, ScaledIntegerParams
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, ScaledIntegerParams
 
 UNITS = [
     ScaledIntegerParams(width=54, form=F24),

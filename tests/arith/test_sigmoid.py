@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from arith_unit import LIMITS, assert_same_bits, random_bits, run_unit, special_bits
 
-from streamgen.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, ReluParams, SigmoidParams
-from streamgen.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Float, ReluParams, SigmoidParams
+from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
 
 # Derived and held to over the formats in test_functions.
 BOUND = 2.4 * 2.0**-16

@@ -8,10 +8,10 @@ import pytest
 from accelerators import tiny
 
 import sim.axi_traffic
-from streamgen.accelerator import Accelerator
-from streamgen.cosim import Simulator, write_bench
-from streamgen.cosim.tools import built, run
-from streamgen.errors import DeviceError
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import DeviceError
+from streamgen.package.cosim import Simulator, write_bench
+from streamgen.package.cosim.tools import built, run
 from streamgen.package.folder import packaged
 from tests.decoders import tiny_accelerator
 

@@ -7,8 +7,8 @@ import pytest
 from accelerators import same, tiny, values
 
 from sim.cocotb_device import CocotbDevice
-from streamgen.errors import DeviceError
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import Fault, MemoryModel
 

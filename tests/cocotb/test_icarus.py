@@ -12,11 +12,11 @@ from accelerators import same, tiny, values
 from decoders import compiled_model, random_decoder
 
 from sim.cocotb_device import IcarusDevice
-from streamgen.config import CompileConfig
-from streamgen.cosim.tools import LANGUAGES, Language, require_icarus
-from streamgen.errors import DeviceError, MissingToolError
-from streamgen.language_model import LanguageModel
-from streamgen.manifest import Manifest
+from streamgen.api.language_model import LanguageModel
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError, MissingToolError
+from streamgen.compiler.config import CompileConfig
+from streamgen.package.cosim.tools import LANGUAGES, Language, require_icarus
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import TextDevice
 from streamgen.testing.lint import lint

@@ -7,7 +7,7 @@ import pytest
 
 from sim.add_one import CYCLES, ERRORS, AddOne, manifest
 from sim.cocotb_device import CocotbDevice
-from streamgen.rtl import to_verilog
+from streamgen.gateware.rtl import to_verilog
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import simulated
 

@@ -12,10 +12,10 @@ from accelerators import tiny, values
 from decoders import compiled_model, random_decoder
 
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.cosim import run_bench, write_bench
-from streamgen.errors import DeviceError
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
+from streamgen.base.errors import DeviceError
+from streamgen.compiler.config import CompileConfig
+from streamgen.package.cosim import run_bench, write_bench
 from tests.campaigns import sampled
 
 BENCH = ("Makefile", "kernel_bench.py", "runs.npz")

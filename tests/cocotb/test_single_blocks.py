@@ -10,14 +10,14 @@ import pytest
 import sim.cocotb_dma
 from sim.cocotb_dma import Copy
 from sim.cocotb_streams import CocotbSimulator
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.cosim.tools import built, run
-from streamgen.errors import DeviceError
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import DeviceError
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.rtl import to_verilog
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
+from streamgen.package.cosim.tools import built, run
 from streamgen.platform.dma import LoadParams, StoreParams
-from streamgen.rtl import to_verilog
 from streamgen.testing.bench import Stalls, random_tokens
 from streamgen.testing.kernel import check_golden, descriptor_word
 from tests.campaigns import sampled

@@ -11,7 +11,7 @@ import torch
 
 import streamgen
 from sim.cocotb_device import CocotbDevice
-from streamgen.frontend import default_checkpoint, load_feed_forward
+from streamgen.model.frontend import default_checkpoint, load_feed_forward
 from streamgen.runtime import Execution
 
 

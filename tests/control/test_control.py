@@ -12,15 +12,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.buffers.packing import ADDRESS_BITS, MemoryLayout
-from streamgen.control.control import ControlParams
-from streamgen.control.counters import CountersParams
-from streamgen.control.descriptor_bus import DescriptorBusParams, Target
-from streamgen.control.registers import AxiLiteSignature
+from streamgen.artifact.manifest import RunError, StatusBlock, argument_map
+from streamgen.artifact.packing import ADDRESS_BITS, MemoryLayout
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
 from streamgen.fifo.queue import QueueParams
-from streamgen.manifest import RunError, StatusBlock, argument_map
-from streamgen.phase_table import Descriptor, PhaseTable, Section, Word
 from streamgen.platform.axi import AxiSignature
+from streamgen.platform.control.control import ControlParams
+from streamgen.platform.control.counters import CountersParams
+from streamgen.platform.control.descriptor_bus import DescriptorBusParams, Target
+from streamgen.platform.control.registers import AxiLiteSignature
 from streamgen.platform.dma import LoadParams, StoreParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams

@@ -6,7 +6,7 @@ import pytest
 
 from sim.axi import AxiBench
 from streamgen.contract import Field
-from streamgen.control.descriptor_bus import DescriptorBusParams, Target
+from streamgen.platform.control.descriptor_bus import DescriptorBusParams, Target
 
 
 def word(target, last, value):

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from sim.axi import AxiBench
-from streamgen.control.registers import ControlRegistersParams
-from streamgen.manifest import argument_map
+from streamgen.artifact.manifest import argument_map
+from streamgen.platform.control.registers import ControlRegistersParams
 
 POINTERS = ("table", "status", "x")
 PARAMS = ControlRegistersParams(pointers=POINTERS)

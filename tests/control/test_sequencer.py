@@ -8,10 +8,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.control.descriptor_bus import BusWord
-from streamgen.control.sequencer import SequencerParams
-from streamgen.phase_table import TABLE_MAGIC, Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import TABLE_MAGIC, Descriptor, PhaseTable, Section, Word
 from streamgen.platform.axi import AxiSignature
+from streamgen.platform.control.descriptor_bus import BusWord
+from streamgen.platform.control.sequencer import SequencerParams
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from tests.platform.rig import channel

@@ -8,11 +8,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.buffers.packing import ADDRESS_BITS
-from streamgen.control.counters import CounterPort, CountersParams
-from streamgen.control.sequencer import Request
-from streamgen.control.status import StatusWriterParams
-from streamgen.manifest import RunError, StatusBlock
+from streamgen.artifact.manifest import RunError, StatusBlock
+from streamgen.artifact.packing import ADDRESS_BITS
+from streamgen.platform.control.counters import CounterPort, CountersParams
+from streamgen.platform.control.sequencer import Request
+from streamgen.platform.control.status import StatusWriterParams
 
 NODES, DEPTHS = 3, (1, 7, 300)
 WORDS = 2 * NODES + len(DEPTHS)

@@ -13,9 +13,9 @@ from streamgen.converters import InPlaceParams, PingPongParams, choose_converter
 from streamgen.converters.choice import LEAST, WORTH
 from streamgen.converters.folding import folds
 from streamgen.converters.trace import rows_touched, steady_level, trace
-from streamgen.graph.storage import decode_value, encode_value
+from streamgen.gateware.rtl import to_verilog
 from streamgen.itensor import ITensor
-from streamgen.rtl import to_verilog
+from streamgen.model.graph.storage import decode_value, encode_value
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.lint import joined, lint

@@ -8,8 +8,8 @@ import pytest
 from converter_pairs import itensor, random_bounds, random_pair, random_tensor
 
 from streamgen.converters import PingPongParams
+from streamgen.gateware.rtl import to_verilog
 from streamgen.itensor import ITensor, same_stream
-from streamgen.rtl import to_verilog
 from streamgen.testing.bench import Stalls, run
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 from streamgen.testing.lint import joined, lint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
 from tests.decoders import tiny_accelerator
 
 

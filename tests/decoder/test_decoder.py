@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
+from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.observe.waves import Waves
 from streamgen.runtime.generation import BEST, KEEP
 from streamgen.runtime.memory import Fault, MemoryModel

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.api.language_model import LanguageModel
+from streamgen.artifact.manifest import Counter
+from streamgen.base.errors import DeviceError
 from streamgen.cli import main
-from streamgen.errors import DeviceError
-from streamgen.language_model import LanguageModel
-from streamgen.manifest import Counter
 from streamgen.observe.profile import Profile, Profiler
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.memory import MemoryModel

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
+from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.runtime import execution, simulator
 from streamgen.runtime.memory import MemoryModel
 from tests.decoders import WORDS, opened_model, tiny_accelerator

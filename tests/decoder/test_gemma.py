@@ -6,11 +6,11 @@ import pytest
 
 import streamgen
 from benchmarks.quality import gemma
-from streamgen.config import CompileConfig
-from streamgen.explore.bound import pass_cycles
-from streamgen.frontend import load_decoder
-from streamgen.language_model import LanguageModel
-from streamgen.operations import Linear
+from streamgen.api.language_model import LanguageModel
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.bound import pass_cycles
+from streamgen.model.frontend import load_decoder
+from streamgen.model.operations import Linear
 from streamgen.text.tokenizer_files import load_tokenizer
 
 pytestmark = [pytest.mark.campaign, pytest.mark.long_runs]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from streamgen.config import CompileConfig
-from streamgen.memory import KvLoadParams, KvStoreParams
+from streamgen.compiler.config import CompileConfig
+from streamgen.kernels.memory import KvLoadParams, KvStoreParams
 from tests.campaigns import sampled
 from tests.decoders import check_passes, compiled_model, random_decoder
 

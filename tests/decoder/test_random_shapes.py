@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
+from streamgen.compiler.config import CompileConfig
 from tests.decoders import compiled_model, random_decoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(0)]

@@ -6,12 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamgen.config import CompileConfig
-from streamgen.explore.bound import pass_cycles
-from streamgen.frontend import default_checkpoint, load_decoder
-from streamgen.graph.logical import LogicalGraph, Repeat
-from streamgen.language_model import LanguageModel
-from streamgen.operations import Embedding, Linear
+from streamgen.api.language_model import LanguageModel
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.bound import pass_cycles
+from streamgen.model.frontend import default_checkpoint, load_decoder
+from streamgen.model.graph.logical import LogicalGraph, Repeat
+from streamgen.model.operations import Embedding, Linear
 from tests.decoders import compiled_model
 
 PROMPT = np.array([504, 3426, 314, 253, 1507, 1248, 282, 5420, 913, 338, 7725, 768, 282, 260])

@@ -5,7 +5,7 @@ rows leave converters while the last tile comes in, and the quantiser of operand
 import numpy as np
 import pytest
 
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 from streamgen.converters import InPlaceParams
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.matmul.quantise import QuantiseParams

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.norm.norm import NormParams

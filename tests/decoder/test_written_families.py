@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
 from tests.decoders import TINY
 from tests.frontend.families import FAMILIES, PARTS, VOCABULARY, family, partly_rotating
 

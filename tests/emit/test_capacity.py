@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from streamgen.boards import board_of
-from streamgen.capacity import StoredTable, require_room, require_tables
-from streamgen.errors import BudgetError
-from streamgen.manifest import Buffer
+from streamgen.artifact.manifest import Buffer
+from streamgen.base.errors import BudgetError
+from streamgen.platform.boards import board_of
+from streamgen.platform.capacity import StoredTable, require_room, require_tables
 
 MB = 1 << 20
 BOARD = replace(board_of("u280"), hbm=replace(board_of("u280").hbm, channel_bytes=16 * MB, channels=4))

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.accelerator import Accelerator
-from streamgen.boards import Board, Slr, board_of
-from streamgen.config import CompileConfig
-from streamgen.emit.outline import outline
-from streamgen.emit.resources import blocks
-from streamgen.errors import BudgetError
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit.outline import outline
+from streamgen.compiler.emit.resources import blocks
 from streamgen.fifo.crossing import CrossingParams
+from streamgen.platform.boards import Board, Slr, board_of
 from tests.accelerators import Gated, same, values
 from tests.decoders import TINY, tiny_decoder
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from streamgen.config import CompileConfig
+from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit.descriptors import Encoding, encode
+from streamgen.compiler.plan.policy import finished, whole
 from streamgen.contract import Bounds, Field
-from streamgen.emit.descriptors import Encoding, encode
-from streamgen.errors import GraphError
-from streamgen.graph import Graph, Node, Program, Variant
-from streamgen.graph.logical import Input, LogicalGraph, Operation
-from streamgen.operations import Binary, Linear
-from streamgen.policy import finished, whole
+from streamgen.model.graph import Graph, Node, Program, Variant
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Binary, Linear
 
 Describe = Callable[[int], int]
 

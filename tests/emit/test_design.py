@@ -9,17 +9,17 @@ import pytest
 from accelerators import tiny
 from amaranth import Elaboratable
 
-from streamgen.buffers.packing import BEAT_BYTES, MemoryLayout
-from streamgen.config import CompileConfig
-from streamgen.cost import Resources
-from streamgen.emit import Design, design, emit
-from streamgen.graph import Program
-from streamgen.graph.logical import Input, LogicalGraph, Operation
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit import Design, design, emit
+from streamgen.compiler.plan.policy import finished, whole
+from streamgen.contract.cost import Resources
+from streamgen.gateware.rtl import Library
 from streamgen.itensor import ITensor
-from streamgen.manifest import Manifest
-from streamgen.operations import Binary, Linear, Unary
-from streamgen.policy import finished, whole
-from streamgen.rtl import Library
+from streamgen.model.graph import Program
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Binary, Linear, Unary
 
 CONFIGS = {
     "w4, five tiles": CompileConfig(max_tokens=5, token_lanes=1, channels=3, prefetch_beats=64),

@@ -8,8 +8,8 @@ from amaranth import Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith.pipeline import Pipeline
-from streamgen.rtl import Library, to_rtlil, to_verilog
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.rtl import Library, to_rtlil, to_verilog
 from streamgen.testing.synthesis import promised
 from tests.campaigns import sampled
 from tests.sim.test_blocks import FIRSTS

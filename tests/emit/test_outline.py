@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 import streamgen
-from streamgen.boards import Board, board_of
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.graph import Graph
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import GraphBuilder, program
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams
-from streamgen.lower import GraphBuilder, program
+from streamgen.model.graph import Graph
+from streamgen.platform.boards import Board, board_of
 
 ROWS = ITensor((1, 4), "f24", (2, 8), (1, 4), ((0,), (1,)))
 U280 = board_of("u280")

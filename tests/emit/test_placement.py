@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from streamgen.boards import Slr
-from streamgen.boards.cards import U55C
-from streamgen.cost import Resources
-from streamgen.emit.placement import Block, Link, place
+from streamgen.compiler.emit.placement import Block, Link, place
+from streamgen.contract.cost import Resources
+from streamgen.platform.boards import Slr
+from streamgen.platform.boards.cards import U55C
 
 NOTHING = Resources(lut=0, ff=0)
 # Three SLRs of 100 LUTs, of which 80 may be used.

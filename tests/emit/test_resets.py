@@ -10,9 +10,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator, SimulatorContext
 
-from streamgen.control.control import SETTLE
-from streamgen.emit.resets import FAN_OUT, PIN, SHORTEST_RESET, Resets, levels, registers
-from streamgen.rtl import to_verilog
+from streamgen.compiler.emit.resets import FAN_OUT, PIN, SHORTEST_RESET, Resets, levels, registers
+from streamgen.gateware.rtl import to_verilog
+from streamgen.platform.control.control import SETTLE
 
 
 class Blocks(wiring.Component):

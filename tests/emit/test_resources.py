@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from streamgen.boards import Board, Slr
-from streamgen.boards.cards import U55C
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.emit.resources import blocks, find_fit, links, promised
 from streamgen.contract import Bounds
-from streamgen.cost import Cost, Resources
-from streamgen.emit.resources import blocks, find_fit, links, promised
-from streamgen.errors import BudgetError
+from streamgen.contract.cost import Cost, Resources
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Edge, Node, Port, Tensor
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.model.graph import Edge, Node, Port, Tensor
+from streamgen.platform.boards import Board, Slr
+from streamgen.platform.boards.cards import U55C
 from streamgen.platform.dma import LoadParams
 
 ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))

@@ -11,7 +11,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.blocks import Case
-from streamgen.rtl import to_verilog
+from streamgen.gateware.rtl import to_verilog
 from streamgen.runtime.verilator import VERILATOR_FLAGS, package_folder, run_tool
 from streamgen.testing.lint import joined, lint
 from tests.sim.test_blocks import FIRSTS, SWEEP

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from streamgen.emulation import Xrt, find_xrt
-from streamgen.errors import MissingToolError
+from streamgen.base.errors import MissingToolError
+from streamgen.package.emulation import Xrt, find_xrt
 
 
 @pytest.fixture(scope="session")

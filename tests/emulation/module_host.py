@@ -14,8 +14,8 @@ import numpy as np
 
 import streamgen
 from streamgen import cli
-from streamgen.errors import DeviceError, DeviceTimeoutError
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime import on_board
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.xrt import board
@@ -36,7 +36,7 @@ def device_process() -> int:
         with suppress(OSError):
             mine = os.environ["SDACCEL_EM_RUN_DIR"].encode() in (place / "environ").read_bytes()
             line = (place / "cmdline").read_bytes().split(b"\0")
-            if mine and b"streamgen.emulation.process" in line:
+            if mine and b"streamgen.package.emulation.process" in line:
                 return int(place.name)
     raise AssertionError("no device process")
 

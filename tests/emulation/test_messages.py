@@ -6,7 +6,7 @@ import struct
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from streamgen.emulation.messages import decoded, encoded, receive, send
+from streamgen.package.emulation.messages import decoded, encoded, receive, send
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 KINDS = (FIELD.TYPE_UINT64, FIELD.TYPE_BYTES, FIELD.TYPE_FIXED64, FIELD.TYPE_FIXED32, FIELD.TYPE_BOOL)

@@ -9,10 +9,10 @@ import pytest
 from accelerators import RESIDUAL, Residual, compiled, grouped, tiny, values
 
 from streamgen import cli
-from streamgen.emulation import Xrt, emulate, emulated
-from streamgen.emulation.process import RUNS
-from streamgen.errors import MissingToolError
+from streamgen.base.errors import MissingToolError
 from streamgen.package import package
+from streamgen.package.emulation import Xrt, emulate, emulated
+from streamgen.package.emulation.process import RUNS
 from streamgen.runtime import MemoryModel, on_board
 from tests.decoders import tiny_accelerator
 
@@ -37,7 +37,7 @@ def test_module(
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "golden.npy", accelerator.golden(x))
     xclbin = package / "emulation" / "residual.xclbin"
-    monkeypatch.setattr("streamgen.emulation.host.find_xrt", lambda: xrt)
+    monkeypatch.setattr("streamgen.package.emulation.host.find_xrt", lambda: xrt)
     assert cli.main(["emulate", str(package), str(MODULE_HOST), str(folder), str(xclbin)]) == 1
     said = capfd.readouterr()
     assert "all is right" in said.out, said
@@ -126,7 +126,7 @@ def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_without_xrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgen.emulation.environment._places", lambda: iter([tmp_path]))
+    monkeypatch.setattr("streamgen.package.emulation.environment._places", lambda: iter([tmp_path]))
     with pytest.raises(MissingToolError, match="XRT's hardware emulation is not installed"):
         emulate(tmp_path, ["host.py"])
 

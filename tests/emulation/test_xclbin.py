@@ -8,9 +8,9 @@ import zipfile
 import pytest
 
 from sim.add_one import manifest
-from streamgen.emulation.binary import emulation_xclbin
-from streamgen.errors import DeviceError
-from streamgen.manifest import Manifest
+from streamgen.artifact.manifest import Manifest
+from streamgen.base.errors import DeviceError
+from streamgen.package.emulation.binary import emulation_xclbin
 from streamgen.runtime.card import Card
 from streamgen.runtime.xclbin import Section, connection_table, packed_xclbin, read_sections, require_design
 

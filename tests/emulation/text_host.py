@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamgen
 from streamgen import cli
-from streamgen.language_model import LanguageModel
+from streamgen.api.language_model import LanguageModel
 from streamgen.runtime import on_board
 
 

@@ -4,7 +4,7 @@ simulators build in seconds."""
 import numpy as np
 import torch
 
-from streamgen.config import CompileConfig
+from streamgen.compiler.config import CompileConfig
 
 __all__ = ["RandomModule", "random_config"]
 

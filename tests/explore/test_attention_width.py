@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from streamgen.config import CompileConfig
-from streamgen.explore import attention_width
-from streamgen.graph.logical import LogicalGraph
-from streamgen.operations.balance import balanced
-from streamgen.policy import hardware
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore import attention_width
+from streamgen.compiler.plan.policy import hardware
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations.balance import balanced
 from tests.decoders import TINY, random_decoder, tiny_decoder
 
 RATE = 0.6927

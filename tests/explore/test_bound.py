@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from streamgen.buffers.packing import BEAT_BYTES
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.compiler.explore.bound import pass_cycles, phases
 from streamgen.contract import traffic, work
-from streamgen.explore.bound import pass_cycles, phases
-from streamgen.graph import Graph, Node, Tensor
 from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.model.graph import Graph, Node, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

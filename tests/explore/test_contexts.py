@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgen.explore.contexts import contexts, spread, without_loops
+from streamgen.compiler.explore.contexts import contexts, spread, without_loops
 
 
 @pytest.mark.parametrize(

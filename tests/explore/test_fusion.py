@@ -1,4 +1,4 @@
-"""streamgen.explore.fusion: laws on random graphs, traffic against the optimum by brute force."""
+"""streamgen.compiler.explore.fusion: laws on random graphs, traffic against the optimum by brute force."""
 
 import random
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from statistics import mean
 
 import pytest
 
-from streamgen.errors import BudgetError
-from streamgen.explore.fusion import FusedGroup, Unit, fuse, group_traffic
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.explore.fusion import FusedGroup, Unit, fuse, group_traffic
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.explore.periods import LEAST, WINDOWS, Cut
-from streamgen.explore.tokens import Fifo, TokenRun
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.periods import LEAST, WINDOWS, Cut
+from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.fifo.curves import Part
-from streamgen.manifest import MemoryTiming
 from tests.decoders import random_decoder
 
 PERIODS = 2000
-predict = import_module("streamgen.explore.predict")
-outline = import_module("streamgen.emit.outline")
-tokens, acting_module = (import_module(f"streamgen.explore.{name}") for name in ("tokens", "acting"))
+predict = import_module("streamgen.compiler.explore.predict")
+outline = import_module("streamgen.compiler.emit.outline")
+tokens, acting_module = (import_module(f"streamgen.compiler.explore.{name}") for name in ("tokens", "acting"))
 
 
 def source(cycles: np.ndarray) -> Clocks:

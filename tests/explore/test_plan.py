@@ -7,11 +7,11 @@ from math import lcm
 import numpy as np
 import pytest
 
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.explore import explore
-from streamgen.explore.estimate import GAP, WORTH, Estimate, converter_budget
-from streamgen.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore import explore
+from streamgen.compiler.explore.estimate import GAP, WORTH, Estimate, converter_budget
+from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
 from streamgen.numbers.formats import MX_GROUP
 
 RATE = 0.6927

@@ -11,9 +11,10 @@ import torch
 from random_modules import RandomModule, random_config
 
 import streamgen
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.compiler.explore.tokens import Fifo, TokenRun
+from streamgen.contract.cost import Curve
 from streamgen.converters import PingPongParams, choose_converter
-from streamgen.cost import Curve
-from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor, infer_converter
@@ -26,7 +27,6 @@ from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.kernels.moves.segments import SegmentsParams
-from streamgen.manifest import MemoryTiming
 from streamgen.testing.clocks import check_clocks, token_times
 from tests.accelerators import RESIDUAL, SHARED_CHANNEL, Residual, Several, compiled, tiny, values
 from tests.campaigns import sampled

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 import streamgen
-from streamgen.explore import acting
+from streamgen.compiler.explore import acting
 from tests.decoders import TINY, random_decoder
 
-predicting = importlib.import_module("streamgen.explore.predict")  # its package has a function of that name
+predicting = importlib.import_module(
+    "streamgen.compiler.explore.predict"
+)  # its package has a function of that name
 
 
 @pytest.mark.slow

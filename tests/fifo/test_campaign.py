@@ -14,9 +14,9 @@ from sim.network_simulator import NetworkSimulator
 from sim.random_graphs import streams, with_depths
 from streamgen.converters import InPlaceParams, LayoutParams
 from streamgen.fifo.sizing import Strategy
-from streamgen.graph import Edge, Graph, Node, Port
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.fork import ForkParams
+from streamgen.model.graph import Edge, Graph, Node, Port
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
 GRAPHS, SAMPLE = 300, 24  # of the campaign, and those of `make check`

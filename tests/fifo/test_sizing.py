@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from streamgen.errors import GraphError
+from streamgen.base.errors import GraphError
 from streamgen.fifo import sizing
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.sizing import Sizing, Strategy, Stream, size

@@ -7,7 +7,7 @@ from amaranth import Cat, Mux, Signal, Value
 
 from sim.formal import Theorem
 from sim.formal_laws import fire
-from streamgen.buffers.packing import ADDRESS_BITS, TRANSFER_BITS
+from streamgen.artifact.packing import ADDRESS_BITS, TRANSFER_BITS
 from streamgen.platform.axi import BEAT_BYTES, MAX_BURST
 
 __all__ = ["Bursts", "ends_of"]

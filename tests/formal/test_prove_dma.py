@@ -8,7 +8,7 @@ from amaranth import Signal
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, held, obey
-from streamgen.buffers.packing import ADDRESS_BITS, MemoryLayout
+from streamgen.artifact.packing import ADDRESS_BITS, MemoryLayout
 from streamgen.platform import dma
 from streamgen.platform.axi import BEAT_BYTES
 from streamgen.platform.dma import LoadParams, StoreParams

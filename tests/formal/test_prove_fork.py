@@ -5,8 +5,8 @@ from amaranth import Cat
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import Follow, fire, obey
-from streamgen.stream.fork import Fanout, FanoutParams
-from streamgen.stream.register_slice import add_skid
+from streamgen.gateware.stream.fork import Fanout, FanoutParams
+from streamgen.gateware.stream.register_slice import add_skid
 from tests.formal.seeded import check_found
 
 

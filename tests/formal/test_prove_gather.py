@@ -7,8 +7,8 @@ from amaranth import Const, Signal, Value
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import Inside, Line, fire, obey, promise, transfer
-from streamgen.stream.countdown import Countdown
-from streamgen.stream.gather import Gather, GatherParams
+from streamgen.gateware.stream.countdown import Countdown
+from streamgen.gateware.stream.gather import Gather, GatherParams
 from tests.formal.seeded import check_found
 
 

@@ -5,7 +5,7 @@ from amaranth import Cat
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, obey, promise
-from streamgen.stream.join import Join, JoinParams
+from streamgen.gateware.stream.join import Join, JoinParams
 from tests.formal.seeded import check_found
 
 

@@ -12,7 +12,7 @@ from amaranth import Cat, Const, Mux, Signal, Value
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, obey
-from streamgen.buffers.packing import ADDRESS_BITS
+from streamgen.artifact.packing import ADDRESS_BITS
 from streamgen.platform.axi import BEAT_BITS, ID_BITS
 from streamgen.platform.master import ChannelMaster, ChannelMasterParams
 from tests.formal.seeded import check_found

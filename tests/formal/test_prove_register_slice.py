@@ -4,7 +4,7 @@ import pytest
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import Follow, obey
-from streamgen.stream.register_slice import RegisterSlice, RegisterSliceParams, add_skid
+from streamgen.gateware.stream.register_slice import RegisterSlice, RegisterSliceParams, add_skid
 from tests.formal.seeded import check_found
 
 

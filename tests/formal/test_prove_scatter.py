@@ -5,7 +5,7 @@ from amaranth import Const, Signal
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import Inside, Line, fire, obey, promise, transfer
-from streamgen.stream.scatter import Scatter, ScatterParams
+from streamgen.gateware.stream.scatter import Scatter, ScatterParams
 from tests.formal.seeded import check_found
 
 

@@ -7,8 +7,8 @@ from amaranth import Array, Cat, Mux, Signal, Value
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, obey, promise, transfer
-from streamgen.stream.countdown import Countdown
-from streamgen.stream.switch import Router, RouterParams, Selector, SelectorParams
+from streamgen.gateware.stream.countdown import Countdown
+from streamgen.gateware.stream.switch import Router, RouterParams, Selector, SelectorParams
 from tests.formal.seeded import check_found
 
 

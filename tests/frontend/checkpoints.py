@@ -10,7 +10,7 @@ from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import quantize
 
-from streamgen.graph.logical import LogicalGraph
+from streamgen.model.graph.logical import LogicalGraph
 from tests.decoders import stepper
 
 with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""streamgen.frontend.assembly: language models out of their parts, held to the oracle, and bad parts."""
+"""model.frontend.assembly: language models out of their parts, held to the oracle, and bad parts."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.errors import GraphError
-from streamgen.frontend.assembly import Rotation
-from streamgen.operations import Linear, Norm
+from streamgen.base.errors import GraphError
+from streamgen.model.frontend.assembly import Rotation
+from streamgen.model.operations import Linear, Norm
 from tests.decoders import assembled, is_tied, logits_of, random_parts, stepper
 
 IDS = np.random.default_rng(2).integers(0, 70, 40)

@@ -14,9 +14,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 import streamgen
-from streamgen.errors import CheckpointError, UnsupportedOperationError
-from streamgen.frontend import load_decoder
-from streamgen.frontend.shapes import shapes_of
+from streamgen.base.errors import CheckpointError, UnsupportedOperationError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.frontend.shapes import shapes_of
 from tests.frontend.checkpoints import llama
 from tests.frontend.families import VOCABULARY, family
 from tests.frontend.test_gguf_families import written

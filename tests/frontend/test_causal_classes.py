@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.errors import StreamgenError
-from streamgen.frontend import import_any, load_decoder, shapes_of
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import StreamgenError
+from streamgen.model.frontend import import_any, load_decoder, shapes_of
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
 from tests.campaigns import sampled
 from tests.frontend.causal_classes import CLASSES, VOCABULARY, WITHOUT_A_MODULE, config_of, model_of
 

@@ -1,4 +1,4 @@
-"""streamgen.frontend.causal_model: caches and positions are those that the model itself has."""
+"""streamgen.model.frontend.causal_model: caches and positions are those that the model itself has."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.errors import UnsupportedOperationError
-from streamgen.frontend import import_decoder, load_decoder, shapes_of
-from streamgen.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_decoder, load_decoder, shapes_of
+from streamgen.model.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
 from tests.frontend.causal_classes import CONTEXT, VOCABULARY, config_of, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' own

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from streamgen.frontend.config_fields import unknown_fields
-from streamgen.frontend.safetensors_decoder import is_llama
+from streamgen.model.frontend.config_fields import unknown_fields
+from streamgen.model.frontend.safetensors_decoder import is_llama
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

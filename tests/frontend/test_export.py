@@ -1,4 +1,4 @@
-"""streamgen.frontend.export: modules become graphs that compute the same, or one clear error."""
+"""streamgen.model.frontend.export: modules become graphs that compute the same, or one clear error."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from streamgen.errors import GraphError, UnsupportedOperationError
-from streamgen.frontend import import_module
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.model.frontend import import_module
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Constant, Linear, Unary
 from streamgen.numbers.quantisation import GroupGrid
-from streamgen.operations import Constant, Linear, Unary
 
 HERE = Path(__file__)
 JOINED = "an operation joins its result with one that has other tokens in its places"

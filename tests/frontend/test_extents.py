@@ -1,4 +1,4 @@
-"""streamgen.frontend.extents: what a module decides by the number of its tokens is found, and refused."""
+"""model.frontend.extents: what a module decides by the number of its tokens is found, and refused."""
 
 import math
 import random
@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from streamgen.errors import UnsupportedOperationError
-from streamgen.frontend import import_module
-from streamgen.frontend.extents import decisions
-from streamgen.graph.interpret import reference
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_module
+from streamgen.model.frontend.extents import decisions
+from streamgen.model.graph.interpret import reference
 from tests.campaigns import sampled
 
 HERE = Path(__file__)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.frontend import import_decoder
-from streamgen.graph.logical import LogicalGraph, Operator
-from streamgen.operations import (
+from streamgen.model.frontend import import_decoder
+from streamgen.model.graph.logical import LogicalGraph, Operator
+from streamgen.model.operations import (
     Attention,
     Binary,
     Identity,

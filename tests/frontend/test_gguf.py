@@ -1,4 +1,4 @@
-"""streamgen.frontend.gguf: real weights with their grids; every kind of damage gives one clear error."""
+"""model.frontend.gguf: real weights with their grids; every kind of damage gives one clear error."""
 
 import importlib.util
 from pathlib import Path
@@ -10,10 +10,10 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
-from streamgen.errors import CheckpointError, MissingToolError
-from streamgen.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
+from streamgen.base.errors import CheckpointError, MissingToolError
+from streamgen.model.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
+from streamgen.model.operations import Linear
 from streamgen.numbers.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
-from streamgen.operations import Linear
 
 K, N = 64, 96
 SHAPES = {"gate": (N, K), "up": (N, K), "down": (K, N)}

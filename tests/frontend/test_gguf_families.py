@@ -10,10 +10,10 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
-from streamgen.errors import CheckpointError
-from streamgen.frontend import load_decoder
-from streamgen.frontend.gguf_file import open_gguf, read_tensor
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.frontend.gguf_file import open_gguf, read_tensor
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import Numbers
 from tests.decoders import stepper
 from tests.frontend.checkpoints import add_words, stored

@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 import pytest
 
-from streamgen.errors import CheckpointError
-from streamgen.frontend import load_decoder
-from streamgen.frontend.gguf_architectures import ARCHITECTURES
-from streamgen.frontend.metadata import Metadata, says_nothing
+from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.frontend.gguf_architectures import ARCHITECTURES
+from streamgen.model.frontend.metadata import Metadata, says_nothing
 from tests.frontend.checkpoints import llama, require_same
 from tests.frontend.test_load_gguf import gguf_file
 

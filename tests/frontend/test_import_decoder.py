@@ -1,4 +1,4 @@
-"""streamgen.frontend.decoder: recovered decoders run like the modules; anything else is named."""
+"""streamgen.model.frontend.decoder: recovered decoders run like the modules; anything else is named."""
 
 import subprocess
 import sys
@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from streamgen.frontend import import_decoder
-from streamgen.golden_text import vocabulary_of
-from streamgen.graph.logical import LogicalGraph
+from streamgen.model.frontend import import_decoder
+from streamgen.model.golden_text import vocabulary_of
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 from tests.decoders import is_tied, stepper
 from tests.frontend.checkpoints import LLAMA3
@@ -297,5 +297,5 @@ def test_further_decoders(kind: type[Plain]) -> None:
 
 
 def test_transformers_is_not_needed() -> None:
-    code = "import sys, streamgen.frontend\nsys.exit('transformers' in sys.modules)"
+    code = "import sys, streamgen.model.frontend\nsys.exit('transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

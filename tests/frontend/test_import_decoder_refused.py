@@ -1,4 +1,4 @@
-"""streamgen.frontend.decoder: what is no decoder is named, with its place."""
+"""streamgen.model.frontend.decoder: what is no decoder is named, with its place."""
 
 import re
 import warnings
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from streamgen.errors import UnsupportedOperationError
-from streamgen.frontend import import_decoder
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_decoder
 from tests.frontend import plain_decoder
 from tests.frontend.plain_decoder import SIZES, Plain
 

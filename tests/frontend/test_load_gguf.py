@@ -1,4 +1,4 @@
-"""streamgen.frontend.checkpoint: decoders of GGUF files; damage is named."""
+"""streamgen.model.frontend.checkpoint: decoders of GGUF files; damage is named."""
 
 import re
 import warnings
@@ -13,9 +13,9 @@ from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
 from sim.smollm2 import PARTS
-from streamgen.errors import CheckpointError
-from streamgen.frontend import load_decoder
-from streamgen.golden_text import vocabulary_of
+from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.golden_text import vocabulary_of
 from tests.decoders import MATMULS, is_tied
 
 with warnings.catch_warnings():

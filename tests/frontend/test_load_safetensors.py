@@ -1,4 +1,4 @@
-"""streamgen.frontend.checkpoint: decoders of safetensors folders; damage is named."""
+"""streamgen.model.frontend.checkpoint: decoders of safetensors folders; damage is named."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from streamgen.errors import CheckpointError, UnsupportedOperationError
-from streamgen.frontend import load_decoder
+from streamgen.base.errors import CheckpointError, UnsupportedOperationError
+from streamgen.model.frontend import load_decoder
 from tests.decoders import is_tied
 
 with warnings.catch_warnings():

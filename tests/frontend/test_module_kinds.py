@@ -1,4 +1,4 @@
-"""streamgen.frontend.module_kinds: what a module is, and what to do, in place of torch's private classes."""
+"""model.frontend.module_kinds: what a module is, and what to do, in place of torch's private classes."""
 
 import warnings
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from streamgen.errors import UnsupportedOperationError
-from streamgen.frontend import import_any
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_any
 
 X = torch.ones(4, 8)
 SCRIPT = "is TorchScript, which cannot be read; give the module that torch.jit made it of"

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.errors import StreamgenError
-from streamgen.frontend import load_decoder
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import StreamgenError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
 from tests.frontend.families import FAMILIES, PARTS, family, partly_rotating
 from tests.frontend.mutations import MISSING, ROTATIONS, mutations
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 
-from streamgen.errors import StreamgenError
-from streamgen.frontend import load_decoder
-from streamgen.graph.interpret import reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import StreamgenError
+from streamgen.model.frontend import load_decoder
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
 from tests.frontend.checkpoints import add_words
 from tests.frontend.families import family
 from tests.frontend.llama_cpp import LlamaCpp

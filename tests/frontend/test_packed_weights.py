@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamgen.errors import CheckpointError
-from streamgen.frontend import load_decoder
+from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend import load_decoder
 from streamgen.numbers.quantisation import Numbers
 from tests.decoders import is_tied, stepper
 from tests.frontend.families import VOCABULARY, family, stepper_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import transformers
 
-from streamgen.frontend.plain_config import plain_decoder
-from streamgen.frontend.traced_shapes import shapes_of_config
-from streamgen.graph.logical import LogicalGraph, Repeat
+from streamgen.model.frontend.plain_config import plain_decoder
+from streamgen.model.frontend.traced_shapes import shapes_of_config
+from streamgen.model.graph.logical import LogicalGraph, Repeat
 from tests.frontend.families import FAMILIES
 
 GPT2 = {"model_type": "gpt2", **FAMILIES["GPT2"]}

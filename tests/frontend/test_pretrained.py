@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamgen.errors import CheckpointError
-from streamgen.frontend import load_decoder
+from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend import load_decoder
 from tests.decoders import stepper
 from tests.frontend.families import CONTEXT, FAMILIES, VOCABULARY, family, stepper_of
 

@@ -1,4 +1,4 @@
-"""streamgen.frontend.refusals, missing_parts: a line first, eight at most, all of it in the exception."""
+"""model.frontend.refusals, missing_parts: a line first, eight at most, all of it in the exception."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from streamgen.errors import UnsupportedOperationError
-from streamgen.frontend import import_any
-from streamgen.frontend.refusals import Part, Place, Problem, first_line, is_installed, refusal
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_any
+from streamgen.model.frontend.refusals import Part, Place, Problem, first_line, is_installed, refusal
 from tests.frontend.causal_classes import config_of, model_of
 
 LIBRARY = "/usr/lib/python3/dist-packages/library/model.py"

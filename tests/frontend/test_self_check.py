@@ -1,4 +1,4 @@
-"""streamgen.frontend.self_check: a graph that is not its module is refused, and the operation named."""
+"""streamgen.model.frontend.self_check: a graph that is not its module is refused, and the operation named."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 
 import streamgen
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.errors import ImportMismatchError
-from streamgen.frontend import (
+from streamgen.base.errors import ImportMismatchError
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.frontend import (
     checking,
     decoder,
     import_decoder,
@@ -27,15 +27,15 @@ from streamgen.frontend import (
     self_check,
     shapes_of,
 )
-from streamgen.frontend.difference import Pass, require_equal
-from streamgen.frontend.draft import Draft
-from streamgen.frontend.rotary import _Rotation
-from streamgen.frontend.self_attention import Scores
-from streamgen.frontend.self_check import require_equal_text
-from streamgen.frontend.trace import UNARY, aten
-from streamgen.graph.interpret import Interpreter, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation
-from streamgen.operations import Binary, Constant, Linear, Norm, Rotary, Scalar, Unary
+from streamgen.model.frontend.difference import Pass, require_equal
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.rotary import _Rotation
+from streamgen.model.frontend.self_attention import Scores
+from streamgen.model.frontend.self_check import require_equal_text
+from streamgen.model.frontend.trace import UNARY, aten
+from streamgen.model.graph.interpret import Interpreter, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Binary, Constant, Linear, Norm, Rotary, Scalar, Unary
 from tests.frontend.causal_classes import config_of, model_of
 from tests.frontend.families import family
 from tests.frontend.plain_decoder import SIZES, Explicit, Plain

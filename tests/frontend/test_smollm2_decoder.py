@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sim.smollm2 import eager_smollm2
-from streamgen.frontend import default_checkpoint, import_decoder, load_decoder
-from streamgen.golden_text import vocabulary_of
-from streamgen.graph.logical import LogicalGraph
+from streamgen.model.frontend import default_checkpoint, import_decoder, load_decoder
+from streamgen.model.golden_text import vocabulary_of
+from streamgen.model.graph.logical import LogicalGraph
 from tests.decoders import is_tied, stepper
 
 with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""streamgen.frontend: ordinary torch blocks become graphs that compute the same, and hardware that does."""
+"""model.frontend: ordinary torch blocks become graphs that compute the same, and hardware that does."""
 
 import math
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from torch import nn
 from torch.nn import functional
 
 import streamgen
-from streamgen import golden
-from streamgen.config import CompileConfig
-from streamgen.errors import GraphError, UnsupportedOperationError
-from streamgen.frontend import import_module, import_structured
-from streamgen.graph.interpret import Run, exact, reference
-from streamgen.graph.logical import Exact, Input, LogicalGraph, Operation, Operator, Shape
-from streamgen.lower import insert_converters, insert_forks, place_constants
+from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import insert_converters, insert_forks, place_constants
+from streamgen.compiler.schedule import Derivation, HardwarePlan
+from streamgen.model import golden
+from streamgen.model.frontend import import_module, import_structured
+from streamgen.model.graph.interpret import Run, exact, reference
+from streamgen.model.graph.logical import Exact, Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.model.operations import Attention
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import Attention
-from streamgen.schedule import Derivation, HardwarePlan
 from tests.campaigns import sampled
 
 H, T = 32, 5

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamgen import golden
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.errors import GraphError
-from streamgen.graph import Edge, Graph, Node, Port, Program, Tensor, verify
-from streamgen.graph.storage import load_program, save_program
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fork import ForkParams
+from streamgen.model import golden
+from streamgen.model.graph import Edge, Graph, Node, Port, Program, Tensor, verify
+from streamgen.model.graph.storage import load_program, save_program
 from streamgen.platform.dma import LoadParams
 
 ROWS = ITensor((1, 1), "i8", (4, 3), (1, 1), ((0,), (1,)))

@@ -1,13 +1,13 @@
-"""streamgen.graph.logical: graphs say what they compute, and refuse what makes no sense."""
+"""streamgen.model.graph.logical: graphs say what they compute, and refuse what makes no sense."""
 
 import numpy as np
 import pytest
 
-from streamgen.errors import GraphError
-from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.base.errors import GraphError
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Binary, Constant, LastRow, Linear, Scalar, TopK, Unary
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import Binary, Constant, LastRow, Linear, Scalar, TopK, Unary
 from tests.decoders import random_decoder, tiny_decoder
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)

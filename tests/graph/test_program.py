@@ -2,13 +2,13 @@
 
 import pytest
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.errors import GraphError
-from streamgen.graph import Edge, Graph, Node, Port, Program, Variant
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.model.graph import Edge, Graph, Node, Port, Program, Variant
 from streamgen.platform.dma import LoadParams, StoreParams
 
 ROWS = ITensor((1, 1), "i8", (4, 3), (1, 1), ((0,), (1,)))

@@ -12,13 +12,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 import streamgen
+from streamgen.base.errors import GraphError
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.contract import Field
-from streamgen.cost import Cost, Curve, Resources
-from streamgen.errors import GraphError
-from streamgen.graph.storage import decode_value, encode_value
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
-from streamgen.lower import GraphBuilder
-from streamgen.stream import descriptor_signature
+from streamgen.model.graph.storage import decode_value, encode_value
 
 TILES = ITensor((1, 2), "i8", (4,), (1,), ((0,), ()))
 OFFERED = Curve.nest(2, (4, 1))
@@ -183,8 +183,8 @@ def test_params_are_written_by_class_and_fields():
             "define it in a module and write again",
         ),
         (
-            "streamgen.cost:make.<locals>.ClipParams",
-            "module 'streamgen.cost' has no attribute 'make'",
+            "streamgen.contract.cost:make.<locals>.ClipParams",
+            "module 'streamgen.contract.cost' has no attribute 'make'",
             "define it in a module and write again",
         ),
     ],
@@ -229,7 +229,7 @@ def test_a_class_of_a_script_is_written_but_not_found(tmp_path: Path):
     script.write_text(
         "import json\n"
         "from dataclasses import dataclass\n"
-        "from streamgen.graph.storage import decode_value, encode_value\n"
+        "from streamgen.model.graph.storage import decode_value, encode_value\n"
         "@dataclass(frozen=True)\n"
         "class Params:\n"
         "    lanes: int\n"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import streamgen
+from streamgen.base.errors import GraphError, StreamgenError
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.contract import Field
-from streamgen.cost import Cost, Curve, Resources
-from streamgen.errors import GraphError, StreamgenError
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.rtl import Library, to_verilog
 from streamgen.itensor import ITensor
 from streamgen.kernels.blackbox import BlackBoxParams
-from streamgen.lower import GraphBuilder
-from streamgen.rtl import Library, to_verilog
 from streamgen.testing.bench import run
 from streamgen.testing.conformance import ConformanceError, check
 from streamgen.testing.lint import lint

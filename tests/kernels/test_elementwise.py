@@ -182,7 +182,7 @@ def test_cost_and_curves_are_measured(name: str, tokens: int) -> None:
 
 
 ULP = 2.0**-16  # of f24, half a unit of the last place of 1: one rounding
-TABLE = 2.0**-14  # relative error of a function of `streamgen.arith`
+TABLE = 2.0**-14  # relative error of a function of `streamgen.gateware.arith`
 LEAST = 2.0**-126  # what flushing may cost
 # Relative error of f(a), and what it may miss beside that as a share of |a| (where GELU cancels).
 FUNCTION_ERRORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.artifact.packing import MemoryLayout
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.embedding import EmbeddingParams, with_unknown_row
 from streamgen.numbers import formats

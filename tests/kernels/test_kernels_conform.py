@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from streamgen.buffers.kv_layout import KvLayout
+from streamgen.artifact.kv_layout import KvLayout
 from streamgen.contract import KernelParams
 from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor

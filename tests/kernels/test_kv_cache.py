@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.buffers.kv_layout import KvLayout
+from streamgen.artifact.kv_layout import KvLayout
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
 from streamgen.numbers import formats

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from matmul_cases import bounds_of, column, operands, random_bounds
 
+from streamgen.gateware.rtl import block_name, to_verilog
 from streamgen.kernels.matmul.matmul import accumulate
 from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight, quantise, row_sum
-from streamgen.rtl import block_name, to_verilog
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
 from tests.campaigns import sampled

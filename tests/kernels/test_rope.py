@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import streamgen
+from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor, infer_converter
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import (
@@ -15,7 +16,6 @@ from streamgen.kernels.attention.rope_tables import (
     rope_frequencies,
     rotation_table,
 )
-from streamgen.lower import GraphBuilder
 from streamgen.numbers.formats import round_f24
 from streamgen.testing.bench import Stalls
 from streamgen.testing.conformance import ASPECTS, check

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matmul_cases import beats_of, bounds_of, column, operands, random_bounds
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.buffers.weight_layout import CODES, ROWS, SCALES
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.artifact.weight_layout import CODES, ROWS, SCALES
 from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.testing.bench import Stalls
 from streamgen.testing.clocks import check_clocks

@@ -2,7 +2,7 @@
 
 `exact` evaluates a logical graph with the rules of the numbers only: rows are quantised as a whole, matmuls
 are integer products of whole matrices, elementwise operations round once. The tables of the functions are
-those of `streamgen.arith`, which has its own tests.
+those of `streamgen.gateware.arith`, which has its own tests.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from streamgen import golden
-from streamgen.arith import F24, GeluParams, SaturatingParams, SigmoidParams
-from streamgen.config import CompileConfig
-from streamgen.explore import explore
-from streamgen.graph import Graph, Program
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
-from streamgen.lower import finish
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore import explore
+from streamgen.compiler.lower import finish
+from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, schedule
+from streamgen.gateware.arith import F24, GeluParams, SaturatingParams, SigmoidParams
+from streamgen.model import golden
+from streamgen.model.graph import Graph, Program
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.numbers.formats import encode, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight
-from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
-from streamgen.schedule import Derivation, HardwarePlan, layer_shapes, schedule
 
 __all__ = [
     "Compiled",

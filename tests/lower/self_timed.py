@@ -8,9 +8,9 @@ FIFOs behind loads of constants have no limit here, as the loads read ahead into
 
 import numpy as np
 
+from streamgen.compiler.lower.passes import run_nodes, run_streams
 from streamgen.fifo.queue import QueueParams
-from streamgen.graph import Graph
-from streamgen.lower.passes import run_nodes, run_streams
+from streamgen.model.graph import Graph
 
 __all__ = ["finish"]
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from streamgen import golden
-from streamgen.errors import GraphError
-from streamgen.graph import Port
+from streamgen.base.errors import GraphError
+from streamgen.compiler.lower import GraphBuilder, finish
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.lower import GraphBuilder, finish
+from streamgen.model import golden
+from streamgen.model.graph import Port
 
 TILES = ITensor((1, 4), "f24", (3, 2), (1, 4), ((0,), (1,)))
 RELU = UnaryParams(function="relu", lanes=4, max_tokens=6)

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from networks import Compiled, bits, exact, linear, network, random_inputs, random_network, run
 
-from streamgen.config import CompileConfig
-from streamgen.emit.images import write_constants
-from streamgen.errors import GraphError
-from streamgen.frontend import default_checkpoint, load_feed_forward
-from streamgen.graph import verify
-from streamgen.graph.interpret import Run, reference
-from streamgen.graph.logical import LogicalGraph
+from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit.images import write_constants
+from streamgen.model.frontend import default_checkpoint, load_feed_forward
+from streamgen.model.graph import verify
+from streamgen.model.graph.interpret import Run, reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import QuantisedWeight
-from streamgen.operations import Binary, Constant, Linear, Scalar, Unary
 from tests.campaigns import sampled
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative

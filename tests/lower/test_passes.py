@@ -7,19 +7,26 @@ import pytest
 from networks import Compiled, linear, network, random_network
 from self_timed import finish as self_timed
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.config import CompileConfig
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import (
+    GraphBuilder,
+    finish,
+    insert_converters,
+    insert_forks,
+    place_constants,
+    size_fifos,
+)
+from streamgen.compiler.lower.forks import branch_forks
 from streamgen.converters import LayoutParams, choose_converter
-from streamgen.errors import GraphError
 from streamgen.fifo.sizing import Strategy
-from streamgen.graph import Edge, Graph, Node, Port, Program, Regions
-from streamgen.graph.logical import LogicalGraph
 from streamgen.itensor import ITensor, same_stream
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.moves.fork import ForkParams
-from streamgen.lower import GraphBuilder, finish, insert_converters, insert_forks, place_constants, size_fifos
-from streamgen.lower.forks import branch_forks
-from streamgen.operations import Binary, Unary
+from streamgen.model.graph import Edge, Graph, Node, Port, Program, Regions
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Binary, Unary
 from tests.campaigns import sampled
 
 ROWS = ITensor((1, 2), "f24", (4, 3), (1, 2), ((0,), (1,)))
@@ -258,7 +265,7 @@ def test_depths_hold_the_schedule(compiled: list[Compiled]) -> None:
 
 def test_wide_tokens_wait_in_fifos(compiled: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless their source is patient, which none of these is."""
-    monkeypatch.setattr("streamgen.lower.passes._WIDEST", 1)
+    monkeypatch.setattr("streamgen.compiler.lower.passes._WIDEST", 1)
     for each in compiled:
         corners = [each.at(tiles) for tiles in dict.fromkeys((each.program.max_tiles, 1))]
         sized, _ = size_fifos(corners, each.config.sizing)

@@ -5,19 +5,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamgen import golden
-from streamgen.buffers.kv_layout import KvLayout
-from streamgen.config import CompileConfig
-from streamgen.emit import emit
-from streamgen.graph import Graph, Port, Program
+from streamgen.artifact.kv_layout import KvLayout
+from streamgen.artifact.written import MANIFEST, sealed
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit import emit
+from streamgen.compiler.lower import GraphBuilder, finish
 from streamgen.itensor import ITensor
+from streamgen.kernels.memory import KvLoadParams, KvStoreParams, RowsLoadParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
-from streamgen.lower import GraphBuilder, finish
-from streamgen.memory import KvLoadParams, KvStoreParams, RowsLoadParams
+from streamgen.model import golden
+from streamgen.model.graph import Graph, Port, Program
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
-from streamgen.written import MANIFEST, sealed
 
 LAYERS, CONTEXT, MOST, HEADS, WIDTH = 3, 13, 4, 2, 40
 LAYOUT = KvLayout(dtype="i8", width=WIDTH, heads=HEADS, layers=LAYERS, positions=CONTEXT, channels=2)

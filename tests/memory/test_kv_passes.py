@@ -16,8 +16,8 @@ from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench, Source
 from sim.memory import Channel
-from streamgen.buffers.kv_layout import KvLayout
-from streamgen.memory import KvLoadParams, KvStoreParams
+from streamgen.artifact.kv_layout import KvLayout
+from streamgen.kernels.memory import KvLoadParams, KvStoreParams
 from streamgen.numbers import formats
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams

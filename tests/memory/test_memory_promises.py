@@ -15,14 +15,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.buffers.kv_layout import KvLayout
+from streamgen.artifact.kv_layout import KvLayout
+from streamgen.artifact.manifest import MemoryTiming
+from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract import Bounds, traffic
-from streamgen.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import Part
 from streamgen.itensor import ITensor
-from streamgen.manifest import MemoryTiming
-from streamgen.memory import (
+from streamgen.kernels.memory import (
     KvLoadParams,
     KvStoreParams,
     RowsLoadParams,

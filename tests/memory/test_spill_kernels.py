@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
-from streamgen.memory import SpillLayout, SpillLoadParams, SpillStoreParams
-from streamgen.memory.joints import join
+from streamgen.kernels.memory import SpillLayout, SpillLoadParams, SpillStoreParams
+from streamgen.kernels.memory.joints import join
 from streamgen.numbers.formats import encode_ints, round_f24
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
-from streamgen.stream import descriptor_signature
 from streamgen.testing.kernel import descriptor_word
 from tests.platform.rig import BASE, channel
 

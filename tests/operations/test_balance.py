@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
-from streamgen.operations import Attention, Cache, Norm, Rotary
-from streamgen.operations.balance import balanced
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.operations import Attention, Cache, Norm, Rotary
+from streamgen.model.operations.balance import balanced
 from tests.decoders import random_decoder
 
 HEADS, KV_HEADS, DIM = 4, 2, 32

@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamgen.arith import F24
+from streamgen.gateware.arith import F24
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.model.operations import exact_attention
+from streamgen.model.operations.exact_attention import Heads, attend, joined, quantise_heads
 from streamgen.numbers.formats import E_NOT_FINITE, round_f24
-from streamgen.operations import exact_attention
-from streamgen.operations.exact_attention import Heads, attend, joined, quantise_heads
 from tests.arith.arith_unit import round_exactly
 
 SOFTMAX = AttentionSoftmaxParams(lanes=1, max_length=1 << 20)

@@ -5,10 +5,10 @@ import pytest
 
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import golden as quantise
+from streamgen.model.operations.exact_linear import EXACT, LARGEST_ACTIVATION, Activations, ExactLinear
+from streamgen.model.operations.exact_linear import quantise_activations as activations_of
 from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight
-from streamgen.operations.exact_linear import EXACT, LARGEST_ACTIVATION, Activations, ExactLinear
-from streamgen.operations.exact_linear import quantise_activations as activations_of
 
 EXTREMES = ("random", "greatest", "least", "zeros")
 

@@ -8,18 +8,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from streamgen.errors import GraphError
-from streamgen.graph.interpret import Run, exact, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.kernels.top_k import TopKParams
-from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise_w8
-from streamgen.operations import (
+from streamgen.model.graph.interpret import Run, exact, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.model.operations import (
     BINARY_OPERATIONS,
     UNARY_FUNCTIONS,
     Attention,
@@ -35,6 +33,8 @@ from streamgen.operations import (
     TopK,
     Unary,
 )
+from streamgen.numbers.formats import round_f24
+from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise_w8
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 T = 6

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.errors import CheckpointError
-from streamgen.graph.interpret import exact, reference
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Operator
+from streamgen.base.errors import CheckpointError
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator
+from streamgen.model.operations import Linear, Scalar
+from streamgen.model.operations.storage import load_graph, save_graph
 from streamgen.numbers.quantisation import GroupGrid, Numbers
-from streamgen.operations import Linear, Scalar
-from streamgen.operations.storage import load_graph, save_graph
 from tests.decoders import assembled, random_decoder, random_parts
 
 IDS = np.random.default_rng(0).integers(0, 70, 12)

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
-from streamgen.emulation.binary import emulation_xclbin
-from streamgen.manifest import Manifest
-from streamgen.rtl import run_yosys
+from streamgen.artifact.manifest import Manifest
+from streamgen.gateware.rtl import run_yosys
+from streamgen.package.emulation.binary import emulation_xclbin
 from streamgen.runtime.card import Card
 
 __all__ = ["banks_of", "build_of", "instances_of", "kernel_of", "linked", "manifest_of", "pins_of"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.emulation.process import EmulatedKernel
+from streamgen.package.emulation.process import EmulatedKernel
 from streamgen.runtime import card as cards
 from streamgen.runtime.simulator import SimulatedBuffer, SimulatedCard, simulated
 from tests.package.packages import banks_of, build_of, kernel_of, manifest_of

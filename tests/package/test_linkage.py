@@ -8,11 +8,11 @@ import torch
 from accelerators import TINY, tiny, tiny_module
 
 import streamgen
-from streamgen.accelerator import Accelerator
-from streamgen.boards import Board, Slr, board_of
-from streamgen.errors import BudgetError
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import BudgetError
 from streamgen.package import package
 from streamgen.package.linkage import Part, linked, wires
+from streamgen.platform.boards import Board, Slr, board_of
 from tests.package.packages import pins_of
 
 U55C = board_of("u55c")

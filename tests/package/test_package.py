@@ -11,21 +11,21 @@ from accelerators import TINY, grouped, tiny, tiny_module
 from lxml import etree
 
 import streamgen
-from streamgen import folders
-from streamgen.accelerator import Accelerator
-from streamgen.boards import Slr, board_of
-from streamgen.cost import Resources
-from streamgen.emit.resources import SHELL
+from streamgen.api.accelerator import Accelerator
+from streamgen.artifact.manifest import Manifest
+from streamgen.artifact.written import sealed
+from streamgen.base import folders
+from streamgen.compiler.emit.resources import SHELL
+from streamgen.compiler.lower import GraphBuilder
+from streamgen.contract.cost import Resources
 from streamgen.itensor import ITensor
-from streamgen.lower import GraphBuilder
-from streamgen.manifest import Manifest
 from streamgen.package import folder as package_folder
 from streamgen.package import package
 from streamgen.package.link import link_config
 from streamgen.package.script import packaging_script
+from streamgen.platform.boards import Slr, board_of
 from streamgen.runtime.card import Card
 from streamgen.testing.lint import lint
-from streamgen.written import sealed
 from tests.decoders import tiny_accelerator
 from tests.package.packages import banks_of, instances_of, kernel_of, manifest_of, pins_of
 from tests.package.vivado import RefusedError, Vivado, cells_of

@@ -11,9 +11,9 @@ import pytest
 from accelerators import tiny
 
 from streamgen import cli
-from streamgen.boards import board_of
-from streamgen.errors import ToolError
+from streamgen.base.errors import ToolError
 from streamgen.package import build, find_tools, package
+from streamgen.platform.boards import board_of
 from tests.package.packages import pins_of
 from tests.package.vendor import install
 

@@ -62,7 +62,7 @@ def test_written_and_loaded_by_others(installed: Path, tmp_path: Path) -> None:
     )
     error = python(load, fails=True).strip().splitlines()[-1]
     assert error == (
-        f"streamgen.errors.GraphError: {folder} holds no readable program: graph.json: the program uses "
+        f"streamgen.base.errors.GraphError: {folder} holds no readable program: graph.json: the program uses "
         "ClipParams of streamgen_example_clip.clip, which cannot be imported "
         "(No module named 'streamgen_example_clip'): install the package that defines it"
     )

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.memory import Channel
-from streamgen.buffers.packing import ADDRESS_BITS
+from streamgen.artifact.packing import ADDRESS_BITS
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sim.axi import AxiBench
-from streamgen.buffers.packing import MemoryLayout
+from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import traffic
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats

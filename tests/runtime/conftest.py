@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sim.add_one import AddOne, manifest
-from streamgen.rtl import to_verilog
+from streamgen.gateware.rtl import to_verilog
 
 
 @pytest.fixture(scope="session")

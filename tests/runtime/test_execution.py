@@ -6,15 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamgen.buffers.packing import MemoryLayout
-from streamgen.errors import CheckpointError, DeviceError, DeviceTimeoutError
+from streamgen.artifact.manifest import (
+    STATUS_MAGIC,
+    BoardFacts,
+    Buffer,
+    Counter,
+    Manifest,
+    MemoryTiming,
+    Port,
+)
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section
+from streamgen.artifact.written import sealed
+from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
-from streamgen.manifest import STATUS_MAGIC, BoardFacts, Buffer, Counter, Manifest, MemoryTiming, Port
 from streamgen.numbers import formats
-from streamgen.phase_table import Descriptor, PhaseTable, Section
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution
-from streamgen.written import sealed
 
 TILE, MAX_TOKENS, WIDTH, PADDED = 4, 8, 20, 32
 ROWS = "itensor<1x16xf24, iter_space: [4,2]*[1,16], iter_map: (d0,d1)->(d0,d1)>"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 from streamgen.runtime.instruments import Instruments
 
 VERILOG = """

@@ -3,7 +3,7 @@
 import re
 
 from sim.add_one import AddOne
-from streamgen.rtl import to_verilog
+from streamgen.gateware.rtl import to_verilog
 from streamgen.runtime.pins import READ, WRITE, registered
 
 MASTERS = ["m_axi_gmem0", "m_axi_gmem1"]

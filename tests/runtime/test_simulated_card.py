@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from accelerators import grouped, same, tiny, values
 
-from streamgen.accelerator import Accelerator
-from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.api.accelerator import Accelerator
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime import MemoryModel, OnSimulator
 from streamgen.runtime.banks import Banks
 from streamgen.runtime.chain import ChainExecution

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sim.add_one import CYCLES, ERRORS, Breach, manifest
-from streamgen.boards import DEFAULT_BOARD
-from streamgen.errors import DeviceError, DeviceTimeoutError
+from streamgen.base.errors import DeviceError, DeviceTimeoutError
+from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.add_one import manifest
-from streamgen.errors import MissingToolError, StreamgenError
+from streamgen.base.errors import MissingToolError, StreamgenError
 from streamgen.runtime import verilator
 from streamgen.runtime.simulator import simulated
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgen.errors import CheckpointError, StreamgenError
+from streamgen.base.errors import CheckpointError, StreamgenError
 from streamgen.runtime.verilator import package_folder, run_tool
 from streamgen.runtime.verilog_text import require_harmless
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.add_one import manifest
-from streamgen.errors import DeviceError, DeviceTimeoutError, MissingToolError
+from streamgen.base.errors import DeviceError, DeviceTimeoutError, MissingToolError
 from streamgen.runtime import xrt, xrt_c
 from streamgen.runtime.xrt import board
 from tests.package.packages import linked

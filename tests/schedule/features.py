@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamgen.graph.logical import LogicalGraph, Operation, Repeat
-from streamgen.operations import Attention, Norm, Rotary
+from streamgen.model.graph.logical import LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Attention, Norm, Rotary
 
 __all__ = ["FEATURES", "post_norms", "query_norms", "soft_caps", "windows"]
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from streamgen import golden
-from streamgen.graph import Graph
-from streamgen.graph.interpret import exact
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
-from streamgen.lower import insert_converters, insert_forks, place_constants
+from streamgen.compiler.lower import insert_converters, insert_forks, place_constants
+from streamgen.compiler.schedule import Derivation, HardwarePlan
+from streamgen.model import golden
+from streamgen.model.graph import Graph
+from streamgen.model.graph.interpret import exact
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Attention, Binary, Concat, Constant, Linear, Norm, Scalar, Slice, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import Attention, Binary, Concat, Constant, Linear, Norm, Scalar, Slice, Unary
-from streamgen.schedule import Derivation, HardwarePlan
 from tests.decoders import random_decoder
 
 __all__ = [

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen import golden
-from streamgen.errors import GraphError
-from streamgen.frontend import import_decoder
-from streamgen.graph.interpret import exact
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.base.errors import GraphError
+from streamgen.compiler.schedule import Derivation, HardwarePlan, schedule
+from streamgen.model import golden
+from streamgen.model.frontend import import_decoder
+from streamgen.model.graph.interpret import exact
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.model.operations import Attention, Cache, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
-from streamgen.operations import Attention, Cache, Unary
-from streamgen.schedule import Derivation, HardwarePlan, schedule
 from tests.frontend.families import FAMILIES, family
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
 from tests.schedule.small import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import streamgen
-from streamgen.boards import BOARDS, Board
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
+from streamgen.platform.boards import BOARDS, Board
 from tests.decoder.test_random_shapes import shape
 from tests.decoders import random_decoder
 from tests.schedule.features import FEATURES

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.compiler.schedule import Derivation, HardwarePlan
+from streamgen.compiler.schedule.engine import Matmul
 from streamgen.numbers.quantisation import Numbers
-from streamgen.schedule import Derivation, HardwarePlan
-from streamgen.schedule.engine import Matmul
 from tests.decoders import random_decoder
 
 PLAN = HardwarePlan(max_tokens=4, context=16, columns=2, n_lanes=4, lanes=2)  # a tile has 8 rows

@@ -4,19 +4,19 @@ from functools import partial
 
 import pytest
 
+from streamgen.compiler.lower import finish, insert_converters, insert_forks, unfused_bits
+from streamgen.compiler.schedule import Derivation
 from streamgen.contract import moves
-from streamgen.frontend import import_decoder
-from streamgen.graph import Graph
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.memory import KvLoadParams, RowsLoadParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.route import RouteParams
 from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.select import SelectParams
 from streamgen.kernels.moves.take_rows import TakeRowsParams
-from streamgen.lower import finish, insert_converters, insert_forks, unfused_bits
-from streamgen.memory import KvLoadParams, RowsLoadParams
+from streamgen.model.frontend import import_decoder
+from streamgen.model.graph import Graph
 from streamgen.numbers.quantisation import Numbers
-from streamgen.schedule import Derivation
 from tests.frontend.families import family
 from tests.schedule.small import CONTEXT, check_decoder, small_model, small_plan
 

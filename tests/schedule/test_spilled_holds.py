@@ -2,14 +2,14 @@
 
 import pytest
 
-from streamgen.graph import Graph
-from streamgen.graph.logical import Input, LogicalGraph, Operation, Repeat
+from streamgen.compiler.lower import finish
+from streamgen.compiler.schedule import Derivation, HardwarePlan
+from streamgen.compiler.schedule.spill import chosen
 from streamgen.itensor import ITensor, same_stream
-from streamgen.lower import finish
-from streamgen.memory import SpillLoadParams, SpillStoreParams
+from streamgen.kernels.memory import SpillLoadParams, SpillStoreParams
+from streamgen.model.graph import Graph
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.quantisation import Numbers
-from streamgen.schedule import Derivation, HardwarePlan
-from streamgen.schedule.spill import chosen
 from tests.schedule.features import FEATURES
 from tests.schedule.small import (
     CONTEXT,

@@ -2,8 +2,8 @@
 
 import torch
 
-from streamgen.config import CompileConfig
-from streamgen.search import Space, space
+from streamgen.api.search import Space, space
+from streamgen.compiler.config import CompileConfig
 
 __all__ = ["BUDGETS", "small_space"]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import streamgen
-from streamgen.config import CompileConfig
-from streamgen.errors import BudgetError
-from streamgen.search import Space, space
+from streamgen.api.search import Space, space
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
 from tests.decoders import TINY, tiny_decoder
 from tests.search.models import BUDGETS, small_space
 

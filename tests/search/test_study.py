@@ -19,11 +19,11 @@ from lxml import html
 from sqlalchemy.pool import NullPool
 
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.errors import StorageError
-from streamgen.search import Evaluation, Point, Space, Value, space
-from streamgen.search.stored import read_study
-from streamgen.search.study import Study
+from streamgen.api.search import Evaluation, Point, Space, Value, space
+from streamgen.api.search.stored import read_study
+from streamgen.api.search.study import Study
+from streamgen.base.errors import StorageError
+from streamgen.compiler.config import CompileConfig
 from tests.campaigns import sampled
 from tests.decoders import random_decoder
 from tests.explore.random_modules import RandomModule
@@ -35,7 +35,7 @@ OFF = 0.6  # of it, which the compiler's own choice has: it is chosen for few mu
 
 WORKER = """
 import sys, time
-from streamgen.search import stored, study
+from streamgen.api.search import stored, study
 from tests.search.models import small_space
 stored.HEARTBEAT, stored.GRACE = 1, 2
 one, stop = small_space(), int(sys.argv[2])

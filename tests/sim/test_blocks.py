@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sim.blocks import Case, sweep
-from streamgen.arith import Float
+from streamgen.gateware.arith import Float
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.testing.synthesis import check_all
 from tests.campaigns import sampled

@@ -9,10 +9,10 @@ import pytest
 from sim.dummy import DummyParams, Piece
 from sim.network_simulator import LateError, NetworkSimulator
 from sim.random_graphs import boundary_tokens, golden_tokens, random_graph, streams, with_depths
-from streamgen.errors import GraphError
+from streamgen.base.errors import GraphError
+from streamgen.compiler.lower.passes import run_nodes
 from streamgen.fifo.events import SelfTimedRun
-from streamgen.graph import Edge, Graph, Node, Port
-from streamgen.lower.passes import run_nodes
+from streamgen.model.graph import Edge, Graph, Node, Port
 from streamgen.testing.bench import BenchError, Stalls, StuckError
 from streamgen.testing.kernel import descriptor_word
 

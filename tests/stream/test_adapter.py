@@ -1,8 +1,8 @@
-"""streamgen.stream gather and scatter: narrow to wide and back, with and without descriptors."""
+"""streamgen.gateware.stream gather and scatter: narrow to wide and back, with and without descriptors."""
 
 import pytest
 
-from streamgen.stream import GatherParams, ScatterParams
+from streamgen.gateware.stream import GatherParams, ScatterParams
 from streamgen.testing.bench import Stalls, random_tokens, run
 
 WIDTHS = [(1, 1), (8, 1), (1, 5), (24, 2), (32, 16)]

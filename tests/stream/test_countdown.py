@@ -1,9 +1,9 @@
-"""streamgen.stream.countdown: exactly `count` steps, next count without a gap."""
+"""streamgen.gateware.stream.countdown: exactly `count` steps, next count without a gap."""
 
 import pytest
 from amaranth.sim import Simulator
 
-from streamgen.stream import CountdownParams
+from streamgen.gateware.stream import CountdownParams
 
 
 def play(counts, steps):

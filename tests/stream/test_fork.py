@@ -1,8 +1,8 @@
-"""streamgen.stream.fork: every branch gets every token, at its own time."""
+"""streamgen.gateware.stream.fork: every branch gets every token, at its own time."""
 
 import pytest
 
-from streamgen.stream import FanoutParams
+from streamgen.gateware.stream import FanoutParams
 from streamgen.testing.bench import Stalls, random_tokens, run
 
 

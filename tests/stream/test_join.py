@@ -1,8 +1,8 @@
-"""streamgen.stream.join: one token of every input, concatenated."""
+"""streamgen.gateware.stream.join: one token of every input, concatenated."""
 
 import pytest
 
-from streamgen.stream import JoinParams
+from streamgen.gateware.stream import JoinParams
 from streamgen.testing.bench import random_tokens, run
 
 

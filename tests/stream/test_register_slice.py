@@ -1,8 +1,8 @@
-"""streamgen.stream.register_slice: order, throughput, latency, capacity, reset."""
+"""streamgen.gateware.stream.register_slice: order, throughput, latency, capacity, reset."""
 
 import pytest
 
-from streamgen.stream import RegisterSliceParams
+from streamgen.gateware.stream import RegisterSliceParams
 from streamgen.testing.bench import Stalls, random_tokens, run
 
 

@@ -1,10 +1,10 @@
-"""streamgen.stream.switch: Select (n -> 1) and Route (1 -> n) follow their descriptors."""
+"""streamgen.gateware.stream.switch: Select (n -> 1) and Route (1 -> n) follow their descriptors."""
 
 from random import Random
 
 import pytest
 
-from streamgen.stream import RouterParams, SelectorParams, descriptor_layout
+from streamgen.gateware.stream import RouterParams, SelectorParams, descriptor_layout
 from streamgen.testing.bench import Stalls, StuckError, random_tokens, run
 
 

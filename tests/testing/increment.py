@@ -8,9 +8,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import Countdown, CountdownParams, descriptor_signature
 from streamgen.itensor import ITensor
-from streamgen.stream import Countdown, CountdownParams, descriptor_signature
 
 __all__ = ["HiddenParams", "IncrementParams", "case"]
 

@@ -5,7 +5,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.stream import JoinParams, RegisterSliceParams
+from streamgen.gateware.stream import JoinParams, RegisterSliceParams
 from streamgen.testing.bench import BenchError, Stalls, StuckError, random_tokens, run
 from streamgen.testing.monitor import StreamLawError, StreamMonitor
 

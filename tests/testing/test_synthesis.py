@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from streamgen.cost import Cost, Resources
-from streamgen.rtl import Shared
-from streamgen.stream import RegisterSliceParams
+from streamgen.contract.cost import Cost, Resources
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import RegisterSliceParams
 from streamgen.testing.synthesis import check_resources, synthesise
 
 

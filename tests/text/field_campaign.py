@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import AutoTokenizer, GenerationConfig
 
-from streamgen.errors import CheckpointError
+from streamgen.base.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 from tests.text.vocabularies import TEXTS, family
 

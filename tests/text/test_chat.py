@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from streamgen.frontend import default_checkpoint
+from streamgen.model.frontend import default_checkpoint
 from streamgen.text.chat import rendered
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer

@@ -16,8 +16,8 @@ from transformers.models.auto.tokenization_auto import (
     TOKENIZER_MAPPING_NAMES,
 )
 
-from streamgen.errors import CheckpointError
-from streamgen.gguf_metadata import read_metadata
+from streamgen.base.errors import CheckpointError
+from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text import tokenizer_classes
 from streamgen.text.gguf_tokenizer import ENDS
 from streamgen.text.gguf_tokenizer import NAMES as GGUF_NAMES

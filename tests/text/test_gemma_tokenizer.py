@@ -7,7 +7,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks import quality
-from streamgen.gguf_metadata import read_metadata
+from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 from tests.text.vocabularies import ROOT, SPACE, TEXTS

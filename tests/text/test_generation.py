@@ -13,8 +13,8 @@ from transformers import GenerationConfig
 
 import streamgen
 from streamgen import cli
-from streamgen.config import CompileConfig
-from streamgen.errors import CheckpointError, GenerationWarning
+from streamgen.base.errors import CheckpointError, GenerationWarning
+from streamgen.compiler.config import CompileConfig
 from streamgen.text.generation import BEAMS, KNOWN, NEUTRAL, SAMPLING, generation_of, notice_of, settings_of
 from streamgen.text.stored import Text, read_text, write_text
 from streamgen.text.tokenizer_files import load_tokenizer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgen.errors import CheckpointError
+from streamgen.base.errors import CheckpointError
 from streamgen.text.gguf_tokenizer import gguf_tokenizer
 from streamgen.text.stored import Text, read_text, text_files, write_text
 from tests.text.vocabularies import SMALL

@@ -14,9 +14,9 @@ from tokenizers import decoders
 from tokenizers.models import BPE, WordPiece
 from tokenizers.pre_tokenizers import ByteLevel
 
-from streamgen.errors import CheckpointError
-from streamgen.frontend import default_checkpoint
-from streamgen.gguf_metadata import read_metadata
+from streamgen.base.errors import CheckpointError
+from streamgen.base.gguf_metadata import read_metadata
+from streamgen.model.frontend import default_checkpoint
 from streamgen.text.gguf_tokenizer import gguf_tokenizer
 from streamgen.text.stored import Text
 from streamgen.text.tokenizer import Tokenizer

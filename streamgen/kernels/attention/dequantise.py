@@ -22,16 +22,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24
-from streamgen.arith.multiply import multiply_stages
-from streamgen.arith.pipeline import Pipeline, normalise_step, operand
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.arith.multiply import multiply_stages
+from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import SCALE, SCALE_DTYPE, split_scale
 from streamgen.numbers.formats import E_NOT_FINITE
-from streamgen.rtl import Shared
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature
 
 __all__ = ["Dequantise", "DequantiseParams", "ScaleCode", "ScaleCodeParams"]
 

@@ -30,19 +30,19 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen.buffers.kv_layout import KvLayout
+from streamgen.artifact.kv_layout import KvLayout
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import Queue, QueueParams
-from streamgen.itensor import ITensor
-from streamgen.numbers import formats
-from streamgen.stream import (
+from streamgen.gateware.stream import (
     CountdownParams,
     add_skid,
     descriptor_layout,
     descriptor_signature,
     skid_resources,
 )
+from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 
 __all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams", "rows_of_pass"]
 

@@ -28,12 +28,14 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith.pipeline import Pipeline
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import (
     MAGNITUDE_BITS,
@@ -46,8 +48,6 @@ from streamgen.kernels.attention.row_codes import (
     scale_stages,
     scales_of,
 )
-from streamgen.rtl import Shared
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature
 
 __all__ = ["QuantiseRows", "QuantiseRowsParams"]
 

@@ -29,12 +29,18 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24, ProductSumParams
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.arith import F24, ProductSumParams
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import (
+    CountdownParams,
+    add_skid,
+    descriptor_signature,
+    signature,
+    skid_resources,
+)
 from streamgen.itensor import ITensor
-from streamgen.rtl import Shared
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, signature, skid_resources
 
 __all__ = ["Rope", "RopeParams"]
 

@@ -24,9 +24,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith.pipeline import Pipeline
-from streamgen.arith.tables import table_style
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.arith.tables import table_style
 from streamgen.numbers.formats import E_NOT_FINITE
 
 __all__ = [

@@ -19,9 +19,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.arith.pipeline import registered
-from streamgen.cost import Resources
-from streamgen.rtl import Shared
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import registered
+from streamgen.gateware.rtl import Shared
 
 __all__ = ["ScoreDots", "ScoreDotsParams"]
 

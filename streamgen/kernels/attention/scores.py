@@ -28,19 +28,19 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24, MultiplyParams, ScaledIntegerParams
-from streamgen.arith.pipeline import delayed, registered
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.arith import F24, MultiplyParams, ScaledIntegerParams
+from streamgen.gateware.arith.pipeline import delayed, registered
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import CountdownParams, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import SCALE, SCALE_DTYPE, split_scale
 from streamgen.kernels.attention.rows import AttentionRowsParams
 from streamgen.kernels.attention.score_dots import ScoreDotsParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import E_NOT_FINITE
-from streamgen.rtl import Shared
-from streamgen.stream import CountdownParams, descriptor_signature
 
 __all__ = ["AttentionScores", "AttentionScoresParams"]
 

@@ -21,12 +21,12 @@ from amaranth import Cat, Module, Mux
 from amaranth.lib import wiring
 from numpy import ndarray
 
-from streamgen.arith import F24
 from streamgen.contract import Bounds
-from streamgen.cost import Curve, Resources
+from streamgen.contract.cost import Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.arith import F24
 from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax.terms import ShareParams

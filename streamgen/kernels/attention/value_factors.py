@@ -17,8 +17,8 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.kernels.attention.row_codes import SCALE
 
 __all__ = ["FACTOR_BITS", "PLACES", "ValueFactors", "ValueFactorsParams"]

@@ -19,13 +19,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.arith.pipeline import Pipeline
 from streamgen.contract import Field
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.stream import CountdownParams, descriptor_signature
 from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, tree_stages
-from streamgen.stream import CountdownParams, descriptor_signature
 
 __all__ = ["ValueScales", "ValueScalesParams"]
 

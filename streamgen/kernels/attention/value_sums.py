@@ -16,10 +16,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.arith.pipeline import delayed, registered
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import delayed, registered
+from streamgen.gateware.rtl import Shared
 from streamgen.kernels.attention.value_factors import FACTOR_BITS, ValueFactorsParams
-from streamgen.rtl import Shared
 
 __all__ = ["ValueColumn", "ValueColumnParams", "ValueSums", "ValueSumsParams"]
 

@@ -5,7 +5,7 @@
     accumulator[n] = (0 if first else accumulator[n]) + term[n]             when valid
 
 A new group of 32 enters every cycle; nothing in a lane ever waits. All but a few adders are DSPs
-(`streamgen.arith.dsp`).
+(`streamgen.gateware.arith.dsp`).
 
 Packing. Both weights of a column of the pair share the activation, so one DSP forms both products:
 (weight[1] * 2^b + weight[0]) * code. The packed products of several j are added as they are; the low field
@@ -44,10 +44,10 @@ from amaranth import Cat, Module, Mux, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith.dsp import DspParams
-from streamgen.arith.pipeline import delayed, registered
-from streamgen.cost import Resources
-from streamgen.rtl import Shared
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.dsp import DspParams
+from streamgen.gateware.arith.pipeline import delayed, registered
+from streamgen.gateware.rtl import Shared
 
 __all__ = [
     "CHAIN",

@@ -27,8 +27,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.kernels.row_parts import ring_style
 from streamgen.numbers.formats import MX_GROUP, MX_LEAST_FACTOR, MX_MAX_FACTOR
 

@@ -23,8 +23,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Field
-from streamgen.cost import Resources
-from streamgen.stream import descriptor_signature
+from streamgen.contract.cost import Resources
+from streamgen.gateware.stream import descriptor_signature
 
 __all__ = ["Issue", "IssueParams"]
 

@@ -42,11 +42,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
-from streamgen.arith.pipeline import delayed
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
+from streamgen.gateware.arith.pipeline import delayed
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import CHAIN, DSP_SUM, K_LANES, LONGEST, DotParams
 from streamgen.kernels.matmul.issue import IssueParams
@@ -54,8 +56,6 @@ from streamgen.kernels.matmul.operands import WEIGHT_BITS, OperandsParams
 from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
 from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight, row_sum
-from streamgen.rtl import Shared
-from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Column", "ColumnParams", "accumulate"]
 

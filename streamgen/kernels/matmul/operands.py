@@ -18,8 +18,8 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith.pipeline import delayed
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.pipeline import delayed
 from streamgen.kernels.matmul.dot import (
     CHAIN,
     FAR,

@@ -28,14 +28,14 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.group_codes import STEP_BITS, SUM_BITS, GroupCodesParams, group_codes
 from streamgen.kernels.row_parts import ring_style
 from streamgen.numbers.formats import E_NOT_FINITE, MX, MX_GROUP, MX_MAX_SHIFT
-from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Quantise", "QuantiseParams"]
 

@@ -17,9 +17,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from streamgen.contract import Field
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
-from streamgen.stream import descriptor_signature
+from streamgen.gateware.stream import descriptor_signature
 
 __all__ = ["Replay", "ReplayParams", "Walk"]
 

@@ -15,12 +15,12 @@ from amaranth import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith import F24, AddParams, ScaleAccumulatorParams
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
-from streamgen.rtl import Shared
-from streamgen.stream import RegisterSliceParams
+from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import RegisterSliceParams
 
 __all__ = ["EXPONENT_BITS", "Results", "ResultsParams"]
 

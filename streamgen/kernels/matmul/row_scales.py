@@ -15,12 +15,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from streamgen.buffers.packing import BEAT_BITS, WORD_LANES
+from streamgen.artifact.packing import BEAT_BITS, WORD_LANES
 from streamgen.contract import Field
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.stream import descriptor_signature
 from streamgen.kernels.matmul.replay import Walk
-from streamgen.stream import descriptor_signature
 
 __all__ = ["RowScales", "RowScalesParams"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamgen.buffers.weight_layout import ROWS
-from streamgen.cost import Curve
+from streamgen.artifact.weight_layout import ROWS
+from streamgen.contract.cost import Curve
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
 

@@ -20,19 +20,19 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 from numpy import ndarray
 
-from streamgen.buffers.packing import BEAT_BITS, MemoryLayout
-from streamgen.buffers.weight_layout import WeightLayout
+from streamgen.artifact.packing import BEAT_BITS, MemoryLayout
+from streamgen.artifact.weight_layout import WeightLayout
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.replay import ReplayParams
 from streamgen.kernels.matmul.row_scales import RowScalesParams
 from streamgen.kernels.matmul.weight_times import WeightTimes, times_of
-from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["Weights", "WeightsParams"]
 

@@ -25,9 +25,15 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import (
+    CountdownParams,
+    add_skid,
+    descriptor_signature,
+    signature,
+    skid_resources,
+)
 from streamgen.itensor import ITensor
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, signature, skid_resources
 
 __all__ = ["Embedding", "EmbeddingParams", "with_unknown_row"]
 

@@ -2,7 +2,7 @@
 
     o_0 = o_1 = ... = i                                    tiles leave in the order in which they come in
 
-A node of the graph around `streamgen.stream.Fanout`, a tree of register stages. The descriptor counts tokens.
+A node of the graph around `gateware.stream.Fanout`, a tree of register stages. The descriptor counts tokens.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve
+from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, pipe
+from streamgen.gateware.stream import Countdown, CountdownParams, Fanout, FanoutParams, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed
-from streamgen.stream import Countdown, CountdownParams, Fanout, FanoutParams, descriptor_signature
 
 __all__ = ["Fork", "ForkParams"]
 

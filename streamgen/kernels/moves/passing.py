@@ -7,8 +7,8 @@ from amaranth import Cat, Module, Value
 from amaranth.lib import stream
 
 from streamgen.contract import Bounds
+from streamgen.gateware.stream import CountdownParams, add_skid
 from streamgen.itensor import ITensor
-from streamgen.stream import CountdownParams, add_skid
 
 __all__ = ["add_steering", "passed", "way_of"]
 

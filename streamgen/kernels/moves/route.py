@@ -18,10 +18,10 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import CountdownParams, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed, way_of
-from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
 
 __all__ = ["Route", "RouteParams"]
 

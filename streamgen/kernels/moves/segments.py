@@ -19,12 +19,12 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
+from streamgen.gateware.stream import CountdownParams, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed
-from streamgen.stream import CountdownParams, descriptor_signature, skid_resources
 
 __all__ = ["Segments", "SegmentsParams"]
 

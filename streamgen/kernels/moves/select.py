@@ -2,7 +2,7 @@
 
     o = i_<way>                                            tiles leave in the order in which they come in
 
-A node of the graph around `streamgen.stream.Selector`: it joins what differs between the phases of one graph.
+A node of the graph around `gateware.stream.Selector`: it joins what differs between the phases of one graph.
 Inputs that a descriptor does not name have no stream in that phase; none of their tokens is taken.
 """
 
@@ -17,10 +17,16 @@ from amaranth.utils import bits_for
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import (
+    CountdownParams,
+    SelectorParams,
+    add_skid,
+    descriptor_signature,
+    skid_resources,
+)
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed, way_of
-from streamgen.stream import CountdownParams, SelectorParams, add_skid, descriptor_signature, skid_resources
 
 __all__ = ["Select", "SelectParams"]
 

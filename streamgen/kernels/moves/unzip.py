@@ -17,10 +17,10 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
-from streamgen.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 
 __all__ = ["Unzip", "UnzipParams"]
 

@@ -14,10 +14,10 @@ from amaranth import Cat, Const, Module, Mux, Shape, Value, signed, unsigned
 from amaranth.lib.wiring import Component, In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24
-from streamgen.arith.multiply import multiplier_dsps
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.arith.multiply import multiplier_dsps
+from streamgen.gateware.arith.pipeline import Pipeline
 
 __all__ = ["KEPT_BITS", "SPECIAL", "Align", "AlignParams"]
 

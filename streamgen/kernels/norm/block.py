@@ -14,10 +14,10 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith import F24
+from streamgen.gateware.arith import F24
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import add_skid, descriptor_signature, signature
 from streamgen.kernels.norm.units import OFFSET_BITS, row_offset
-from streamgen.rtl import Shared
-from streamgen.stream import add_skid, descriptor_signature, signature
 
 if TYPE_CHECKING:
     from streamgen.kernels.norm.norm import NormParams

@@ -15,12 +15,12 @@ from amaranth.lib import stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
-from streamgen.arith import F24, AddParams
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24, AddParams
+from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.row_ring import memory_resources, power_of_two
 from streamgen.kernels.norm.row_sum import follow
 from streamgen.kernels.row_parts import ring_style
-from streamgen.rtl import Shared
 
 __all__ = ["HeldRow", "HeldRowParams"]
 

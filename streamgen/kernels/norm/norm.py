@@ -30,10 +30,11 @@ from typing import Literal
 import numpy as np
 from numpy import ndarray
 
-from streamgen.arith import F24
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, of_curves
+from streamgen.gateware.arith import F24
+from streamgen.gateware.stream import skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.norm.align import KEPT_BITS, SPECIAL
 from streamgen.kernels.norm.block import Norm
@@ -42,7 +43,6 @@ from streamgen.kernels.norm.row_centre import MEAN_FIELDS, RowCentreParams
 from streamgen.kernels.norm.row_ring import RowRingParams
 from streamgen.kernels.norm.row_sum import RowSumParams
 from streamgen.kernels.norm.units import LEAST, NormLaneParams, RowRootParams
-from streamgen.stream import skid_resources
 
 __all__ = ["Norm", "NormParams"]
 

@@ -18,14 +18,14 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import Component, In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24, IntToFloatParams
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24, IntToFloatParams
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, SPECIAL, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
 from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow, halve
 from streamgen.kernels.norm.units import scale_epsilon, scaled_epsilon
-from streamgen.rtl import Shared
 
 __all__ = ["MEAN_FIELDS", "RowCentre", "RowCentreParams", "RowMean", "RowMeanParams"]
 

@@ -17,7 +17,7 @@ from amaranth import Module, Signal, Value, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
 from streamgen.kernels.row_parts import ring_style
 
 __all__ = ["RowRing", "RowRingParams", "memory_resources", "power_of_two"]

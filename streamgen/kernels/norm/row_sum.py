@@ -14,12 +14,12 @@ from amaranth import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import Component, In, Out
 from numpy import ndarray
 
-from streamgen.arith import F24
-from streamgen.arith.pipeline import Pipeline
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
-from streamgen.rtl import Shared
 
 __all__ = ["RowSum", "RowSumParams", "delay", "follow", "halve"]
 

@@ -17,7 +17,8 @@ from amaranth import Cat, Const, Module, Mux, Value, signed, unsigned
 from amaranth.lib.wiring import Component, In, Out
 from numpy import ndarray
 
-from streamgen.arith import (
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import (
     F24,
     AddParams,
     IntToFloatParams,
@@ -25,9 +26,8 @@ from streamgen.arith import (
     MultiplyParams,
     ReciprocalParams,
 )
-from streamgen.arith.multiply import multiply_stages
-from streamgen.arith.pipeline import Pipeline, operand, resize_signed
-from streamgen.cost import Resources
+from streamgen.gateware.arith.multiply import multiply_stages
+from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
 from streamgen.kernels.norm.align import SPECIAL
 from streamgen.kernels.norm.row_sum import delay, follow
 

@@ -29,10 +29,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 from numpy import ndarray
 
-from streamgen.arith import F24
-from streamgen.arith.pipeline import Pipeline, operand
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.arith.pipeline import Pipeline, operand
+from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import (
     MAX_LENGTH,
@@ -42,7 +43,6 @@ from streamgen.kernels.row_parts import (
     ring_style,
     tree_stages,
 )
-from streamgen.stream import descriptor_signature
 
 __all__ = ["MaskedRows", "MaskedRowsParams"]
 

@@ -17,14 +17,14 @@ from amaranth import Cat, Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from streamgen.arith import F24, IntToFloatParams
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.arith import F24, IntToFloatParams
+from streamgen.gateware.rtl import Shared
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
-from streamgen.rtl import Shared
-from streamgen.stream import descriptor_signature, signature
 
 __all__ = ["SoftmaxRowsParams", "add_lanes", "add_sum", "has_room", "softmax_ports"]
 

@@ -22,16 +22,16 @@ from amaranth.lib.memory import Memory
 from amaranth.utils import ceil_log2
 from numpy import ndarray
 
-from streamgen.arith import F24, MultiplyParams, ReciprocalParams
-from streamgen.arith.pipeline import operand
 from streamgen.contract import Bounds
-from streamgen.cost import Curve, Resources
+from streamgen.contract.cost import Curve, Resources
 from streamgen.fifo.queue import QueueParams
+from streamgen.gateware.arith import F24, MultiplyParams, ReciprocalParams
+from streamgen.gateware.arith.pipeline import operand
+from streamgen.gateware.rtl import Shared
 from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import ring_resources, ring_style
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax.terms import E_BITS, TERM_FRACTION, ExponentialParams
-from streamgen.rtl import Shared
 
 __all__ = ["Softmax", "SoftmaxParams"]
 

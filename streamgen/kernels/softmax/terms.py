@@ -20,10 +20,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 from numpy import ndarray
 
-from streamgen.arith import F24, AddParams, ExpParams
-from streamgen.arith.pipeline import Pipeline, align, operand, round_up
-from streamgen.arith.remembered import remembered
-from streamgen.cost import Resources
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24, AddParams, ExpParams
+from streamgen.gateware.arith.pipeline import Pipeline, align, operand, round_up
+from streamgen.gateware.arith.remembered import remembered
 from streamgen.kernels.row_parts import tree_stages
 
 __all__ = ["TERM_FRACTION", "ExponentialParams", "ShareParams", "TermSumParams"]

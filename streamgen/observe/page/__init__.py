@@ -15,10 +15,10 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from streamgen.cost import Resources
-from streamgen.emit.resources import SHELL
-from streamgen.extras import needed
-from streamgen.graph import kind_of
+from streamgen.base.extras import needed
+from streamgen.compiler.emit.resources import SHELL
+from streamgen.contract.cost import Resources
+from streamgen.model.graph import kind_of
 from streamgen.observe.alike import gathered, named, spread
 from streamgen.observe.drawing import COLOURS, Picture, picture, svg
 from streamgen.observe.page import charts

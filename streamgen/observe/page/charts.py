@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from streamgen.boards import Board
-from streamgen.cost import Resources
-from streamgen.graph import kind_of
-from streamgen.graph.plan import Tried
+from streamgen.contract.cost import Resources
+from streamgen.model.graph import kind_of
+from streamgen.model.graph.plan import Tried
 from streamgen.observe.alike import gathered, named
 from streamgen.observe.drawing import role_of
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
@@ -14,6 +13,7 @@ from streamgen.observe.profile import KernelProfile, PassProfile, PhaseProfile
 from streamgen.observe.report import FifoReport
 from streamgen.observe.study import StudyReport, TrialReport, figure
 from streamgen.observe.view import GroupView
+from streamgen.platform.boards import Board
 
 __all__ = [
     *("Chart", "card", "exploration", "fifos", "kernels", "memory", "phases", "roofline", "study", "title_of")

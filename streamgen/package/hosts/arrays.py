@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from streamgen.errors import StreamgenError
-from streamgen.files import read_array
+from streamgen.base.errors import StreamgenError
+from streamgen.base.files import read_array
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.xrt import on_board
 

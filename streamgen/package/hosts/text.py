@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from streamgen.errors import StreamgenError
+from streamgen.base.errors import StreamgenError
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.generation import TextDevice
 from streamgen.runtime.xrt import on_board

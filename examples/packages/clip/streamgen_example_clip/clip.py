@@ -18,10 +18,10 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
+from streamgen.gateware.stream import Countdown, CountdownParams, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
-from streamgen.stream import Countdown, CountdownParams, descriptor_signature
 
 __all__ = ["Clip", "ClipParams"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
-from streamgen.cost import Cost, Curve, Resources
+from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.blackbox import BlackBox, BlackBoxParams
 

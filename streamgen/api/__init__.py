@@ -1,0 +1,1 @@
+"""The front door: compile, load, estimate, search; accelerators and language models."""

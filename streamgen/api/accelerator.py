@@ -1,0 +1,490 @@
+"""Accelerators: designs with their golden models; written, run, looked into."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamgen.artifact.manifest import Buffer, Manifest, MemoryTiming, StatusBlock
+from streamgen.artifact.phase_table import PhaseTable
+from streamgen.artifact.written import CHAIN_FILE, MANIFEST, WRITTEN, sealed
+from streamgen.base.errors import GraphError
+from streamgen.base.folders import folder_of, new_folder, require_place
+from streamgen.base.progress import Progress
+from streamgen.base.turns import Turn, in_turn
+from streamgen.compiler.emit import Design
+from streamgen.compiler.explore import phase_cycles, predict
+from streamgen.compiler.explore.bound import pass_cycles
+from streamgen.model import golden
+from streamgen.model.graph import Graph, Program
+from streamgen.model.graph.storage import save_program
+from streamgen.model.nests import Interface, write_interface
+from streamgen.observe.debugging import Debugging
+from streamgen.observe.estimate import PassEstimate
+from streamgen.observe.probe import ProbeReport
+from streamgen.observe.profile import PassProfile, Profile
+from streamgen.observe.report import Notes, PassTiming, Report
+from streamgen.observe.summary import group_report, hardware_line, interface_line, intermediate_memory
+from streamgen.observe.timeline import write_trace
+from streamgen.observe.timing import predicted_pass
+from streamgen.observe.view import GroupView, group_view
+from streamgen.observe.waves import Waves
+from streamgen.package import package
+from streamgen.runtime.arrays import array_of, random_inputs, require_count, require_seconds
+from streamgen.runtime.chain import Chain, ChainExecution
+from streamgen.runtime.execution import Compute, Launch, OpenDevice
+from streamgen.runtime.memory import MemoryModel
+
+__all__ = ["Accelerator", "Group"]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One accelerator of those that run one after the other. source: what gives its program, when that is
+    needed. design: None when it is written already."""
+
+    source: Callable[[], Program]
+    notes: Notes
+    design: Design | None = None
+
+    @cached_property
+    def program(self) -> Program:
+        """The graph of every run."""
+        return self.source()
+
+    @property
+    def graph(self) -> Graph:
+        """The finished graph of the largest run."""
+        return self.program.graph
+
+    def write(self, folder: Path) -> None:
+        """Write the design and its notes into an existing folder."""
+        assert self.design is not None
+        self.design.write(folder)
+        self.notes.write(folder)
+
+    def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
+        """Outputs by name of a run of so many token tiles, in numpy."""
+        outputs, _ = golden.run(self.program.at(tiles), arrays)
+        return outputs
+
+    def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
+        """Cycles of a pass of so many token tiles. manifest: of the design."""
+        return predict(*self._pass(manifest, tiles, position, variant))
+
+    def bound(self, memory: MemoryTiming, launch: Launch) -> float:
+        """Cycles that memory and multipliers need for a run at least."""
+        graph = self.program.at(launch.tiles, launch.position, launch.variant)
+        return pass_cycles(graph, Fraction(memory.beats, memory.cycles))
+
+    def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
+        """`bound`; 0 while the program would have to be read from its folder first."""
+        return self.bound(memory, launch) if self.at_hand else 0
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the program need not be read from its folder first."""
+        return self.design is not None or "program" in vars(self)
+
+    def view(
+        self,
+        manifest: Manifest,
+        measured: Sequence[PassProfile],
+        passes: Sequence[tuple[int, int, str | None]],
+    ) -> GroupView:
+        """What a page draws of it. measured: its passes of the last profile. passes: tiles, position and
+        variant of those that are to be predicted."""
+        phases = self.graph.phases
+        units = self.notes.units
+        names = units if len(units) == phases else tuple(f"phase {k}" for k in range(phases))
+        return group_view(
+            self.graph,
+            manifest,
+            names,
+            self.notes,
+            measured=[one for one in measured if one.design == manifest.top],
+            predicted=[self._timed(manifest, names, *one) for one in passes],
+        )
+
+    def _timed(
+        self, manifest: Manifest, names: Sequence[str], tiles: int, position: int, variant: str | None
+    ) -> PassEstimate:
+        run = self._pass(manifest, tiles, position, variant)
+        return predicted_pass(
+            manifest.top,
+            names,
+            run[0],
+            phase_cycles(*run),
+            manifest.memory,
+            tokens=tiles * self.program.token_lanes,
+            position=position,
+        )
+
+    def _pass(
+        self, manifest: Manifest, tiles: int, position: int, variant: str | None
+    ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
+        """What a prediction of a pass takes."""
+        programs = {None: manifest.program} | {one.name: one.program for one in manifest.variants}
+        control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
+        return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
+
+
+class Accelerator:
+    """Designs with their golden models; runs on the simulated device.
+
+    `groups` run one after the other; one, unless their converters are over the budget. chain: how they
+    follow one another, for several. interface: how torch nests arguments and results; without, they are
+    arrays in order. folder: where it is written. changed_files: run the files of that folder though they are
+    not those that were written.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        chain: Chain | None,
+        interface: Interface | None = None,
+        *,
+        folder: Path | None = None,
+        changed_files: bool = False,
+    ) -> None:
+        self.turn = Turn()
+        """Of threads that use this accelerator: one after the other."""
+        self._changed_files = changed_files
+        self.groups = tuple(groups)
+        self._chain, self._interface, self._folder = chain, interface, folder
+        self._execution: ChainExecution | None = None
+        self._memory: MemoryModel | None = None
+        self._card: OpenDevice | None = None
+        self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
+        self._profiled: tuple[PassProfile, ...] = ()
+        self.probed: ProbeReport | None = None
+        """What the last call of `run` has compared with golden; None when it was not asked to."""
+
+    def __repr__(self) -> str:
+        graphs = [group.graph for group in self.groups if group.at_hand]
+        hardware = hardware_line(self.manifests, graphs if len(graphs) == len(self.groups) else None)
+        return f"<{type(self).__name__} {self._name!r}: {self._interface_line()}; {hardware}>"
+
+    def __reduce__(self) -> NoReturn:
+        """TypeError: what it holds belongs to its process."""
+        raise TypeError(
+            f"{type(self).__name__} is neither pickled nor copied: its device and its folder belong to one "
+            "process. Write it with `write(folder)`; `streamgen.load(folder)` reads that in any process"
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """The finished graph of the largest run. GraphError when there are several groups."""
+        return self._only().graph
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the host knows of the design. GraphError when there are several groups."""
+        self._only()
+        return self.manifests[0]
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """What the host knows of each group."""
+        designs = [group.design for group in self.groups if group.design is not None]
+        if len(designs) == len(self.groups):
+            return tuple(design.manifest for design in designs)
+        return tuple(group.manifest for group in self._running().groups)
+
+    @property
+    def written(self) -> Path:
+        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        if self._folder is None:
+            self.write(folder_of(self))
+        assert self._folder is not None
+        return self._folder
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What `run` takes, in order: name, shape, itensor."""
+        return self._running().inputs
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """What the hardware writes, in order; `run` returns it."""
+        return self._running().outputs
+
+    @in_turn
+    def write(self, folder: str | Path) -> Path:
+        """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
+        groups have a folder each, and `chain.json` says in which order they run. A folder into which the same
+        accelerator was written stays as it is.
+
+        FileExistsError when the folder exists and has anything else in it; OSError when it cannot be
+        written. Either everything is written or nothing is left.
+        """
+        target = Path(folder).resolve()
+        with new_folder(target, WRITTEN) as place:
+            if any(group.design is None for group in self.groups):
+                self._copy(place)
+            else:
+                self._fill(place)
+        self.close()
+        self._folder = target
+        return target
+
+    @in_turn
+    def package(self, folder: str | Path) -> Path:
+        """Write what a card and the vendor's tools need of it into a new folder; returns it. Errors are those
+        of `streamgen.package.package`; `streamgen.package.build` runs the tools."""
+        return package(self, folder)
+
+    def run(
+        self,
+        *inputs: Any,
+        memory: MemoryModel | None = None,
+        timeout: float = 600.0,
+        probe: bool | Sequence[str] = False,
+        waves: Waves | None = None,
+        progress: Progress | None = None,
+        device: OpenDevice | None = None,
+    ) -> Any:
+        """What the written RTL with the written weights computes: cycle-accurately simulated, or on a card.
+
+        inputs: arrays (or torch tensors) [..., features], nested as the module takes them; leading dimensions
+        are tokens, more than `max_tokens` of them are several passes. Returns arrays as the module nests its
+        results; of a graph built by hand an array for one output, a tuple for several.
+        memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
+        probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
+        `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
+        long; by default that goes to standard error when it is a terminal. device: a card, of
+        `streamgen.runtime.on_board`, in the place of the simulator; it stays open, its weights too.
+
+        Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler or XRT,
+        DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
+        starts from a reset.
+        """
+        require_seconds("timeout", timeout)
+        debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress, device=device)
+        return self._run(inputs, memory, timeout, debugging)
+
+    def profile(
+        self,
+        *inputs: Any,
+        memory: MemoryModel | None = None,
+        timeout: float = 3600.0,
+        progress: Progress | None = None,
+        trace: str | Path | None = None,
+    ) -> Profile:
+        """Run, and see where the cycles go: by phase, by kernel and phase, by stream.
+
+        The simulator for it is built once per design, like those of probes. trace: a file for the timeline,
+        which Perfetto and chrome://tracing show (`streamgen.observe.timeline`). Other arguments and errors:
+        those of `run`; OSError, before anything runs, when the trace has no folder.
+        """
+        require_seconds("timeout", timeout)
+        place = None if trace is None else require_place(trace)
+        debugging = Debugging(self.manifests, profile=True, progress=progress)
+        self._run(inputs, memory, timeout, debugging)
+        found = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+        self._profiled = found.passes
+        if place is not None:
+            write_trace(found, place)
+        return found
+
+    def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
+        """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
+        require_count("tokens", tokens)
+        return random_inputs(self.inputs, tokens, seed)
+
+    @property
+    def golden(self) -> Callable[..., Any]:
+        """What `run` must return, bit for bit: called as `run` is, computed in numpy from the program, not
+        from the RTL."""
+        return self._golden_run
+
+    def predict(self, tokens: int) -> int:
+        """Cycles that `run` takes for so many tokens, over all its passes, without running anything.
+
+        The memory is the manifest's. ValueError unless `tokens` is at least 1.
+        """
+        require_count("tokens", tokens)
+        total = 0
+        for group, manifest in zip(self.groups, self.manifests, strict=True):
+            full, rest = divmod(tokens, manifest.max_tokens)
+            for passes, count in ((full, manifest.max_tokens), (1, rest)):
+                if passes and count:
+                    total += passes * group.predict(manifest, -(-count // manifest.tokens_per_tile))
+        return total
+
+    @in_turn
+    def report(self) -> Report:
+        """Groups, resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
+        manifests = self.manifests
+        return Report(
+            name=self._name,
+            clock_mhz=manifests[0].clock_mhz,
+            groups=tuple(
+                group_report(group.graph, manifest, group.notes, statuses, self._timings())
+                for group, manifest, statuses in zip(self.groups, manifests, self._statuses, strict=True)
+            ),
+            memory=intermediate_memory([group.graph for group in self.groups]),
+            page=self._page,
+        )
+
+    def require_whole(self) -> None:
+        """ValueError or GraphError unless what is read of a folder belongs together: the names of its
+        manifests, of its programs, and of the nests of arguments and results."""
+        if self._interface is not None:
+            inputs, outputs = ([info.name for info in infos] for infos in (self.inputs, self.outputs))
+            self._interface.require_names(inputs, outputs)
+            for group, manifest in zip(self.groups, self.manifests, strict=True):
+                tensors = {t.name for t in group.graph.tensors if t.role in ("input", "output")}
+                buffers = {b.name for b in manifest.buffers if b.role in ("input", "output")}
+                if tensors != buffers:
+                    raise GraphError(
+                        f"graph.json has the inputs and outputs {', '.join(sorted(tensors))}; the manifest "
+                        f"has {', '.join(sorted(buffers))}"
+                    )
+
+    @in_turn
+    def close(self) -> None:
+        """Give the device back; the next run opens it again."""
+        if self._execution is not None:
+            self._execution.close()
+        self._execution = None
+        self._statuses = [() for _ in self.groups]
+
+    @in_turn
+    def check_weights(self) -> None:
+        """Read back the weights that the last run has left on its device, and compare them with the digests
+        of the written files.
+
+        DeviceError names buffers and channels of those that are others; these are written again before the
+        next run. ValueError while no weights are on a device: before the first run, after one with probes
+        or waves, and after `close`. RuntimeError in the middle of a text.
+        """
+        if self._execution is None:
+            raise ValueError("the weights are not on a device yet: the next run writes them there")
+        for execution in self._execution.groups:
+            execution.check_weights()
+
+    @in_turn
+    def _run(
+        self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
+    ) -> Any:
+        with self._devices(memory, debugging) as execution:
+            return self._through(partial(execution.run, timeout=timeout), inputs)
+
+    @in_turn
+    def _golden_run(self, *inputs: Any) -> Any:
+        computes: list[Compute] = [group.golden for group in self.groups]
+        return self._through(partial(self._running().evaluate, computes), inputs)
+
+    def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
+        """What `compute` makes of the inputs, which takes and gives arrays in order."""
+        given = tuple(array_of(value, f"input {index}") for index, value in enumerate(inputs))
+        if self._interface is None:
+            outputs = compute(*given)
+            return outputs[0] if len(outputs) == 1 else outputs
+        taken = self._interface.taken(given)
+        outputs = compute(*(taken[info.name] for info in self.inputs))
+        names = [info.name for info in self.outputs]
+        return self._interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
+
+    def _page(self, report: Report) -> str:
+        """The report as HTML, with what is drawn of the groups beside it."""
+        from streamgen.observe.page import page  # most reports are tables
+
+        views = [
+            group.view(manifest, self._profiled, self._passes(group))
+            for group, manifest in zip(self.groups, self.manifests, strict=True)
+        ]
+        return page(report, views)
+
+    def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
+        """Tiles, position and variant of the passes that a page predicts: the least and the largest."""
+        return [(tiles, 0, None) for tiles in dict.fromkeys((1, group.program.max_tiles))]
+
+    def _timings(self) -> Sequence[PassTiming]:
+        """Of the runs that a report is about, where bounds are known."""
+        return ()
+
+    @contextmanager
+    def _devices(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
+        """The written groups, watched; those of a simulator that is built for it are closed in the end."""
+        opener = debugging.opener(memory)
+        self._profiled = ()
+        if debugging.needed:
+            execution = ChainExecution(self.written, changed_files=self._changed_files)
+        else:
+            if (memory, debugging.device) != (self._memory, self._card):
+                self.close()
+                self._memory, self._card = memory, debugging.device
+            execution = self._running()
+        execution.open_with(opener)
+        for group, one in zip(self.groups, execution.groups, strict=True):
+            one.least_cycles = partial(group.known_bound, one.manifest.memory)
+            one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
+        try:
+            yield execution
+            debugging.check()
+        finally:
+            self.probed = debugging.report
+            self._statuses = [tuple(one.statuses) for one in execution.groups]
+            if debugging.needed:
+                execution.close()
+
+    def _copy(self, folder: Path) -> None:
+        """Copy the files from where they are written."""
+        assert self._folder is not None
+        for part in ("", *(() if self._chain is None else self._chain.folders)):
+            (folder / part).mkdir(exist_ok=True)
+            for file in (self._folder / part).iterdir():
+                if file.is_file():
+                    shutil.copyfile(file, folder / part / file.name)
+
+    def _fill(self, folder: Path) -> None:
+        """Write all files of the groups."""
+        places = [folder] if self._chain is None else [folder / name for name in self._chain.folders]
+        for group, place in zip(self.groups, places, strict=True):
+            place.mkdir(exist_ok=True)
+            group.write(place)
+            self._fill_program(group, place)
+        if self._chain is not None:
+            (folder / CHAIN_FILE).write_text(self._chain.to_json())
+        self._fill_interface(folder)
+        for group, place in zip(self.groups, places, strict=True):
+            assert group.design is not None
+            (place / MANIFEST).write_text(sealed(group.design.manifest, place).to_json())
+
+    def _fill_interface(self, folder: Path) -> None:
+        """Write how arguments and results are nested."""
+        write_interface(self._interface, folder)
+
+    def _fill_program(self, group: Group, folder: Path) -> None:
+        """Write what the program of a group is read from."""
+        save_program(group.program, folder)
+
+    def _interface_line(self) -> str:
+        """What a run takes and gives, in a few words."""
+        return interface_line(self.manifests, self._chain)
+
+    def _only(self) -> Group:
+        if len(self.groups) > 1:
+            raise GraphError(
+                f"there are {len(self.groups)} groups; take the graph or the manifest of one of them"
+            )
+        return self.groups[0]
+
+    @property
+    def _name(self) -> str:
+        return self.manifests[0].top if self._chain is None else self._chain.name
+
+    def _running(self) -> ChainExecution:
+        """The written design, ready to run."""
+        folder = self.written
+        if self._execution is None:
+            self._execution = ChainExecution(folder, changed_files=self._changed_files)
+        return self._execution

@@ -1,0 +1,350 @@
+"""From a model to an accelerator that can be written and run.
+
+compile: frontend -> quantise weights -> policy: groups, factors; and of each group
+    schedule -> bind -> steer -> forks -> converters -> place -> FIFO depths -> emit
+assemble: the same from a graph of kernels on
+"""
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from streamgen.api.accelerator import Accelerator, Group
+from streamgen.api.language_model import GRAPH, LanguageModel
+from streamgen.artifact.written import CHAIN_FILE, WrittenFolder
+from streamgen.base.collector import collector_at_rest
+from streamgen.base.errors import AccuracyWarning, CheckpointError, GenerationWarning
+from streamgen.base.extras import needed
+from streamgen.base.progress import After, Progress, step, told
+from streamgen.base.turns import one_at_a_time
+from streamgen.compiler.config import CompileConfig, checked_config
+from streamgen.compiler.emit import Design, emit, place_program
+from streamgen.compiler.explore.fusion import FusedGroup
+from streamgen.compiler.lower import finish
+from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
+from streamgen.compiler.plan.policy import choices, finished
+from streamgen.model.golden_text import GoldenModel, is_language_model, limited, vocabulary_of
+from streamgen.model.graph import Graph, Program
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.graph.plan import Tried
+from streamgen.model.graph.storage import load_program
+from streamgen.model.nests import Interface, read_interface
+from streamgen.model.operations import Linear
+from streamgen.model.operations.balance import balanced
+from streamgen.observe.report import Notes
+from streamgen.observe.summary import notes_of
+from streamgen.runtime.chain import Chain
+from streamgen.text.generation import generation_of, settings_of
+from streamgen.text.stored import MODEL, Text
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["assemble", "compile", "golden_model", "load"]
+
+
+@overload
+def compile(
+    model: str | Path,
+    example_inputs: None = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    after: After | None = None,
+) -> LanguageModel: ...
+
+
+@overload
+def compile(
+    model: "torch.nn.Module | LogicalGraph",
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    after: After | None = None,
+) -> Accelerator: ...
+
+
+@one_at_a_time
+def compile(
+    model: "torch.nn.Module | LogicalGraph | str | Path",
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    after: After | None = None,
+) -> Accelerator:
+    """An accelerator that computes what a model computes; a `LanguageModel` for a language model.
+
+    model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph.
+    example_inputs: of a module, one tensor for each input; all dimensions but the last are tokens. A causal
+    language model of transformers needs none; one of one's own takes the ids, positions, keys and values that
+    `frontend.import_decoder` calls it with. config: budgets, formats, factors that are fixed. tokenizer: of a
+    language model; by default that of the file or folder. progress: told each step; by default that goes to
+    standard error when it is a terminal. after: shown what each pass has made (`streamgen.base.progress`).
+
+    Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
+    line), ImportMismatchError for a graph that is not what the module computes, CheckpointError for a file
+    that cannot be used, GraphError for what does not tile, BudgetError, TypeError and ValueError for bad
+    inputs or weights.
+    """
+    show = after or (lambda name, made: None)
+    with told(progress) as tell, collector_at_rest():
+        graph, interface, config, text = _quantised(
+            model, example_inputs, checked_config(config), tokenizer, tell, show
+        )
+        _warn_of_settings(text)
+        tell(step(3, _STEPS, "choosing groups, lanes and columns"))
+        parts = parts_of(graph, config)
+        groups = [
+            _built(part, _of_group(tell, number, len(parts)), show) for number, part in enumerate(parts, 1)
+        ]
+    if text is not None:
+        return LanguageModel(groups[0], parts[0].config, text, model=graph)
+    tensors = parts[0].derivation.tensors
+    inputs, outputs = (value.name for value in graph.inputs), graph.outputs
+    names = ([tensors[name] for name in values] for values in (inputs, outputs))
+    return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
+
+
+@one_at_a_time
+def golden_model(
+    model: "torch.nn.Module | LogicalGraph | str | Path",
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    after: After | None = None,
+) -> GoldenModel:
+    """What the language model that `compile` makes of the same arguments computes, bit for bit, without
+    hardware: it takes the seconds of reading and quantising. Errors are those of `compile`; TypeError for
+    what is no language model."""
+    show = after or (lambda name, made: None)
+    with told(progress) as tell, collector_at_rest():
+        graph, _, _, text = _quantised(model, example_inputs, checked_config(config), None, tell, show)
+    if text is None:
+        raise TypeError("the model is no language model: it must go from ids to logits")
+    return GoldenModel(graph)
+
+
+@one_at_a_time
+def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
+    """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
+    depths are added. Of `config` name, board, converter_bits, clock_mhz and sizing matter. GraphError names
+    what breaks a law, BudgetError kernels whose own converters are too large."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
+    config = checked_config(config, name=graph.name)
+    groups = []
+    for part, fused in group_graph(graph, config):
+        named = replace(config, name=part.name)
+        place = partial(place_program, config=named)
+        program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
+        fixed = Program(program.graph, regions=program.regions)
+        design = emit(fixed, named, max_tokens=1)
+        groups.append(_group(fixed, design, _notes(fused, design, {1: cycles[0]})))
+    inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
+    return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
+
+
+def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool = False) -> Accelerator:
+    """The accelerator that `Accelerator.write` wrote.
+
+    trust: packages of which it may use kernels. Those of others are not looked up, as that would import them:
+    a folder is data, and whoever loads it says whose code may run. changed_files: take files that are not
+    those that were written, as after a change of one's own; Verilog that says more than hardware is never
+    run. ValueError or GraphError for a folder that is none, or that uses kernels of others, CheckpointError
+    for one with changed files. GenerationWarning names settings of a language model's texts that are not
+    applied.
+    """
+    if isinstance(trust, str):
+        raise TypeError(f"trust is {trust!r}; names of packages are needed, as in ({trust!r},)")
+    if not isinstance(folder, str | Path):
+        raise TypeError(f"folder is {folder!r}; a path is needed")
+    place = Path(folder).resolve()
+    if (place / MODEL).exists():
+        accelerator: Accelerator = LanguageModel.load(place, changed_files=changed_files)
+    elif (place / GRAPH).exists():
+        raise ValueError(f"{place} is the folder of a language model, but for its {MODEL}; write it again")
+    else:
+        chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
+        places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
+        parts = [WrittenFolder.read(part, changed=changed_files) for part in places]
+        groups = [
+            _group(load_program(part.path, trust, part.content), None, Notes.read(part.path, part.content))
+            for part in parts
+        ]
+        interface = read_interface(place, parts[0].content if chain is None else None)
+        accelerator = Accelerator(groups, chain, interface, folder=place, changed_files=changed_files)
+    _ = accelerator.inputs  # reads the manifests
+    accelerator.require_whole()
+    _warn_of_settings(getattr(accelerator, "text", None), caller=3)
+    return accelerator
+
+
+def _quantised(
+    model: Any,
+    example_inputs: Any,
+    config: CompileConfig,
+    tokenizer: Tokenizer | None,
+    tell: Progress,
+    show: After,
+) -> tuple[LogicalGraph, Interface | None, CompileConfig, Text | None]:
+    """The first two steps of `compile`: the graph with integers, how a module nests arguments and results,
+    the configuration with the context of the graph, and what a language model knows of texts."""
+    graph, interface = _imported(model, example_inputs, config, tell)
+    language = is_language_model(graph)
+    text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
+    config, graph = limited(graph, config)
+    show("import", graph)
+    _warn_of_rounding(graph, config, language)
+    tell(step(2, _STEPS, "quantising the weights"))
+    show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
+    return graph, interface, config, text
+
+
+def _imported(
+    model: Any, example_inputs: Any, config: CompileConfig, tell: Progress
+) -> tuple[LogicalGraph, Interface | None]:
+    """The logical graph of what `compile` is given, and how a module nests arguments and results."""
+    if isinstance(model, LogicalGraph):
+        return model, None
+    with needed("compiling a model"):
+        from streamgen.model import frontend  # torch takes seconds to load
+
+        with frontend.checking(config.check_import):
+            if isinstance(model, (str, Path)):
+                tell(step(1, _STEPS, "reading the checkpoint"))
+                return frontend.load_decoder(model, config.context), None
+            tell(step(1, _STEPS, "exporting the module"))
+            return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
+
+
+def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:
+    """AccuracyWarning where float weights become 4-bit codes as they are."""
+    numbers, rounded, count = config.numbers(language), 0, 0
+    for path, operation in graph.walk():
+        op = operation.op
+        if isinstance(op, Linear):
+            count += 1
+            rounded += op.is_fitted(numbers, path)
+    if rounded:
+        warnings.warn(
+            f"{rounded} of {count} matmuls have float weights, rounded to 4 bits as they are: small language "
+            "models lose 20 to 35 % of perplexity so. CompileConfig.weights='w8' loses hardly any; "
+            "streamgen.model.calibration, or --calibrate, rounds to 4 bits for texts, --bits N gives some 8",
+            AccuracyWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_settings(text: Text | None, caller: int = 4) -> None:
+    """GenerationWarning where a checkpoint wants other texts than the greedy ones. caller: of this function's
+    frames, the one that the warning names."""
+    if text is not None and text.notice is not None:
+        warnings.warn(text.notice, GenerationWarning, stacklevel=caller)
+
+
+_STEPS = 8  # of a compilation, as progress tells them
+
+
+def _of_group(tell: Progress, number: int, groups: int) -> Progress:
+    """Says of which group a message is, where there are several."""
+    return tell if groups == 1 else lambda message: tell(f"{message} (group {number} of {groups})")
+
+
+def _built(part: Part, tell: Progress, show: After) -> Group:
+    """One accelerator, from its plan on."""
+    config, binding = part.config, part.derivation
+    tell(step(4, _STEPS, f"{config.name}: phases and kernels"))
+    reasons = choices(binding, part.model)
+    tried = binding.plan.own.tried if binding.plan.own else ()
+    show("explore", "\n".join(reasons))
+    show("schedule", binding.schedule)
+    show("bind", binding.binding)
+    show("steer", binding.largest)
+    steps = {"converters": 5, "placement": 6, "timing of phases": 7, "FIFO depths": 7, "Verilog": 8}
+    next_of = {"forks": "converters", "converters": "placement"}
+
+    def passed(name: str, made: Any) -> None:
+        if (what := next_of.get(name)) is not None:
+            tell(step(steps[what], _STEPS, f"{config.name}: {what}"))
+        show(name, made)
+
+    def counted(what: str, done: int, goal: int) -> None:
+        tell(step(steps[what], _STEPS, f"{config.name}: {what}, {done} of {goal}"))
+
+    place = partial(place_program, config=config)
+    program, cycles = finished(binding, part.model, config, place, passed, counted)
+    tell(step(8, _STEPS, f"{config.name}: Verilog"))
+    show("emit", design := emit(program, config, config.max_tokens, counted))
+    if part.fused is not None:
+        return _group(program, design, _notes(part.fused, design, cycles, reasons, tried))
+    ended = "phases that share hardware are one group" if binding.plan.columns else "one phase after another"
+    known = {"units": binding.phases, "ended": ended, "converter_budget": None, "tried": tried}
+    return _group(program, design, notes_of(design, **known, choices=reasons, scheduled_cycles=cycles))
+
+
+def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
+    """What a language model knows of texts; a file's tokenizer that is not known is missing, and why is kept.
+    CheckpointError for one of another vocabulary."""
+    if not isinstance(model, (str, Path)):
+        fields: dict[str, Any] = getattr(getattr(model, "generation_config", None), "to_dict", dict)()
+        return Text(vocabulary=vocabulary, tokenizer=tokenizer, settings=settings_of(fields))
+    settings: Mapping[str, Any] = {}
+    try:
+        settings = generation_of(model).settings
+        found = load_tokenizer(model) if tokenizer is None else tokenizer
+    except CheckpointError as error:
+        if tokenizer is not None:
+            raise
+        return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error), settings=settings)
+    try:
+        return Text(vocabulary=vocabulary, tokenizer=found, settings=settings)
+    except ValueError as error:
+        if tokenizer is not None:
+            raise
+        raise CheckpointError(f"{model}: {error}") from error
+
+
+def _whole(graph: Graph, tiles: int, position: int) -> Graph:
+    """The only graph of a family."""
+    return graph
+
+
+def _group(program: Program, design: Design | None, notes: Notes) -> Group:
+    return Group(lambda: program, notes, design)
+
+
+def _notes(
+    fused: FusedGroup,
+    design: Design,
+    cycles: Mapping[int, int],
+    choices: tuple[str, ...] = (),
+    tried: tuple[Tried, ...] = (),
+) -> Notes:
+    return notes_of(
+        design,
+        units=fused.units,
+        ended=fused.ended,
+        converter_budget=fused.budget,
+        choices=choices,
+        scheduled_cycles=cycles,
+        tried=tried,
+    )
+
+
+def _chain(name: str, groups: Sequence[Group], inputs: Iterable[str], outputs: Iterable[str]) -> Chain | None:
+    """How several groups follow one another."""
+    if len(groups) == 1:
+        return None
+    folders = tuple(f"group_{i}" for i in range(len(groups)))
+    return Chain(name=name, folders=folders, inputs=tuple(inputs), outputs=tuple(outputs))

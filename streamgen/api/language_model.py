@@ -1,0 +1,289 @@
+"""Language models as accelerators: logits, texts, sessions.
+
+model = streamgen.compile("model.gguf", config=streamgen.CompileConfig(max_tokens=16, context=512))
+for text in model.generate("The sea", max_new_tokens=20):
+    print(text, end="")
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgen.api.accelerator import Accelerator, Group
+from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.written import WrittenFolder
+from streamgen.base.progress import Progress
+from streamgen.base.turns import in_turn
+from streamgen.base.wording import counted
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.policy import finished, whole
+from streamgen.model.golden_text import GoldenModel
+from streamgen.model.graph import Program, Regions
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations.storage import load_graph, save_graph
+from streamgen.observe.debugging import Debugging
+from streamgen.observe.report import Notes, PassTiming, Report
+from streamgen.runtime.arrays import require_count
+from streamgen.runtime.execution import Launch, OpenDevice
+from streamgen.runtime.generation import BEST, IDS, KEEP, LOGITS, Session, TextDevice
+from streamgen.runtime.memory import MemoryModel
+from streamgen.text.continuation import Continuation, stops_of
+from streamgen.text.sampling import Sampler
+from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
+from streamgen.text.tokenizer import Tokenizer
+
+__all__ = ["GRAPH", "LanguageModel"]
+
+GRAPH = "model.npz"
+
+
+class LanguageModel(Accelerator):
+    """The accelerator of a language model.
+
+    `run(ids)` computes the logits behind the last token of a text, float32 [vocabulary]; `golden(ids)` says
+    what they must be. model: the quantised graph, or None where it lies in `folder`.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: CompileConfig,
+        text: Text,
+        *,
+        model: LogicalGraph | None = None,
+        folder: Path | None = None,
+        changed_files: bool = False,
+    ) -> None:
+        super().__init__([group], None, folder=folder, changed_files=changed_files)
+        self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
+        self.text, self._model = text, model
+        self._device: TextDevice | None = None
+
+    @classmethod
+    def load(cls, folder: Path, *, changed_files: bool = False) -> "LanguageModel":
+        """The one that was written into a folder. ValueError for a folder that holds none, CheckpointError
+        for a damaged tokenizer, or files that are not those that were written."""
+        files = WrittenFolder.read(folder, changed=changed_files)
+        for name in text_files(folder):
+            files.content(name)
+        text, fields = read_text(folder)
+        try:
+            config = CompileConfig(**fields)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{folder / MODEL} cannot be read: {error}") from error
+
+        def program() -> Program:
+            return found._program()
+
+        notes = Notes.read(folder, files.content)
+        found = cls(Group(program, notes), config, text, folder=folder, changed_files=changed_files)
+        return found
+
+    @cached_property
+    def golden(self) -> GoldenModel:
+        """What the accelerator must compute, bit for bit: `golden(ids)`, `.logits(ids)`, `.generate(ids, n)`.
+
+        CheckpointError when what is written of the model is damaged.
+        """
+        return GoldenModel(self._quantised)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The ids of a text."""
+        return tuple(info for info in super().inputs if info.name == IDS)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The logits behind it."""
+        return tuple(info for info in super().outputs if info.name == LOGITS)
+
+    @in_turn
+    def device(
+        self,
+        memory: MemoryModel | None = None,
+        device: OpenDevice | None = None,
+        progress: Progress | None = None,
+    ) -> TextDevice:
+        """The written design on the simulated device, or on a card. memory: another model than the
+        manifest's. device: a card, of `streamgen.runtime.on_board`. progress: told what takes long. By
+        default the build of a simulator goes to standard error, and nobody is told of passes: the line is
+        that of whoever prints a text between them."""
+        if (memory, device) != (self._memory, self._card):
+            self.close()
+        if self._device is None or progress is not None:
+            debugging = Debugging(self.manifests, progress=progress, device=device, quiet=progress is None)
+            with self._devices(memory, debugging) as execution:
+                self._device = self._device or self._texts(execution.groups[0])
+        return self._device
+
+    def session(self, device: OpenDevice | None = None) -> Session:
+        """A text to be continued, empty at first. device: see `device`."""
+        return self.device(device=device).session()
+
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """float32 [tokens, vocabulary]: behind each token of a text, a pass each."""
+        return self.session().logits(ids)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Sequence[Mapping[str, str]],
+        max_new_tokens: int,
+        *,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Collection[int | str] | str | None = None,
+        golden: bool = False,
+        device: OpenDevice | None = None,
+    ) -> Iterator[str | int]:
+        """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
+
+        prompt: a text, ids, or the messages of a chat, each with "role" and "content", which is answered
+        with pieces of text. stop: ids that end it, by default those that the tokenizer knows; and texts: it
+        ends before the first of them, also where that lies across tokens. golden: the golden model writes,
+        and no hardware is simulated. device: a card, of `streamgen.runtime.on_board`, where keys and values
+        stay from pass to pass. ValueError or TypeError, before anything runs, for an empty prompt, unknown
+        ids, sampling out of range, a chat without a template of the checkpoint, texts in `stop` without a
+        tokenizer to read them, and when prompt and continuation are longer than the context.
+        """
+        ids, tokenizer = self._prompted(prompt)
+        ends, texts = stops_of(stop)
+        if ends is None:
+            ends = frozenset() if self.tokenizer is None else self.tokenizer.ends
+        if texts and tokenizer is None:
+            raise ValueError(f"stop has the text {texts[0]!r}; where the prompt is ids, give ids")
+        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
+            raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
+        choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        sampler = choice if temperature else None
+        source = self.golden if golden else self.session(device)
+        chosen = source.generate(ids, max_new_tokens, sampler=sampler, stop=ends)
+        return iter(chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts))
+
+    def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
+        """Cycles of so many tokens of a text, the first at `position`, without running anything: of one pass,
+        or of several when they are more than `max_tokens`.
+
+        variant: None when the last pass writes logits, `BEST` when it writes the greatest one's id, `KEEP`
+        when it writes nothing, as those before it. ValueError unless the tokens lie inside the context.
+        """
+        require_count("tokens", tokens)
+        if variant not in (None, BEST, KEEP):
+            raise ValueError(f"variant is {variant!r}; None, {BEST!r} and {KEEP!r} are allowed")
+        group, manifest = self.groups[0], self.manifest
+        most, total = manifest.max_tokens, 0
+        for first in range(0, tokens, most):
+            count, last = min(most, tokens - first), first + most >= tokens
+            total += group.predict(manifest, count, position + first, variant if last else KEEP)
+        return total
+
+    @in_turn
+    def report(self) -> Report:
+        """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their
+        bound, busy and stalled cycles of the kernels, and the most that each FIFO held. `profile` knows the
+        phases too. CheckpointError when what is written of the model is damaged.
+        """
+        if self._device is not None:
+            self._statuses = [tuple(one.status for one in self._device.passes)]
+        return super().report()
+
+    @in_turn
+    def close(self) -> None:
+        """Give the device back; the next pass opens it again, and texts begin anew."""
+        super().close()
+        self._device = None
+
+    def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
+        """The ids of a text of so many tokens."""
+        require_count("tokens", tokens)
+        return [np.random.default_rng(seed).integers(0, self.vocabulary, tokens, np.uint32)]
+
+    def _prompted(self, prompt: Any) -> tuple[Any, Tokenizer | None]:
+        """The ids of a prompt, and the tokenizer if it is a text or a chat, which is answered with text."""
+        text = isinstance(prompt, str)
+        if not text and not (
+            isinstance(prompt, (list, tuple)) and any(isinstance(p, Mapping) for p in prompt)
+        ):
+            return prompt, None
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            raise ValueError(f"{self.text.missing}: give ids, or a tokenizer to compile")
+        ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)
+        if not ids:
+            raise ValueError("the prompt is empty; at least one token is needed")
+        return ids, tokenizer
+
+    @in_turn
+    def _run(
+        self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
+    ) -> Any:
+        if len(inputs) != 1:
+            raise TypeError(f"run takes the ids of a text; {len(inputs)} inputs are given")
+        if not debugging.needed:
+            texts = self.device(memory, debugging.device, debugging.progress)
+            return texts.session().last_logits(inputs[0])
+        with self._devices(memory, debugging) as execution:
+            return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
+
+    def _texts(self, execution: Any, timeout: float = 3600.0) -> TextDevice:
+        return TextDevice(execution, self.vocabulary, self.config.context, timeout, self.turn)
+
+    def _timings(self) -> Sequence[PassTiming]:
+        group, memory = self.groups[0], self.manifest.memory
+        return [
+            PassTiming(
+                position=one.position,
+                tokens=one.tokens,
+                cycles=one.cycles,
+                bound=group.bound(
+                    memory, Launch(tiles=one.tokens, position=one.position, variant=one.variant)
+                ),
+            )
+            for one in (() if self._device is None else self._device.passes)
+        ]
+
+    def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
+        """A token in the middle of the context, and the largest pass at its beginning."""
+        program = group.program
+        best = BEST if BEST in program.variants else None
+        found = ((1, program.last_position(1) // 2, best), (program.max_tiles, 0, best))
+        return list(dict.fromkeys(found))
+
+    def _interface_line(self) -> str:
+        """What is known of its texts."""
+        vocabulary, context = counted(self.vocabulary, "id"), counted(self.config.context, "token")
+        return f"vocabulary {vocabulary}, context {context}, {self.config.max_tokens:,} a pass"
+
+    def _fill_interface(self, folder: Path) -> None:
+        """What it takes and gives is a text."""
+
+    def _fill_program(self, group: Group, folder: Path) -> None:
+        """A program of so many positions is derived again from the model."""
+        save_graph(self._quantised, folder / GRAPH)
+        write_text(self.text, asdict(self.config), folder)
+
+    @property
+    def _quantised(self) -> LogicalGraph:
+        if self._model is None:
+            assert self._folder is not None
+            files = WrittenFolder.read(self._folder, changed=self._changed_files)
+            self._model = load_graph(self._folder / GRAPH, files.content(GRAPH))
+        return self._model
+
+    def _program(self) -> Program:
+        """Derived again, of a written model; ValueError when this version of streamgen builds other FIFOs."""
+        model, config = self._quantised, self.config
+        notes = self.groups[0].notes
+        placed = Regions(tuple(slr.name for slr in notes.board.slrs), notes.instances)
+        program, _ = finished(whole(model, config), model, config, lambda *_: placed)
+        built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
+        if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
+            raise ValueError(
+                f"{self._folder} is of a streamgen that builds other FIFOs; compile the model again"
+            )
+        return program

@@ -1,0 +1,299 @@
+"""The design space of a model: every factor, and what a point gives, in stages that are kept.
+
+import, quantise        once for all points
+policy, schedule, bind  of the point; kernels, forks and converters of its largest run and of its steps
+place, size, predict    only where an evaluation is asked to be exact: those of `streamgen.estimate`
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from fractions import Fraction
+from functools import cached_property, reduce
+from hashlib import blake2b
+from operator import add
+from typing import Any
+
+from streamgen.api.estimation import estimate, imported
+from streamgen.api.search.energy import energy
+from streamgen.api.search.evaluation import Evaluation
+from streamgen.api.search.factors import Factor, Value, factors_of, restricted
+from streamgen.artifact.packing import BEAT_BITS
+from streamgen.base.errors import BudgetError, GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
+from streamgen.compiler.explore.estimate import GAP
+from streamgen.compiler.lower import insert_converters, insert_forks
+from streamgen.compiler.plan.grouping import Part, parts_of
+from streamgen.contract import multipliers
+from streamgen.contract.cost import Resources
+from streamgen.fifo.queue import QueueParams
+from streamgen.model.golden_text import is_language_model, limited
+from streamgen.model.graph import Graph, Node
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Linear
+from streamgen.numbers.formats import MX_GROUP
+from streamgen.observe.estimate import Estimate
+
+__all__ = ["Point", "Space", "space"]
+
+Point = Mapping[str, Value]
+"""Values by the name of the factor; the compiler chooses what is not named."""
+
+LINK = 2  # the least depth of a FIFO that is sized
+
+
+def space(
+    model: Any,
+    example_inputs: Any = None,
+    config: CompileConfig | None = None,
+    *,
+    only: Mapping[str, Sequence[Value]] | None = None,
+) -> "Space":
+    """The design space of a model under the budgets of `config`.
+
+    model, example_inputs: what `streamgen.estimate` takes. only: by factor, the values to choose from.
+
+    Errors: those of `streamgen.estimate`; ValueError for what `only` names and there is not, for factors
+    fixed against one another, and for a space without a point; BudgetError where the budgets hold no design.
+    """
+    config = config or CompileConfig()
+    graph = imported(model, example_inputs, config)
+    config, graph = limited(graph, config)
+    found = Space(graph, config, only or {})
+    if not only and (why := found.evaluate(found.default).why):
+        raise BudgetError(why)
+    return found
+
+
+class Space:
+    """factors: all of them, in the order in which they are chosen. config: the budgets, and what is fixed."""
+
+    def __init__(
+        self, graph: LogicalGraph, config: CompileConfig, only: Mapping[str, Sequence[Value]]
+    ) -> None:
+        self._plain, self.config, self.name = graph, config, graph.name
+        self._text = is_language_model(graph)
+        self._graph = graph.quantised(config.numbers(self._text))
+        self.factors = restricted(factors_of(self._graph, config), only)
+        self._known: dict[tuple[CompileConfig, bool], Evaluation] = {}
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """What `streamgen.compile` takes by itself, as near to it as the space allows."""
+        return {factor.name: factor.values[0] for factor in self.factors}
+
+    def applies(self, factor: Factor, point: Point) -> bool:
+        """Whether a factor means something beside the policy of a point."""
+        policy = point.get("policy", self.default["policy"])
+        return factor.name == "policy" or policy in factor.policies
+
+    def config_of(self, point: Point) -> CompileConfig:
+        """The configuration that freezes a point. ValueError for an unknown factor or an illegal value."""
+        restricted(self.factors, {name: (value,) for name, value in point.items()})
+        plain: dict[str, Any] = {}
+        fixed: dict[str, dict[str, int]] = {}
+        for factor in self.factors:
+            value = point.get(factor.name, self.default[factor.name])
+            _, *path = factor.name.split(".", 1)
+            if not self.applies(factor, point):
+                if not path:  # not what the user holds for other policies, either
+                    plain[factor.name] = None
+                continue
+            if value is None:
+                continue
+            if path:
+                layer, _, name = path[0].rpartition(".")
+                assert isinstance(value, int)
+                fixed.setdefault(layer, {})[name] = value
+            else:
+                plain[factor.name] = value
+        return replace(self.config, **plain, fixed=fixed or self.config.fixed)
+
+    @property
+    def digest(self) -> str:
+        """Equal for spaces of equal models, budgets and factors."""
+        said = [str(self._graph), str(self.config), repr(self.config.fixed), *map(str, self.factors)]
+        return blake2b("\n".join(said).encode(), digest_size=16).hexdigest()
+
+    def bound(self, point: Point, best: Mapping[str, float]) -> str:
+        """Why a point is not worth an evaluation, from numbers alone; empty where it may be. best: the best
+        known value of each objective."""
+        config = self.config_of(point)
+        if config.policy != "spatial" and config.n_lanes is not None:
+            built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
+            if config.multipliers is not None and built > config.multipliers:
+                return f"an engine of {built} multipliers, the budget is {config.multipliers}"
+        rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
+        if not self._weight_bits:  # no memory bounds it
+            return ""
+        least = self._weight_bits / (BEAT_BITS * rate * config.channels)
+        hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.max_tokens
+        most = {"tokens/s": tokens * hertz / least, "first-token": 1e3 * least / hertz}
+        worse = [
+            name in most and (most[name] <= value if name == "tokens/s" else most[name] >= value)
+            for name, value in best.items()
+        ]
+        return "memory alone takes longer than the best known point" if worse and all(worse) else ""
+
+    @cached_property
+    def _weight_bits(self) -> float:
+        """Of all weights, read once a pass."""
+        total = 0.0
+        for _, operation in self._graph.walk():
+            if isinstance(operation.op, Linear):
+                n, k = operation.op.extents
+                total += n * k * (4 if getattr(operation.op.weight, "group", None) else 8)
+        return total
+
+    def evaluate(self, point: Point, *, exact: bool = False) -> Evaluation:
+        """What a point gives. exact: by all stages up to predicted passes, which takes seconds; else by the
+        first stages. A point that cannot be built says why; ValueError only for one that is none."""
+        config = self.config_of(point)
+        key = config, exact
+        found = self._known.get(key)
+        if found is None or found.config.fixed != config.fixed:  # mappings are no part of a hash
+            try:
+                found = self._exactly(config) if exact else self._roughly(config)
+            except (BudgetError, GraphError, ValueError) as error:
+                found = Evaluation(config=config, exact=exact, why=str(error))
+            self._known[key] = found
+        return found
+
+    def _roughly(self, config: CompileConfig) -> Evaluation:
+        parts = [_Sketch(part) for part in parts_of(self._graph, config)]
+        used = reduce(_larger, (part.resources for part in parts))
+        most = config.max_tokens
+        if self._text:
+            position = config.context // 2
+            step = sum(part.cycles(1, position) for part in parts)
+            speed, tokens = 1 / step, 1
+            work = [part.work(1, position) for part in parts]
+        else:
+            step = sum(part.cycles(most, 0) for part in parts)
+            speed, tokens = most / step, most
+            work = [part.work(most, 0) for part in parts]
+        first = sum(part.cycles(most, 0) for part in parts)
+        products, bits = (sum(one[k] for one in work) for k in (0, 1))
+        hertz = config.clock_mhz * 1e6
+        joules = energy(
+            config.card, config.clock_mhz, cycles=step, products=products, bits=bits, luts=used.lut
+        )
+        return Evaluation(
+            config=config,
+            exact=False,
+            tokens_per_second=speed * hertz,
+            first_token_ms=1e3 * first / hertz,
+            luts=used.lut,
+            dsps=used.dsp,
+            joules=joules / tokens,
+            over=_over(used, config),
+        )
+
+    def _exactly(self, config: CompileConfig) -> Evaluation:
+        asked = {"positions": (config.context // 2,), "prompts": (config.max_tokens,)} if self._text else {}
+        found: Estimate = estimate(self._plain, None, config, _silent, **asked)
+        steps = [one for one in found.passes if one.tokens == (1 if self._text else config.max_tokens)]
+        cycles = sum(one.cycles for one in steps)
+        tokens = steps[0].tokens
+        largest = [one for one in found.passes if one.tokens == config.max_tokens]
+        first = found.first_tokens.get(config.max_tokens, sum(one.cycles for one in largest))
+        used = reduce(_larger, (group.resources.total for group in found.groups))
+        hertz = config.clock_mhz * 1e6
+        bits = products = 0.0
+        for part in parts_of(self._graph, config):
+            work = _Sketch(part).work(tokens, config.context // 2 if self._text else 0)
+            products, bits = products + work[0], bits + work[1]
+        joules = energy(
+            config.card, config.clock_mhz, cycles=cycles, products=products, bits=bits, luts=used.lut
+        )
+        return Evaluation(
+            config=config,
+            exact=True,
+            tokens_per_second=tokens * hertz / cycles,
+            first_token_ms=1e3 * first / hertz,
+            luts=used.lut,
+            dsps=used.dsp,
+            joules=joules / tokens,
+            over=_over(used, config),
+        )
+
+
+class _Sketch:
+    """A group up to its converters: no placement, no depths, no descriptors."""
+
+    def __init__(self, part: Part) -> None:
+        self._part, self._config = part, part.config
+        self._rate: Fraction = self._config.card.hbm.beats_per_cycle(self._config.clock_mhz)
+        self._largest = insert_converters(insert_forks(part.derivation.largest))
+
+    @property
+    def resources(self) -> Resources:
+        """Of kernels, converters and FIFOs; what stands around the graph is not counted."""
+        graph = self._largest
+        nodes = [_cost(node) for node in graph.nodes]
+        fifos = []
+        for edge in graph.edges:
+            bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
+            fifos.append(QueueParams(bits=max(bits), depth=edge.depth or LINK).resources)
+        return reduce(add, (*nodes, *fifos))
+
+    def cycles(self, tokens: int, position: int) -> float:
+        """Of a pass: phase by phase what memory, products or the operation that works longest take."""
+        graph = self._graph(tokens, position)
+        if graph.phases == 1:
+            found: list[tuple[Stage, int]] = [(stage, 1) for stage in stages(graph, tokens)]
+            least = least_cycles([stage for stage, _ in found], self._rate) + GAP * len(found)
+            return max(least, float(_longest(graph, 0)))
+        return sum(
+            walks * (max(stage.cycles(self._rate), _longest(graph, phase)) + GAP)
+            for phase, (stage, walks) in enumerate(phases(graph))
+        )
+
+    def work(self, tokens: int, position: int) -> tuple[float, float]:
+        """Products, and bits moved from and to memory."""
+        found = phases(self._graph(tokens, position))
+        return (
+            float(sum(walks * stage.products for stage, walks in found)),
+            8.0 * sum(walks * stage.bytes for stage, walks in found),
+        )
+
+    def _graph(self, tokens: int, position: int) -> Graph:
+        plan = self._part.derivation.plan
+        tokens = -(-tokens // plan.token_lanes) * plan.token_lanes
+        graph = self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
+        return graph
+
+
+def _longest(graph: Graph, phase: int) -> int:
+    """Cycles of the operation that works longest in a phase, matmuls and moves left out."""
+    return max(
+        (
+            node.params.cost(bounds).cycles
+            for node in graph.nodes
+            if (bounds := node.bounds[phase]) is not None and not multipliers(node.params)
+        ),
+        default=0,
+    )
+
+
+def _cost(node: Node) -> Resources:
+    bounds = next(one for one in node.bounds if one is not None)
+    return node.params.cost(bounds).resources
+
+
+def _larger(a: Resources, b: Resources) -> Resources:
+    """Groups take turns on the card."""
+    return Resources(**{f.name: max(getattr(a, f.name), getattr(b, f.name)) for f in fields(Resources)})
+
+
+def _over(used: Resources, config: CompileConfig) -> dict[str, float]:
+    """By resource, the share of what a design may fill by which it is exceeded."""
+    limit = config.card.resources * config.card.fill
+    return {
+        f.name: getattr(used, f.name) / getattr(limit, f.name) - 1 if getattr(limit, f.name) else 0.0
+        for f in fields(Resources)
+    }
+
+
+def _silent(text: str) -> None:
+    """No progress: evaluations are many."""

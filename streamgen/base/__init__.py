@@ -1,0 +1,1 @@
+"""Below everything: errors, safe reading of files, folders that are written whole, progress, tables."""

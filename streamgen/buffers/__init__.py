@@ -1,1 +1,0 @@
-"""How tensors and caches lie in buffers of memory."""

@@ -1,0 +1,174 @@
+"""Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in what a run varies.
+
+Every field of every node is evaluated for every phase and every number of token tiles (all of them up
+to 64, beyond that the ends, the powers of two and their neighbours; the ends alone where nothing is emitted
+yet), for the first, second and last walks of a section, and for positions at both ends of the context. A
+field with one value everywhere becomes a constant of the hardware. Any other must be base + layer * walk +
+position * first position + tiles * tiles in each phase.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.base.errors import GraphError
+from streamgen.model.graph import Graph, Node, Program
+
+__all__ = ["Encoding", "encode"]
+
+_ALL_TILES = 64
+_WHOLE = ""  # the run that leaves out nothing, beside the names of its variants
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """constants: by node, the fields wired to a value; varying: by node, the fields sent; targets: by
+    node, its number on the descriptor bus; table: the program that the sequencer walks; variants: those of
+    the variants of a run, by name."""
+
+    constants: dict[str, dict[str, int]]
+    varying: dict[str, tuple[str, ...]]
+    targets: dict[str, int]
+    table: PhaseTable
+    variants: dict[str, PhaseTable]
+
+
+def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool = False) -> Encoding:
+    """Descriptors of a program.
+
+    awaited: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
+    (loads that run ahead), those last that share a channel with an input, which would wait behind them.
+    ends: look at one token tile and at all of them only: the same result for a program that can be emitted.
+    GraphError when a field is not affine in the token tiles.
+    """
+    graph = program.graph
+    variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda one: one, **program.variants}
+    values: dict[str, _Values] = {name: {} for name in variants}
+    for run in _runs(program, _ends(program.max_tiles) if ends else _tiles(program.max_tiles)):
+        whole = program.at(run.tiles, run.position)
+        for name, variant in variants.items():
+            values[name][run] = _describe(variant(whole), run.end)
+    constants: dict[str, dict[str, int]] = {}
+    varying: dict[str, tuple[str, ...]] = {}
+    for node in graph.nodes:
+        described = [
+            one
+            for runs in values.values()
+            for v in runs.values()
+            for phase in range(graph.phases)
+            if (one := v.get((node.name, phase))) is not None
+        ]
+        fields = [field.name for field in node.params.descriptor_fields()]
+        seen = {field: {one[field] for one in described} for field in fields}
+        constants[node.name] = {field: next(iter(found)) for field, found in seen.items() if len(found) == 1}
+        varying[node.name] = tuple(field for field in fields if len(seen[field]) > 1)
+    targets = {node.name: i for i, node in enumerate(graph.nodes)}
+    order = _order(graph, first)
+
+    fits: dict[tuple[int, tuple[int, ...]], Word] = {}
+
+    def fit(runs: _Values, walks: int, name: str, phase: int, field: str) -> Word:
+        """That of `_fit`; nodes that are alike are told the same."""
+        key = walks, tuple([described[name, phase][field] for described in runs.values()])
+        if key not in fits:
+            fits[key] = _fit(dict(zip(runs, key[1], strict=True)), walks, name, field)
+        return fits[key]
+
+    def table(runs: _Values) -> PhaseTable:
+        told = next(iter(runs.values()))
+        sections: list[Section] = []
+        for phases, walks in graph.walked():
+            descriptors = []
+            for phase in phases:
+                for name in (node.name for node in order if (node.name, phase) in told):
+                    words = tuple(fit(runs, walks, name, phase, field) for field in varying[name])
+                    descriptors.append(Descriptor(target=targets[name], words=words, awaited=name in awaited))
+            if descriptors:
+                sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
+        return PhaseTable(sections=tuple(sections))
+
+    tables = {name: table(runs) for name, runs in values.items()}
+    return Encoding(constants, varying, targets, tables.pop(_WHOLE), tables)
+
+
+def _order(graph: Graph, first: set[str]) -> list[Node]:
+    """Nodes in the order in which they are told."""
+    inputs = {tensor.node: tensor.channel for tensor in graph.tensors if tensor.role == "input"}
+    shared = {tensor.node for tensor in graph.tensors if tensor.channel in inputs.values()}
+    return sorted(graph.nodes, key=lambda n: (n.name not in inputs, n.name not in first, n.name in shared))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What descriptors are evaluated for. end: 0 the first walk of each section, 1 the second, 2 the last."""
+
+    tiles: int
+    position: int = 0
+    end: int = 0
+
+
+_Described = dict[tuple[str, int], Mapping[str, int]]  # values of the fields, by node and phase
+_Values = dict[_Run, _Described]
+
+
+def _runs(program: Program, tiles: list[int]) -> list[_Run]:
+    """The first ones differ from the very first in one thing by one step, where there is room for that."""
+    runs = [_Run(tiles[0])]
+    if program.last_position(1):
+        runs.append(_Run(tiles[0], 1))
+    ends = range(1, 3) if any(walks > 1 for _, walks in program.graph.walked()) else ()
+    runs += [_Run(tiles[0], end=end) for end in ends]
+    runs += [_Run(t) for t in tiles[1:]]
+    runs += [_Run(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
+    return list(dict.fromkeys(runs))
+
+
+def _ends(largest: int) -> list[int]:
+    return sorted({1, largest})
+
+
+def _tiles(largest: int) -> list[int]:
+    if largest <= _ALL_TILES:
+        return list(range(1, largest + 1))
+    near = {(1 << i) + d for i in range(largest.bit_length()) for d in (-1, 0, 1)}
+    return sorted({t for t in near if 1 <= t <= largest} | {largest - 1, largest})
+
+
+def _walk(end: int, walks: int) -> int:
+    return (0, min(1, walks - 1), walks - 1)[end]
+
+
+def _describe(graph: Graph, end: int) -> _Described:
+    return {
+        (node.name, phase): described
+        for phases, walks in graph.walked()
+        for phase in phases
+        for node in graph.nodes
+        if (described := node.described(phase, _walk(end, walks))) is not None
+    }
+
+
+def _fit(points: dict[_Run, int], walks: int, node: str, field: str) -> Word:
+    first, *others = points
+    slopes = {"layer": 0, "position": 0, "tiles": 0}
+    steps = {run: _steps(run, walks) for run in points}
+    for run in others:
+        moved = {name: steps[run][name] - steps[first][name] for name in slopes}
+        (name, *rest) = [name for name, step in moved.items() if step] or [""]
+        if name and not rest and not slopes[name]:
+            slopes[name] = (points[run] - points[first]) // moved[name]
+    base = points[first] - sum(slopes[name] * steps[first][name] for name in slopes)
+    for run, value in points.items():
+        found = base + sum(slopes[name] * steps[run][name] for name in slopes)
+        if found != value:
+            law = " + ".join([str(base), *(f"{slope} * {name}" for name, slope in slopes.items() if slope)])
+            where = ", ".join(f"{name} {step}" for name, step in steps[run].items())
+            raise GraphError(
+                f"descriptor field {field!r} of node {node!r} is not affine in layer, position and tiles: "
+                f"{value} at {where}; {law} expected"
+            )
+    return Word(base=base, **slopes)
+
+
+def _steps(run: _Run, walks: int) -> dict[str, int]:
+    return {"layer": _walk(run.end, walks), "position": run.position, "tiles": run.tiles}

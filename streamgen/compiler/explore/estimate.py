@@ -1,0 +1,202 @@
+"""What factors cost, in closed form: cycles of each matmul, channels, padding, converter memory.
+
+For T tokens a matmul of C columns x n_lanes rows x t_lanes tokens needs the larger of
+
+    memory       bits that its level reads from the busiest of its channels / channel rate
+    multipliers  n-tiles * t-tiles * max(K / 32, t_lanes * n_lanes)
+
+with K and the rows as padded. Matmuls of one level of the graph run side by side and share channels; levels
+follow one another, so that columns of different levels share a channel for nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+from streamgen.artifact.packing import BEAT_BITS, MemoryLayout
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
+from streamgen.numbers import formats
+from streamgen.numbers.formats import MX_GROUP
+
+__all__ = ["GAP", "WORD_LANES", "WORTH", "Estimate", "Time", "converter_budget"]
+
+WORD_LANES = 16  # 32-bit words of a beat
+GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
+WORTH = 1 / 8  # of the gaps of both passes: what twice the multipliers must save at least
+
+Linears = Mapping[str, LinearPlan]
+
+
+@dataclass(frozen=True)
+class Time:
+    """Cycles that a matmul needs from the memory and from its multipliers."""
+
+    memory: float
+    multipliers: int
+
+    @property
+    def cycles(self) -> float:
+        return max(self.memory, self.multipliers)
+
+    @property
+    def bound(self) -> str:
+        """What takes them."""
+        return "memory" if self.memory > self.multipliers else "multipliers"
+
+
+def converter_budget(config: CompileConfig) -> int:
+    """Converter bits of one accelerator: the user's, or half of the board's block memory."""
+    if config.converter_bits is not None:
+        return config.converter_bits
+    return config.card.memory_bits // 2
+
+
+class Estimate:
+    """The closed forms for one graph and one number of token lanes. rate: beats a cycle of a channel."""
+
+    def __init__(self, shapes: Sequence[Shape], config: CompileConfig, rate: float, lanes: int) -> None:
+        self.linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
+        self.vectors = [shape for shape in shapes if isinstance(shape, VectorShape)]
+        self._config, self._rate, self.lanes = config, rate, lanes
+        self.fabric = config.card.fabric
+        self.made = {shape.name for shape in shapes}
+        self.features: dict[str, int] = {}
+        for shape in shapes:
+            for operand in (shape.reads,) if isinstance(shape, LinearShape) else shape.operands:
+                width = shape.k if isinstance(shape, LinearShape) else shape.features
+                self.features.setdefault(operand, width)
+            self.features[shape.name] = shape.n if isinstance(shape, LinearShape) else shape.features
+        self.inputs = [value for value in self.features if value not in self.made]
+        self.classes = self._classes()
+        self._class = {value: members for members in self.classes for value in members}
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Passes that count: one token and the most."""
+        return 1, self._config.max_tokens
+
+    def pads(self, linears: Linears, widths: Mapping[str, int]) -> dict[str, int]:
+        """What the features of each value are a multiple of. widths: of tokens, by value."""
+        units = {members: lcm(*(widths.get(value, 1) for value in members)) for members in self.classes}
+
+        def pad(value: str, unit: int) -> None:
+            units[self._class[value]] = lcm(units[self._class[value]], unit)
+
+        for value in self.inputs:
+            pad(value, WORD_LANES)
+        for shape in self.linears:
+            pad(shape.reads, max(MX_GROUP, shape.group or 0))
+            pad(shape.name, linears[shape.name].tile)
+        return {value: units[members] for value, members in self._class.items()}
+
+    def place(self, linears: Linears) -> tuple[dict[str, LinearPlan], int, int]:
+        """A channel for each column, one for inputs and outputs, and how many are in use.
+
+        A column takes the channel that its level has used least, then the one that all have; a matmul
+        takes different ones as far as there are any. Inputs and outputs take the idlest.
+        """
+        count = self._config.channels
+        used = [0] * count
+        by_level: dict[int, list[int]] = {}
+        placed = {}
+        pads = self.pads(linears, {})
+        for shape in self.linears:
+            plan = linears[shape.name]
+            bits = self._column_bits(shape, plan, pads)
+            level = by_level.setdefault(shape.level, [0] * count)
+            channels: list[int] = []
+            for _ in range(plan.columns):
+                free = [c for c in range(count) if c not in channels] or list(range(count))
+                chosen = min(free, key=lambda c: (level[c], used[c], c))
+                channels.append(chosen)
+                level[chosen] += bits
+                used[chosen] += bits
+            placed[shape.name] = replace(plan, channels=tuple(channels))
+        io_channel = min(range(count), key=lambda c: (used[c], c))
+        busy = max([io_channel, *(c for plan in placed.values() for c in plan.channels)])
+        return placed, io_channel, busy + 1
+
+    def times(self, linears: Linears, tokens: int) -> dict[str, Time]:
+        """Cycles of every matmul in a pass; `linears` need no channels yet."""
+        pads = self.pads(linears, {})
+        placed, _, _ = self.place(linears)
+        load: dict[tuple[int, int], int] = {}
+        for shape in self.linears:
+            plan = placed[shape.name]
+            for channel in plan.channels:
+                key = shape.level, channel
+                load[key] = load.get(key, 0) + self._column_bits(shape, plan, pads)
+        times = {}
+        for shape in self.linears:
+            plan = placed[shape.name]
+            busiest = max(load[shape.level, channel] for channel in plan.channels)
+            steps = self._extent(shape.reads, pads) // MX_GROUP
+            tiles = self._extent(shape.name, pads) // plan.tile * -(-tokens // self.lanes)
+            times[shape.name] = Time(
+                busiest / BEAT_BITS / self._rate, tiles * max(steps, self.lanes * plan.n_lanes)
+            )
+        return times
+
+    def total(self, linears: Linears) -> float:
+        """Cycles of all levels, one after the other, over both passes that count."""
+        total = 0.0
+        for tokens in self.tokens:
+            times = self.times(linears, tokens)
+            levels: dict[int, float] = {}
+            for shape in self.linears:
+                levels[shape.level] = max(levels.get(shape.level, 0.0), times[shape.name].cycles)
+            total += sum(levels.values())
+        return total
+
+    @property
+    def gaps(self) -> int:
+        """Cycles of both passes that count in which levels do no work."""
+        return len(self.tokens) * GAP * len({shape.level for shape in self.linears})
+
+    def multipliers(self, linears: Linears) -> int:
+        """Multipliers of all matmuls."""
+        return sum(plan.tile for plan in linears.values()) * self.lanes * MX_GROUP
+
+    def converter_bits(self, linears: Linears) -> int:
+        """Memory of the converters that grow with the factors, as ping-pong buffers: each column has its own
+        copy of the activations, and holds a panel of weights while all tokens pass."""
+        pads = self.pads(linears, {})
+        tokens = -(-self._config.max_tokens // self.lanes) * self.lanes
+        total = 0
+        for shape in self.linears:
+            plan = linears[shape.name]
+            width = self._extent(shape.reads, pads)
+            if self._extent(shape.name, pads) > plan.tile or self.lanes > 1:
+                total += plan.columns * 2 * tokens * formats.token_bits("mxi8s", (width,))
+            if tokens > self.lanes:
+                total += plan.tile * 2 * width * (4 if shape.group else 8)
+        return total
+
+    def steps(self, shape: LinearShape, pads: Mapping[str, int]) -> int:
+        """Cycles of a tile in the multipliers."""
+        return self._extent(shape.reads, pads) // MX_GROUP
+
+    def _extent(self, value: str, pads: Mapping[str, int]) -> int:
+        return -(-self.features[value] // pads[value]) * pads[value]
+
+    def _column_bits(self, shape: LinearShape, plan: LinearPlan, pads: Mapping[str, int]) -> int:
+        """Bits that one column reads in a pass."""
+        width, rows = self._extent(shape.reads, pads), self._extent(shape.name, pads)
+        codes = MemoryLayout("i4" if shape.group else "i8", (plan.n_lanes, MX_GROUP))
+        bits = codes.token_slot * (width // MX_GROUP) + plan.n_lanes * 32
+        if shape.group:
+            scales = MemoryLayout(f"i{self._config.scale_bits}", (plan.n_lanes, 1, 1 + self._config.minimum))
+            bits += scales.token_slot * (width // shape.group)
+        return bits * (rows // plan.tile)
+
+    def _classes(self) -> tuple[frozenset[str], ...]:
+        """Values that elementwise operations join: they are padded alike."""
+        classes = {value: {value} for value in self.features}
+        for shape in self.vectors:
+            for operand in shape.operands:
+                if classes[operand] is not classes[shape.name]:
+                    joined = classes[operand] | classes[shape.name]
+                    classes |= dict.fromkeys(joined, joined)
+        found = {id(members): members for members in classes.values()}
+        return tuple(frozenset(members) for members in found.values())

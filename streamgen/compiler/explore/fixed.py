@@ -1,0 +1,90 @@
+"""Factors that the user has fixed: found by layer, and refused where they cannot be built.
+
+A layer is named by the path of its module (`layers.0.down`) or by its operation (`layers_0_down`).
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from streamgen.compiler.config import VECTOR_LANES, CompileConfig
+from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
+
+__all__ = ["MAX_COLUMNS", "MAX_ROWS", "Fixed", "fixed_factors"]
+
+MAX_COLUMNS = 16  # (1, C) tokens of 32-bit words fill one 512-bit beat
+MAX_ROWS = 16  # of a column: 4 beats of 4-bit weights a step
+
+Fixed = Mapping[str, Mapping[str, int]]
+"""By operation, its factors."""
+
+_FACTORS = {
+    LinearShape: ("columns", "n_lanes", "quantise_lanes", "lanes"),
+    VectorShape: ("lanes",),
+}
+_KIND = {LinearShape: "a matmul", VectorShape: "an elementwise operation"}
+
+
+def fixed_factors(shapes: Sequence[Shape], config: CompileConfig) -> Fixed:
+    """`config.fixed` by operation. ValueError for what is no layer, no factor of it, or cannot be built."""
+    found: dict[str, dict[str, int]] = {}
+    for key, factors in config.fixed.items():
+        shape = _layer(key, shapes)
+        known = found.setdefault(shape.name, {})
+        for factor, value in factors.items():
+            _check(key, shape, factor, value)
+            if known.setdefault(factor, value) != value:
+                raise ValueError(
+                    f"CompileConfig.fixed gives {shape.name!r} {factor} {known[factor]}, "
+                    f"and as {key!r} {value}"
+                )
+    _check_quantisers(shapes, found)
+    return found
+
+
+def _layer(key: str, shapes: Sequence[Shape]) -> Shape:
+    same = [s for s in shapes if s.name == key] or [s for s in shapes if s.path and s.path == key]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        names = ", ".join(shape.name for shape in same)
+        raise ValueError(
+            f"CompileConfig.fixed names {key!r}, which holds several operations; name one: {names}"
+        )
+    layers = list(dict.fromkeys(name for s in shapes for name in (s.path, s.name) if name))
+    close = get_close_matches(key, layers, n=3)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(layers)}"
+    raise ValueError(f"CompileConfig.fixed names {key!r}, which is no layer; {hint}")
+
+
+def _check(key: str, shape: Shape, factor: str, value: int) -> None:
+    allowed = _FACTORS[type(shape)]
+    if factor not in allowed:
+        raise ValueError(
+            f"CompileConfig.fixed[{key!r}] has {factor!r}; {_KIND[type(shape)]} has {', '.join(allowed)}"
+        )
+    if factor in ("columns", "n_lanes"):
+        most = MAX_COLUMNS if factor == "columns" else MAX_ROWS
+        law, holds = f"1 to {most}", value <= most
+    else:
+        law, holds = ", ".join(map(str, VECTOR_LANES)), value in VECTOR_LANES
+    if not holds:
+        raise ValueError(f"CompileConfig.fixed[{key!r}][{factor!r}] is {value}; allowed is {law}")
+    if factor == "lanes" and isinstance(shape, LinearShape) and not shape.bias:
+        raise ValueError(
+            f"CompileConfig.fixed[{key!r}]['lanes'] is {value}; "
+            f"{shape.name!r} has no bias whose addition has lanes"
+        )
+
+
+def _check_quantisers(shapes: Sequence[Shape], found: Fixed) -> None:
+    first: dict[str, str] = {}  # by value, the matmul that has fixed its quantiser
+    for shape in shapes:
+        if not isinstance(shape, LinearShape) or "quantise_lanes" not in found.get(shape.name, {}):
+            continue
+        other = first.setdefault(shape.reads, shape.name)
+        one, two = (found[name]["quantise_lanes"] for name in (other, shape.name))
+        if one != two:
+            raise ValueError(
+                f"CompileConfig.fixed gives {other!r} quantise_lanes {one} and {shape.name!r} {two}; "
+                f"both read {shape.reads!r} through one quantiser and need the same"
+            )

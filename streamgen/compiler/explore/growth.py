@@ -1,0 +1,163 @@
+"""Unroll of all matmuls for given token lanes: always raise the slowest.
+
+A max-heap on latency takes the slowest matmul and doubles its columns or the rows of each column, whichever
+gains most, and those of its twins (equal matmuls of its level, which would hold it up) with it, until a
+budget ends or nothing gains enough: a matmul that is done in less than what a level takes anyway stays small.
+The latency is that of one token plus that of the most tokens: decode and prefill count alike.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.estimate import GAP, WORTH, Estimate, converter_budget
+from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
+from streamgen.model.graph.plan import LinearPlan, LinearShape, Tried
+from streamgen.numbers.formats import MX_GROUP
+
+__all__ = ["Growth", "grow", "least_multipliers"]
+
+_UNROLL = ("columns", "n_lanes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The unroll of every matmul, what ended the growth, and the designs on its way."""
+
+    linears: dict[str, LinearPlan]
+    ended: str
+    tried: tuple[Tried, ...]
+
+
+def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -> int:
+    """Multipliers without any growth."""
+    return sum(_first(fixed, shape).tile for shape in shapes) * lanes * MX_GROUP
+
+
+def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
+    """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
+    shapes = estimate.linears
+    linears = {shape.name: _first(fixed, shape) for shape in shapes}
+    if (least := estimate.multipliers(linears)) > config.budget:
+        raise BudgetError(_too_few(shapes, config, fixed, estimate.lanes, least))
+    groups = list(_twins(shapes, fixed).values())
+
+    def latency(group: Sequence[LinearShape], choice: dict[str, LinearPlan]) -> float:
+        passes = [estimate.times(choice, tokens) for tokens in estimate.tokens]
+        return max(sum(times[shape.name].cycles for times in passes) for shape in group)
+
+    tried = [_tried(estimate, linears, "the least")]
+    short: set[str] = set()
+    grown = True
+    while grown:  # once more from the slowest, as growth moves the channels of others
+        grown = False
+        short = set()
+        # ties go to the first matmul
+        heap = [(-latency(group, linears), index) for index, group in enumerate(groups)]
+        heapq.heapify(heap)
+        while heap:
+            known, index = heapq.heappop(heap)
+            now = latency(groups[index], linears)
+            if now != -known:
+                heapq.heappush(heap, (-now, index))
+                continue
+            total = estimate.total(linears)
+            gains = []
+            for step in _steps(groups[index][0], linears[groups[index][0].name], fixed):
+                choice = linears | {twin.name: step for twin in groups[index]}
+                spent = latency(groups[index], choice), estimate.total(choice)
+                if now - spent[0] < WORTH * len(estimate.tokens) * GAP or spent[1] > total:
+                    continue
+                if over := _over(estimate, config, choice):
+                    short.add(over)
+                else:
+                    gains.append((*spent, step.columns, choice))
+            if gains:
+                linears = min(gains, key=lambda gain: gain[:3])[3]
+                tried.append(_tried(estimate, linears, _step(groups[index], linears)))
+                heapq.heappush(heap, (-latency(groups[index], linears), index))
+                grown = True
+    left = config.budget - estimate.multipliers(linears)
+    if not short:
+        ended = "no matmul gains enough from another doubling"
+        return Growth(linears=linears, ended=ended, tried=tuple(tried))
+    reasons = {
+        "multipliers": f"{left} of {config.budget} multipliers left",
+        "converters": f"converters hold {estimate.converter_bits(linears)} "
+        f"of {converter_budget(config)} bits",
+    }
+    ended = ", ".join(reasons[over] for over in reasons if over in short)
+    return Growth(linears=linears, ended=ended, tried=tuple(tried))
+
+
+def _tried(estimate: Estimate, linears: dict[str, LinearPlan], what: str) -> Tried:
+    return Tried(
+        group=f"{estimate.lanes} token lane{'' if estimate.lanes == 1 else 's'}",
+        what=what,
+        multipliers=estimate.multipliers(linears),
+        cycles=float(estimate.total(linears)),
+    )
+
+
+def _step(group: Sequence[LinearShape], linears: dict[str, LinearPlan]) -> str:
+    """What has grown, in words."""
+    plan = linears[group[0].name]
+    return f"{', '.join(shape.name for shape in group)}: {plan.columns} columns of {plan.n_lanes} rows"
+
+
+def _first(fixed: Fixed, shape: LinearShape) -> LinearPlan:
+    factors = fixed.get(shape.name, {})
+    return LinearPlan(columns=factors.get("columns", 1), n_lanes=factors.get("n_lanes", 1))
+
+
+def _twins(shapes: Sequence[LinearShape], fixed: Fixed) -> dict[tuple[object, ...], list[LinearShape]]:
+    """Matmuls that are alike; one of them alone gains nothing."""
+    twins: dict[tuple[object, ...], list[LinearShape]] = {}
+    for shape in shapes:
+        factors = fixed.get(shape.name, {})
+        own = shape.level, shape.k, shape.n, shape.group, factors.get("columns"), factors.get("n_lanes")
+        twins.setdefault(own, []).append(shape)
+    return twins
+
+
+def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPlan]:
+    factors = fixed.get(shape.name, {})
+    steps = []
+    if "columns" not in factors and plan.columns < MAX_COLUMNS:
+        steps.append(replace(plan, columns=2 * plan.columns))
+    if "n_lanes" not in factors and plan.n_lanes < MAX_ROWS:
+        steps.append(replace(plan, n_lanes=2 * plan.n_lanes))
+    return steps
+
+
+def _over(estimate: Estimate, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
+    """The budget that a choice breaks, or nothing."""
+    if estimate.multipliers(linears) > config.budget:
+        return "multipliers"
+    return "converters" if estimate.converter_bits(linears) > converter_budget(config) else ""
+
+
+def _too_few(
+    shapes: Sequence[LinearShape], config: CompileConfig, fixed: Fixed, lanes: int, least: int
+) -> str:
+    held = {
+        shape.name: {factor: value for factor, value in fixed[shape.name].items() if factor in _UNROLL}
+        for shape in shapes
+        if shape.name in fixed
+    }
+    words = ", ".join(
+        f"{name} has {' and '.join(f'{factor} {value}' for factor, value in factors.items())}"
+        for name, factors in held.items()
+        if factors
+    )
+    return (
+        f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of {lanes} token lanes"
+        + (f" and each row of a tile; fixed: {words}" if words else "")
+        + f"), the budget is {config.budget}: {least - config.budget} too few. "
+        "Raise CompileConfig.multipliers"
+        + (" or lower token_lanes" if lanes > 1 else "")
+        + (", lower the fixed factors" if words else "")
+        + ", or split the module"
+    )

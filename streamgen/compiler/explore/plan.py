@@ -1,0 +1,121 @@
+"""All factors of an accelerator that the user has not fixed.
+
+* Tiles are powers of two, so that up to 32 rows pad no more than the groups of the next matmul do; a value
+  is padded for those that make and read it, not for the largest tile of the graph.
+* The unroll of the matmuls (`growth`) is found for every number of token lanes; the lanes with the least
+  cycles for one token plus the largest number of tokens win, but for fewer multipliers as fast but for a part
+  of the gaps between levels.
+* Widths of everything between the matmuls follow (`widths`).
+* Each matmul sums over K inside a tile of t_lanes x n_lanes sums: the reduction stays outside what runs in
+  parallel, and there is nothing to permute.
+"""
+
+from collections.abc import Sequence
+
+from streamgen.base.wording import counted
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore.estimate import WORTH, Estimate
+from streamgen.compiler.explore.fixed import Fixed, fixed_factors
+from streamgen.compiler.explore.growth import grow, least_multipliers
+from streamgen.compiler.explore.widths import Widths, choose_widths
+from streamgen.model.graph.plan import LinearPlan, LinearShape, Plan, Shape
+from streamgen.numbers.formats import MX_GROUP
+
+__all__ = ["explore"]
+
+_TOKEN_LANES = (1, 2, 4, 8)
+
+
+def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: Fixed | None = None) -> Plan:
+    """Choose all factors. rate: 512-bit beats a cycle that one channel gives.
+
+    fixed: `config.fixed` by operation, when `shapes` are a part of the layers it names.
+
+    BudgetError when not even the least fits, ValueError for fixed factors that cannot be.
+    """
+    fixed = fixed_factors(shapes, config) if fixed is None else fixed
+    linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
+    if config.token_lanes is not None:
+        choices = [config.token_lanes]
+    else:
+        choices = [lanes for lanes in _TOKEN_LANES if lanes < 2 * config.max_tokens]
+        least = choices[0]
+        choices = [n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.budget]
+    found = []
+    for lanes in choices:
+        estimate = Estimate(shapes, config, rate, lanes)
+        growth = grow(estimate, config, fixed)
+        found.append((estimate.total(growth.linears), lanes, estimate, growth))
+    least_total, *_ = min(found, key=lambda f: f[:2])
+    best, lanes, estimate, growth = min(
+        (one for one in found if one[0] - least_total <= WORTH * one[2].gaps),
+        key=lambda f: (f[2].multipliers(f[3].linears), *f[:2]),
+    )
+    widths = choose_widths(estimate, growth.linears, fixed, rate)
+    placed, io_channel, used = estimate.place(growth.linears)
+    if config.token_lanes is not None:
+        first = f"{counted(lanes, 'token lane')}: fixed by the user"
+    else:
+        first = (
+            f"{counted(lanes, 'token lane')}: least cycles for 1 plus {counted(config.max_tokens, 'token')} "
+            f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in found)
+        )
+    return Plan(
+        token_lanes=lanes,
+        linears=placed,
+        widths=widths.tokens,
+        quantisers=widths.quantisers,
+        pads=estimate.pads(growth.linears, widths.tokens),
+        classes=estimate.classes,
+        io_channel=io_channel,
+        channels=used,
+        reasons=(first, *_lines(shapes, estimate, placed, widths, fixed), f"growth ended: {growth.ended}"),
+        tried=tuple(one for *_, other in found for one in other.tried),
+    )
+
+
+def _lines(
+    shapes: Sequence[Shape],
+    estimate: Estimate,
+    placed: dict[str, LinearPlan],
+    widths: Widths,
+    fixed: Fixed,
+) -> list[str]:
+    """A line for each layer: its factors, its cycles and what takes them, who has chosen."""
+    passes = {tokens: estimate.times(placed, tokens) for tokens in dict.fromkeys(estimate.tokens)}
+    pads = estimate.pads(placed, widths.tokens)
+    lines = []
+    for shape in shapes:
+        held = fixed.get(shape.name, {})
+        chosen = f"fixed: {', '.join(held)}" if held else "by default"
+        if isinstance(shape, LinearShape):
+            plan = placed[shape.name]
+            cycles = ", ".join(
+                f"{counted(tokens, 'token')} {times.cycles:.0f} cycles ({times.bound})"
+                for tokens, times in ((n, passes[n][shape.name]) for n in passes)
+            )
+            lines.append(
+                f"{shape.name}: {counted(plan.columns, 'column')} x {counted(plan.n_lanes, 'row')} x "
+                f"{counted(estimate.lanes, 'token')} x {MX_GROUP}, "
+                f"quantised {widths.quantisers[shape.reads]} a cycle, "
+                f"channels {', '.join(map(str, dict.fromkeys(plan.channels)))}; {cycles}; {chosen}"
+            )
+            continue
+        width = widths.tokens[shape.name]
+        extent = -(-shape.features // pads[shape.name]) * pads[shape.name]
+        leader = widths.leaders[shape.name]
+        lines.append(
+            f"{shape.name}: {counted(width, 'lane')}; "
+            + ", ".join(
+                f"{counted(tokens, 'token')} {tokens * extent // width} cycles "
+                + _vector_bound(tokens * extent / width, None if leader is None else times[leader].cycles)
+                for tokens, times in passes.items()
+            )
+            + (f", behind {leader}" if leader is not None else ", from memory")
+            + f"; {chosen}"
+        )
+    return lines
+
+
+def _vector_bound(cycles: float, source: float | None) -> str:
+    return "(memory)" if source is None else "(vector lanes)" if cycles > source else "(its source)"

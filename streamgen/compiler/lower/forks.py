@@ -1,0 +1,67 @@
+"""Forks whose readers lie on several SLRs: what all of them get crosses each boundary once.
+
+    fork -> a, b, c, d, e                                          a at home, b and c on SLR1, d and e on SLR2
+    fork -> a, fork_SLR1        fork_SLR1 -> b, c, fork_SLR2        fork_SLR2 -> d, e
+
+A fork of its own stands on every SLR with two readers or more, one of which may be the fork of the next SLR.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from streamgen.contract import copies
+from streamgen.model.graph import Edge, Graph, Node, Port, Regions, verify
+
+__all__ = ["branch_forks"]
+
+
+def branch_forks(graph: Graph, regions: Regions) -> tuple[Graph, Regions]:
+    """The graph with the forks that its SLRs have, and where all nodes lie then."""
+    slrs = dict(regions.slrs)
+    nodes: list[Node] = []
+    sources: dict[Port, Port] = {}  # of the readers of forks
+    trunks: list[Edge] = []
+    for node in graph.nodes:
+        branches = {}
+        if copies(node.params) and node.name in slrs:
+            readers = [edge.target for edge in graph.outputs_of(node.name)]
+            branches = _branches(node.name, readers, regions)
+        if len(branches) < 2:
+            nodes.append(node)
+            continue
+        for name, (slr, targets) in branches.items():
+            nodes.append(replace(node, name=name, params=_of_ways(node.params, len(targets))))
+            slrs[name] = slr
+            for way, target in enumerate(targets):
+                sources[target] = Port(name, f"o_{way}")
+                if target not in readers:
+                    trunks.append(Edge(sources[target], target))
+    if not trunks:
+        return graph, regions
+    edges = [replace(e, source=sources[e.target]) if e.target in sources else e for e in graph.edges]
+    made = verify(replace(graph, nodes=tuple(nodes), edges=(*edges, *trunks)))
+    return made, replace(regions, slrs=slrs)
+
+
+def _of_ways(params: Any, ways: int) -> Any:
+    """The Params of a fork of so many ways."""
+    return replace(params, ways=ways)
+
+
+def _branches(name: str, readers: list[Port], regions: Regions) -> dict[str, tuple[str, list[Port]]]:
+    """The forks in place of one, sources first: where each lies, and its readers."""
+    order, home = regions.order, regions.slrs[name]
+    at = order.index(home)
+    forks: dict[str, tuple[str, list[Port]]] = {}
+    beyond: list[Port] = []
+    for side in (order[:at], order[:at:-1]):  # from the farthest inwards
+        farther: list[Port] = []
+        for slr in side:
+            here = [target for target in readers if regions.slrs[target.node] == slr] + farther
+            farther = here
+            if len(here) > 1:
+                forks = {f"{name}_{slr}": (slr, here), **forks}
+                farther = [Port(f"{name}_{slr}", "i")]
+        beyond += farther
+    here = [target for target in readers if regions.slrs[target.node] == home]
+    return {name: (home, here + beyond), **forks}

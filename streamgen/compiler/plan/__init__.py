@@ -1,0 +1,1 @@
+"""How much hardware an operation gets: policies and groups under the budgets."""

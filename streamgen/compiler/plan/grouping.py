@@ -1,0 +1,168 @@
+"""Which accelerators a model or a graph of kernels becomes: one when its converters fit, else several."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import lcm
+
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore import explore
+from streamgen.compiler.explore.estimate import WORD_LANES, converter_budget
+from streamgen.compiler.explore.fixed import fixed_factors
+from streamgen.compiler.explore.fusion import FusedGroup, Unit, fuse
+from streamgen.compiler.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
+from streamgen.compiler.plan.policy import (
+    hardware,
+    is_network,
+    policy_of,
+    rate_of,
+    require_taken,
+    sized,
+    spatial_plan,
+)
+from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
+from streamgen.model.graph import Graph
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
+from streamgen.model.operations import Constant, TableRows
+from streamgen.platform.capacity import require_tables
+
+__all__ = ["Part", "group_graph", "parts_of"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """One accelerator of a model; `config` has its name. fused: why it is one; None: it cannot be several."""
+
+    model: LogicalGraph
+    plan: HardwarePlan
+    config: CompileConfig
+    fused: FusedGroup | None = None
+
+    @cached_property
+    def derivation(self) -> Derivation:
+        """Its graphs of kernels, unfinished."""
+        return Derivation(self.model, self.plan, rate_of(self.config), self.config.name)
+
+    @cached_property
+    def converter_bits(self) -> int:
+        """What its layout converters hold."""
+        return converter_bits(insert_converters(insert_forks(self.derivation.largest)))
+
+
+def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
+    """The accelerators of a quantised model, in the order in which they run; budgets are those of each.
+
+    A spatial network becomes several when its converters are too large for one. BudgetError when an operation
+    fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
+    """
+    tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
+    # only an engine has its tables apart
+    require_tables(config.name, tables, config.card, together=policy_of(model, config) == "spatial")
+    config = sized(model, config)
+    if policy_of(model, config) != "spatial" or not is_network(model):
+        return [Part(model=model, plan=hardware(model, config), config=config)]
+    return _groups(model, config)
+
+
+def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
+    """The groups of a network.
+
+    Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
+    all are chosen again with that.
+    """
+    require_taken(network, config)
+    constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
+    operations = [operation for operation in network.operations if operation.name not in constants]
+    units = [
+        Unit(name=o.name, reads=tuple(n for n in o.inputs if n not in constants), writes=(o.name,))
+        for o in operations
+    ]
+    names = [*(value.name for value in network.inputs), *(o.name for o in operations)]
+    sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
+    fixed = fixed_factors(_shapes(network), config)
+    tensors = tensor_names(network)
+    rate = rate_of(config)
+    budget = converter_budget(config)
+
+    def build(members: tuple[str, ...], choices: CompileConfig) -> Part:
+        part = sub_network(network, members)
+        read = {name for o in operations if o.name not in members for name in o.inputs}
+        by_rows = read.intersection(members)
+        own = agree([_padded(explore(_shapes(part), choices, rate, fixed), by_rows), *settled])[0]
+        boundary = Boundary(tensors=tensors, by_rows=frozenset(by_rows))
+        return Part(model=part, plan=spatial_plan(part, own, config, boundary), config=config)
+
+    def group(members: tuple[str, ...]) -> Part:
+        """An operation that is too large on its own is built smaller, down to the least that there is."""
+        found = build(members, config)
+        if len(members) > 1 or (needed := found.converter_bits) <= budget:
+            return found
+        least = build(members, replace(config, converter_bits=1, token_lanes=config.token_lanes or 1))
+        if least.converter_bits > budget:
+            return least
+        while (needed := needed * 3 // 4) > 1:
+            smaller = build(members, replace(config, converter_bits=needed))
+            if smaller.converter_bits <= budget:
+                return smaller
+        return least
+
+    def measure(members: tuple[str, ...]) -> int:
+        return group(members).converter_bits
+
+    settled: list[Plan] = []
+    while True:
+        fused = fuse(units, sizes, network.outputs, measure, budget)
+        groups = [group(one.units) for one in fused]
+        plans = [one.plan.own for one in groups if one.plan.own is not None]
+        if (agreed := agree(plans)) == plans:
+            return [replace(one, fused=why) for one, why in zip(_placed(groups), fused, strict=True)]
+        settled += agreed
+
+
+def _shapes(network: LogicalGraph) -> list[Shape]:
+    return layer_shapes(schedule(network, None))
+
+
+def _padded(plan: Plan, values: Collection[str]) -> Plan:
+    """The plan with these values, and those padded like them, padded to whole beats of memory."""
+    wide = {value for members in plan.classes if not members.isdisjoint(values) for value in members}
+    pads = {value: lcm(pad, WORD_LANES) if value in wide else pad for value, pad in plan.pads.items()}
+    return replace(plan, pads=pads)
+
+
+def _placed(groups: list[Part]) -> list[Part]:
+    """Each value between groups, and each input of several, on one channel; a name for each group."""
+    if len(groups) == 1:
+        return groups
+    channels: dict[str, int] = {}
+    for group in groups:
+        for name in (*(value.name for value in group.model.inputs), *group.model.outputs):
+            channels.setdefault(name, group.plan.io_channel)
+    return [
+        replace(
+            group,
+            config=replace(group.config, name=f"{group.config.name}_{i}"),
+            plan=replace(group.plan, boundary=replace(group.plan.boundary, channels=channels)),
+        )
+        for i, group in enumerate(groups)
+    ]
+
+
+def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
+    """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
+    parts = GraphParts(graph, rate_of(config))
+    nodes = {" + ".join(unit): unit for unit in parts.units}
+    units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
+
+    def part(members: tuple[str, ...], name: str) -> Graph:
+        if len(members) == len(units):
+            return graph
+        return parts.part(name, {node for unit in members for node in nodes[unit]})
+
+    def measure(members: tuple[str, ...]) -> int:
+        return converter_bits(insert_converters(insert_forks(part(members, graph.name))))
+
+    fused = fuse(units, parts.sizes(), parts.results(), measure, converter_budget(config))
+    names = [config.name] if len(fused) == 1 else [f"{config.name}_{i}" for i in range(len(fused))]
+    return [(part(one.units, name), one) for one, name in zip(fused, names, strict=True)]

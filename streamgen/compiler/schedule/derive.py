@@ -1,0 +1,126 @@
+"""The way from a quantised logical graph to its graphs of kernels, for runs of any tokens at any position.
+
+    logical graph -> schedule -> bind -> steer -> graph before forks and converters
+
+What is built is what the largest run needs: at the most tokens and the last position. Graphs of other runs
+have its params.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, count
+
+from streamgen.artifact.manifest import SCALARS
+from streamgen.base.errors import GraphError
+from streamgen.compiler.schedule.bind import Binding, Given, bind
+from streamgen.compiler.schedule.extents import extents
+from streamgen.compiler.schedule.phases import schedule
+from streamgen.compiler.schedule.plan import HardwarePlan
+from streamgen.compiler.schedule.steer import Steered, steer
+from streamgen.contract import Bounds, KernelParams
+from streamgen.model.graph import Graph
+from streamgen.model.graph.logical import LogicalGraph
+
+__all__ = ["Derivation", "tensor_names"]
+
+BUFFERS = re.compile("|".join([*SCALARS, "table", "status", r"weights_\d+"]))
+
+
+def tensor_names(model: LogicalGraph) -> dict[str, str]:
+    """Names of the tensors of all values in memory: their own, with a number behind those of host buffers."""
+    named = {*(value.name for value in model.inputs), *(n for o in model.operations for n in o.values)}
+
+    def free(name: str) -> str:
+        names = chain([name], (f"{name}_{i}" for i in count(1)))
+        return next(n for n in names if not BUFFERS.fullmatch(n) and (n == name or n not in named))
+
+    return {name: free(name) for name in named}
+
+
+class Derivation:
+    """The graphs of a model. rate: beats a cycle that a memory channel gives.
+
+    GraphError for what does not tile, what no kernel computes, and what passes through no phase.
+    """
+
+    def __init__(self, model: LogicalGraph, plan: HardwarePlan, rate: float, name: str = "decoder") -> None:
+        self._name, self.plan = name, plan
+        self.schedule = schedule(model, plan.alone, early_last_rows=not plan.alone)
+        self._given = Given(
+            found=self.schedule,
+            plan=plan,
+            extent=extents(self.schedule, plan),
+            rate=rate,
+            tensors=plan.boundary.tensors or tensor_names(model),
+        )
+
+    def graph(self, tokens: int, position: int) -> Graph:
+        """The graph of a run of so many tokens from a position on, before forks and converters."""
+        if (tokens, position) == self._largest_run:
+            return self._largest[0].graph
+        steered, binding = self._largest
+        found = self._bound(tokens, position, binding)
+        graph = steer(self._name, self.schedule, found, self.plan, self._given.rate, steered).graph
+        built = self._params
+        if graph.by_name.keys() != built.keys():
+            other = sorted(graph.by_name.keys() ^ built.keys())
+            raise GraphError(f"{', '.join(other)} are not in the graphs of all runs")
+        depths = {(edge.source, edge.target): edge.depth for edge in steered.graph.edges}
+        return replace(
+            graph.with_depths({ends: depth for ends, depth in depths.items() if depth is not None}),
+            nodes=tuple(replace(node, params=built[node.name]) for node in graph.nodes),
+        )
+
+    @property
+    def tensors(self) -> Mapping[str, str]:
+        """Names in memory of inputs and outputs."""
+        return self._given.tensors
+
+    @property
+    def binding(self) -> Binding:
+        """Operations bound to instances, in the largest run."""
+        return self._largest[1]
+
+    @property
+    def largest(self) -> Graph:
+        """The graph of the largest run, before forks and converters."""
+        return self._largest[0].graph
+
+    @property
+    def spilled(self) -> Mapping[str, int]:
+        """Values that go through memory from phase to phase, with the channel of each."""
+        return self._largest[0].spilled
+
+    @property
+    def requested(self) -> Mapping[str, Bounds]:
+        """Of a run that is not asked for some outputs, the bounds that are others, by node."""
+        return self._largest[1].requested
+
+    @property
+    def last(self) -> Mapping[str, Bounds]:
+        """Of a run behind whose last row nothing is asked, the bounds that are others, by node."""
+        return self._largest[1].last
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Names of the phases."""
+        return tuple(phase.name for phase in self.schedule.phases)
+
+    @property
+    def _largest_run(self) -> tuple[int, int]:
+        plan = self.plan
+        return plan.largest, max(0, plan.context - plan.largest)
+
+    def _bound(self, tokens: int, position: int, like: Binding | None = None) -> Binding:
+        return bind(self._given, tokens, position, like)
+
+    @cached_property
+    def _largest(self) -> tuple[Steered, Binding]:
+        binding = self._bound(*self._largest_run)
+        return steer(self._name, self.schedule, binding, self.plan, self._given.rate), binding
+
+    @cached_property
+    def _params(self) -> dict[str, KernelParams]:
+        return {node.name: node.params for node in self._largest[0].graph.nodes}

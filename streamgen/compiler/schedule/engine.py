@@ -1,0 +1,209 @@
+"""The matmul engine: columns that compute all matmuls, a phase after the other, a memory channel each.
+
+The matmuls of a phase read one operand, so they are one matmul whose rows are those of all: one after the
+other, where their results go different ways, or in turn, where the results of two meet in one elementwise
+operation (gate and factor): half of the columns then computes the ones, the other half the others, and
+neither waits. Keys, values and queries of attention over a cache come in rounds: of each a tile of rows, or
+several, then of each the next ones. So the first heads are whole while the others are still computed.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd, lcm
+from typing import Any
+
+import numpy as np
+
+from streamgen.artifact.weight_layout import WeightLayout
+from streamgen.compiler.lower.columns import column_tensors
+from streamgen.compiler.schedule.phases import Phase, Schedule
+from streamgen.compiler.schedule.plan import HardwarePlan
+from streamgen.compiler.schedule.steps import Step, Value
+from streamgen.contract import Bounds
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.model.operations import Attention, Binary, Cache
+from streamgen.numbers.formats import MX_GROUP, round_f24
+from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
+
+__all__ = ["Engine", "Matmul"]
+
+
+@dataclass(frozen=True, eq=False)
+class Matmul:
+    """The matmuls of a phase: of one operand and one format. steps: in the order of their rows. alternate:
+    their rows lie in turn. rounds: pieces in which the rows of each lie, the first ones of all before the
+    second ones. rows: output rows of each, with padding. k: features of the operand, with padding.
+    """
+
+    phase: int
+    steps: Sequence[Step]
+    alternate: bool
+    rounds: int
+    rows: Sequence[int]
+    k: int
+
+    @property
+    def weight(self) -> QuantisedWeight:
+        """Of the first of them, in the first walk: all have its format."""
+        return self.steps[0].op.integers  # type: ignore[attr-defined]
+
+    @property
+    def all_weights(self) -> Iterator[QuantisedWeight]:
+        """Of all of them, in all walks."""
+        return (op.integers for step in self.steps for op in step.ops)  # type: ignore[attr-defined]
+
+    @property
+    def operand(self) -> Value:
+        return self.steps[0].inputs[0]
+
+    def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
+        """Rows of all matmuls in the order of the engine."""
+        pieces = [np.split(part, self.rounds) for part in parts]
+        whole = np.concatenate([piece for several in zip(*pieces, strict=True) for piece in several])
+        if not self.alternate:
+            return whole
+        order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)
+        return whole[order]
+
+
+class Engine:
+    """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
+    with their padding."""
+
+    def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
+        self.plan = plan
+        self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
+        self._columns: dict[int, np.ndarray] = {}
+        self._packed_once: dict[Hashable, np.ndarray] = {}
+
+    @cached_property
+    def params(self) -> ColumnParams:
+        """A column: what all matmuls need of it."""
+        weights = [step.op.integers for matmul in self.matmuls.values() for step in matmul.steps]  # type: ignore[attr-defined]
+        grouped = next((w for w in weights if w.scale is not None), None)
+        group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
+        formats = {w.format for w in weights}
+        longest = {matmul.weight.format: 0 for matmul in self.matmuls.values()}
+        for matmul in self.matmuls.values():
+            longest[matmul.weight.format] = max(longest[matmul.weight.format], matmul.k)
+        return ColumnParams(
+            t_lanes=1,
+            n_lanes=self.plan.n_lanes,
+            formats=tuple(name for name in ("w4", "w8") if name in formats),
+            group=group,
+            scale_bits=0 if grouped is None else scale_bits(weights),
+            minimum=grouped is not None and grouped.minimum is not None,
+            max_k=-(-max(longest.values()) // group) * group,  # the longest may be of weights without groups
+            max_k_w8=longest["w8"] if len(longest) > 1 else None,
+            max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
+            max_t=self.plan.max_tokens,
+            bias=any(op.bias is not None for op in self._operators),
+        ).told([integers for matmul in self.matmuls.values() for integers in matmul.all_weights])
+
+    def bounds(self, phase: int, rows: int) -> Bounds:
+        """Of a column, for so many rows of the operand."""
+        matmul = self.matmuls[phase]
+        return {
+            "t": rows,
+            "k": matmul.k,
+            "n": sum(matmul.rows) // self.plan.columns,
+            "format": matmul.weight.format,
+            "grouped": matmul.weight.scale is not None,
+        }
+
+    def column(self, phase: int, column: int, layout: WeightLayout) -> np.ndarray:
+        """What a column reads of its weights: beats [walks, beats, 64]."""
+        if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
+            matmul = self.matmuls[phase]
+            ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.ops)  # type: ignore[attr-defined]
+            key = layout, matmul.k, matmul.alternate, matmul.rounds, tuple(matmul.rows), ops
+            if key not in self._packed_once:
+                self._packed_once[key] = self._packed(matmul, layout)
+            self._columns[phase] = self._packed_once[key]
+        return self._columns[phase][column]
+
+    @property
+    def _operators(self) -> Iterator[Any]:
+        """The linears of all matmuls, in all walks."""
+        return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.ops)
+
+    def _bias(self, op: Any) -> np.ndarray | None:
+        """What the columns add to the rows of a linear: -0 changes no value."""
+        if not self.params.bias:
+            return None
+        return np.full(len(op.integers.codes), -0.0, np.float32) if op.bias is None else round_f24(op.bias)
+
+    def _packed(self, matmul: Matmul, layout: WeightLayout) -> np.ndarray:
+        """What all columns read for a matmul: beats [columns, walks, beats, 64]."""
+        count = self.plan.columns
+        walks: list[Sequence[Any]] = list(zip(*(s.ops for s in matmul.steps), strict=True))
+        alike = all(
+            a.integers is b.integers and a.bias is b.bias
+            for walk in walks
+            for a, b in zip(walk, walks[0], strict=True)
+        )
+        values = {_value(op, count) for walk in walks for op in walk}
+        different = 1 if len(values) == 1 and None not in values else count  # columns
+        packed = np.empty((different, 1 if alike else len(walks), *layout.order.shape), np.uint8)
+        for walk in range(packed.shape[1]):
+            parts = [
+                column_tensors(op.integers, rows, matmul.k, self._bias(op))
+                for op, rows in zip(walks[walk], matmul.rows, strict=True)
+            ]
+            whole = {name: matmul.joined([part[name] for part in parts], count) for name in parts[0]}
+            for c in range(different):
+                packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
+        return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
+
+
+def _value(op: Any, count: int) -> Hashable:
+    """What a linear has everywhere, with as many rows for each of so many columns; else None."""
+    parts = [
+        op.bias,
+        *(getattr(op.integers, name) for name in ("codes", "scale", "minimum", "row_scale")),
+    ]
+    known = [part for part in parts if part is not None]
+    if len(op.integers.codes) % count or not all(map(is_uniform, known)):
+        return None
+    return tuple(None if part is None else part.flat[0] for part in parts)
+
+
+def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:
+    steps = phase.matmuls
+    (operand,) = {step.inputs[0] for step in steps}
+    readers = [step for p in found.phases for step in p.matmuls if operand in step.inputs]
+    unit = lcm(*(step.op.integers.group or MX_GROUP for step in readers))  # type: ignore[attr-defined]
+    rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
+    return Matmul(
+        phase=phase.number,
+        steps=steps,
+        alternate=len(steps) == 2 and _meet(found, steps),
+        rounds=_rounds(found, steps, [extent[step.outputs[0]] for step in steps], plan.unit),
+        rows=rows,
+        k=-(-extent[operand] // unit) * unit,
+    )
+
+
+def _rounds(found: Schedule, steps: Sequence[Step], extents: Sequence[int], unit: int) -> int:
+    """The most rounds in which the tiles of matmuls can come that caches and attention read as they are made:
+    of whole heads, without padding."""
+    if len(steps) < 2 or any(extent % unit for extent in extents):
+        return 1
+    made = {step.outputs[0] for step in steps}
+    readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
+    pieces = [s.op.pieces(unit) for s in readers if isinstance(s.op, Cache)]
+    heads = all(
+        isinstance(s.op, Cache) or (isinstance(s.op, Attention) and not unit % s.op.head_dim) for s in readers
+    )
+    return gcd(*pieces, *(extent // unit for extent in extents)) if pieces and heads else 1
+
+
+def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
+    """Whether the results of two matmuls meet in one elementwise operation, and go nowhere else."""
+    made = {step.outputs[0] for step in steps}
+    readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
+    (first, *more) = readers
+    alike = len({step.op.form() for step in steps}) == 1
+    kept = made & {*found.outputs.values(), *(c.again for c in found.carried)}
+    return alike and not more and not kept and isinstance(first.op, Binary) and {*first.inputs} == made

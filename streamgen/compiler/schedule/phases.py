@@ -1,0 +1,284 @@
+"""Schedule: which operations work in the same phase, which phases are walked again.
+
+    section   what lies before a repetition, its body, what lies behind it with the layers that make no whole
+              body: phases that are walked once, or once for each repetition of the body
+    phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
+              and have weights of one format
+
+An operation belongs to the first phase in which all that it reads is there; a matmul with columns of its own,
+too. One of the engine reads an operand that an earlier phase has quantised, so each value that such matmuls
+read starts a new phase, and one more for each further format. The rest of a phase follows from what the
+engine makes, up to the operands of the next phases. Without an engine a section is one phase.
+
+What a body of a repetition gives to the next walk is a value of its own (`Value.again`): made before the
+first walk and at the end of each, read at the beginning of each and behind the last. Where no phase has made
+it, as an input or by another repetition, an `Identity` before the walks does; and one behind them makes what
+the graph gives.
+"""
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamgen.base.errors import GraphError
+from streamgen.compiler.schedule.last_rows import takes_last_rows_early
+from streamgen.compiler.schedule.steps import Step, Value
+from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.operations import Cache, Constant, Identity, LastRow, Linear
+from streamgen.numbers.quantisation import QuantisedWeight
+
+__all__ = ["Phase", "Schedule", "Section", "schedule"]
+
+
+@dataclass(eq=False)
+class Phase:
+    """number: in the order of a run. matmuls: the steps of the engine. quantised: values that become operands
+    of later phases."""
+
+    number: int
+    section: int
+    steps: list[Step] = field(default_factory=list)
+    matmuls: list[Step] = field(default_factory=list)
+    quantised: list[Value] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Its matmuls, or the first thing that it does."""
+        named = [step for step in self.steps if isinstance(step.op, Linear)] or self.steps[:1]
+        return "+".join(step.name for step in named)
+
+
+@dataclass(eq=False)
+class Section:
+    """walks: how often its phases are walked."""
+
+    walks: int
+    phases: list[Phase] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """sections in the order of a run. carried: values that pass from walk to walk. outputs: of the graph, of
+    which those `requested` are written on request."""
+
+    sections: tuple[Section, ...]
+    carried: tuple[Value, ...]
+    inputs: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    requested: frozenset[str]
+
+    @property
+    def phases(self) -> list[Phase]:
+        return [phase for section in self.sections for phase in section.phases]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for section in self.sections:
+            yield f"section, walked {section.walks} times" if section.walks > 1 else "section"
+            for phase in section.phases:
+                yield f"  phase {phase.number}, {phase.name}"
+                for step in phase.steps:
+                    read = ", ".join(value.name for value in step.inputs)
+                    yield f"    {', '.join(v.name for v in step.outputs)} = {step.op}({read})"
+                if phase.quantised:
+                    yield f"    operands: {', '.join(value.name for value in phase.quantised)}"
+
+
+def schedule(
+    graph: LogicalGraph, alone: Collection[str] | None = (), *, early_last_rows: bool = False
+) -> Schedule:
+    """Sections and phases of a graph whose matmuls share one engine, but for those whose paths are `alone`;
+    None: for all. early_last_rows: last rows are taken as early as can be (`last_rows`), and of a repetition
+    behind which they are taken, the last walk of more than two is a section of its own.
+
+    GraphError for a value of an outer section that a walked section reads, as only what passes from walk to
+    walk is kept.
+    """
+    return _Scheduler(graph, alone, early_last_rows).schedule()
+
+
+class _Scheduler:
+    def __init__(self, graph: LogicalGraph, alone: Collection[str] | None, early: bool) -> None:
+        self._graph, self._alone, self._early = graph, alone, early
+        self._steps: list[list[Step]] = [[]]
+        self._walks = [1]
+        self._carried: list[Value] = []
+        self._same: dict[Value, Value] = {}
+
+    def schedule(self) -> Schedule:
+        graph = self._graph
+        inputs = {value.name: Value(value.name, value.name, value.shape) for value in graph.inputs}
+        scope = dict(inputs)
+        for operation in graph.operations:
+            if isinstance(operation.op, Repeat):
+                self._repeat(operation, operation.op, scope)
+            else:
+                self._add(operation, [operation.op], operation.name, scope)
+        outputs = {name: self._made(scope[name], name) for name in graph.outputs}
+        if self._early:
+            self._steps[-1], stands = takes_last_rows_early(self._steps[-1], outputs.values())
+            outputs = {name: stands.get(value, value) for name, value in outputs.items()}
+        sections: list[Section] = []
+        number = 0
+        for steps, walks in zip(self._steps, self._walks, strict=True):
+            if not steps:
+                continue
+            engine = [s for s in steps if isinstance(s.op, Linear) and not self._has_own(s)]
+            section = Section(walks, _phases(steps, engine, len(sections), number))
+            number += len(section.phases)
+            sections.append(section)
+        return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
+
+    def _has_own(self, step: Step) -> bool:
+        return self._alone is None or step.path in self._alone
+
+    def _add(
+        self,
+        operation: Operation,
+        ops: Sequence[Operator],
+        path: str,
+        scope: dict[str, Value],
+        prefix: str = "",
+    ) -> None:
+        inputs = tuple(scope[name] for name in operation.inputs)
+        shapes = operation.op.shapes(*(value.shape for value in inputs))
+        section = len([steps for steps in self._steps[:-1] if steps])
+        parent = path.removesuffix(operation.name)
+        outputs = tuple(
+            Value(prefix + name, parent + name, shape, section)
+            for name, shape in zip(operation.values, shapes, strict=True)
+        )
+        name = prefix + operation.name
+        self._steps[-1].append(Step(name, path, operation.where, ops, inputs, outputs))
+        scope |= zip(operation.values, outputs, strict=True)
+
+    def _made(self, value: Value, name: str) -> Value:
+        """A value that a phase makes: this, or what an identity makes of an input or of the last walk."""
+        if value.section is not None:
+            return value
+        if value not in self._same:
+            scope = {name: value}
+            self._add(Operation(name, Identity(), (name,)), [Identity()], f"same.{name}", scope, "same_")
+            self._same[value] = scope[name]
+        return self._same[value]
+
+    def _repeat(self, operation: Operation, repeat: Repeat, scope: dict[str, Value]) -> None:
+        values = [scope[name] for name in operation.inputs]
+        walks = repeat.walks - self._last_apart(operation, repeat)
+        if walks > 1:
+            values = [self._made(value, name) for value, name in zip(values, operation.inputs, strict=True)]
+            self._steps.append([])
+            self._walks.append(walks)
+            body = repeat.layers[0].inputs
+            own = [
+                Value(
+                    f"{operation.name}_{value.name}",
+                    f"{operation.name}.{value.name}",
+                    value.shape,
+                    first=first,
+                )
+                for value, first in zip(body, values, strict=True)
+            ]
+            self._carried += own
+            values = own
+        whole = walks * repeat.period
+        for index in range(repeat.period):
+            # names of the layers of a body differ by their number
+            prefix = "" if repeat.period == 1 and walks > 1 else f"{operation.name}{index}_"
+            values = self._layer(
+                operation, repeat.layers[index : whole : repeat.period], index, prefix, values
+            )
+        if walks > 1:
+            for carried, again in zip(own, values, strict=True):
+                if again in own:
+                    raise GraphError(f"{operation.place} gives {again.name!r} on as it takes it")
+                carried.again = again
+            values = list(own)
+            self._steps.append([])
+            self._walks.append(1)
+        for index, layer in enumerate(repeat.layers[whole:], whole):
+            values = self._layer(operation, (layer,), index, f"{operation.name}{index}_", values)
+        scope |= zip(operation.values, values, strict=True)
+
+    def _last_apart(self, operation: Operation, repeat: Repeat) -> bool:
+        """Whether the last walk is a section of its own, in which last rows can be taken early."""
+        readers = (o.op for o in self._graph.operations if set(operation.values) & set(o.inputs))
+        takes = any(isinstance(op, LastRow) for op in readers)
+        return self._early and takes and not repeat.rest and repeat.walks > 2
+
+    def _layer(
+        self,
+        operation: Operation,
+        layers: Sequence[LogicalGraph],
+        index: int,
+        prefix: str,
+        values: Sequence[Value],
+    ) -> list[Value]:
+        """What one layer makes of its inputs: of the body in all walks, or of the rest behind them."""
+        inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
+        for inside in layers[0].operations:
+            if isinstance(inside.op, Repeat):
+                raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
+            path = f"{operation.name}[{index}].{inside.name}"
+            ops = [layer.by_name[inside.name].op for layer in layers]
+            self._add(inside, ops, path, inner, prefix)
+        return [inner[name] for name in layers[0].outputs]
+
+
+def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first: int) -> list[Phase]:
+    """The phases of a section whose first has this number. shared: the matmuls of the engine."""
+    phases: list[Phase] = []
+
+    def phase(number: int) -> Phase:
+        while number >= first + len(phases):
+            phases.append(Phase(first + len(phases), section))
+        return phases[number - first]
+
+    operands: dict[tuple[Value, Hashable], int] = {}  # the phases of what matmuls read, by their format
+    engine = first  # phases up to it have no engine free
+    for step in steps:
+        ready = max(
+            (v.phase for v in step.inputs if v.phase is not None and v.section == section), default=first
+        )
+        if step in shared:
+            assert isinstance(step.op, Linear)
+            (operand,) = step.inputs
+            key = operand, _format(step.op)
+            if key not in operands:
+                if operand not in {other for other, _ in operands}:
+                    phase(ready).quantised.append(operand)
+                operands[key] = engine = max(ready, engine) + 1
+            ready = operands[key]
+            phase(ready).matmuls.append(step)
+        if not isinstance(step.op, Constant):
+            phase(ready).steps.append(step)
+        else:
+            phase(first).steps.append(step)
+        for value in step.outputs:
+            value.phase = ready
+    for made in phases:
+        _later_caches(made, phases)
+    return phases
+
+
+def _later_caches(made: Phase, phases: Sequence[Phase]) -> None:
+    """A cache is read in the phase that fills it: it goes to that of its first reader, and what it keeps is
+    held until then."""
+    for step in [step for step in made.steps if isinstance(step.op, Cache)]:
+        later = (p for p in phases if any(set(step.outputs) & set(other.inputs) for other in p.steps))
+        reader = next(later, made)
+        if reader is not made:
+            made.steps.remove(step)
+            first = next(i for i, other in enumerate(reader.steps) if set(step.outputs) & set(other.inputs))
+            reader.steps.insert(first, step)
+            for value in step.outputs:
+                value.phase = reader.number
+
+
+def _format(linear: Linear) -> Hashable:
+    """What matmuls have in common that the engine computes at once; nothing before they are quantised."""
+    weight = linear.weight
+    if not isinstance(weight, QuantisedWeight):
+        return None
+    return weight.format, weight.group, weight.minimum is None

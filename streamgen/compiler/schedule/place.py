@@ -1,0 +1,164 @@
+"""The site of an operation in a phase: what `operations.site.Site` promises, on a binder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamgen.artifact.kv_layout import KvLayout
+from streamgen.compiler.lower.columns import in_tokens_of
+from streamgen.compiler.schedule.phases import Phase, Schedule
+from streamgen.compiler.schedule.steps import Step
+from streamgen.contract import Bounds, KernelParams
+from streamgen.itensor import ITensor, without_reuse
+from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.model.graph.logical import Operator
+from streamgen.model.operations import Cache
+from streamgen.model.operations.site import Behind, Fixed, Source, Stream, of_stream
+
+if TYPE_CHECKING:
+    from streamgen.compiler.schedule.bind import Binder
+
+__all__ = ["CachePlace", "PhaseSite", "cache_places"]
+
+_UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
+
+
+class PhaseSite:
+    """`step` is the operation that is bound."""
+
+    def __init__(self, binder: Binder, phase: Phase) -> None:
+        self._binder, self.phase = binder, phase
+        self.step: Step | None = None
+        self._once: dict[Hashable, Any] = {}
+        self._tables: dict[Operator, int] = {}
+        self.tokens, self.position = binder.tokens, binder.position
+        self.context, self.lanes, self.rate = binder.plan.context, binder.plan.lanes, binder.rate
+        self.attention_lanes = binder.plan.attention_lanes
+        self.rows, self.count = binder.rows, binder.count
+
+    @property
+    def name(self) -> str:
+        return self._own.name
+
+    @property
+    def ops(self) -> Sequence[Operator]:
+        return self._own.ops
+
+    @property
+    def extent(self) -> int:
+        return self._binder.extent[self._own.outputs[0]]
+
+    @property
+    def _own(self) -> Step:
+        assert self.step is not None
+        return self.step
+
+    def kernel(
+        self,
+        name: str,
+        params: KernelParams,
+        bounds: Bounds,
+        *,
+        steps: Mapping[str, int] | None = None,
+        behind: Sequence[Behind] = (),
+        alone: bool = False,
+        **inputs: Source,
+    ) -> dict[str, Stream]:
+        return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs, alone)
+
+    def order(self, stream: Stream) -> ITensor:
+        width, itensor = self._binder.plan.width(self._own.path), stream.itensor
+        lanes = of_stream(stream)["lanes"]
+        if width is None or (lanes % width and itensor.tripcounts[-1] * lanes % width):
+            return itensor
+        return in_tokens_of(itensor, width)
+
+    def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
+        if stream.extent == extent:
+            return stream
+        rows = self.count(stream.shape)
+        lanes = gcd(of_stream(stream)["lanes"], stream.extent, extent, first)
+        most = rows * max(stream.extent, extent) // lanes
+        params = FitRowsParams(dtype="f24", lanes=lanes, max_tokens=most)
+        bounds = {"rows": rows, "features": stream.extent, "fitted": extent, "first": first}
+        return replace(self.kernel("fit", params, bounds, i=stream)["o"], shape=stream.shape)
+
+    def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
+        padded = np.zeros((len(walks), *without_reuse(itensor).shape), walks.dtype)
+        padded[:, :, : walks.shape[2]] = walks
+        return Fixed(itensor, list(padded))
+
+    def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
+        # rows that are read at once, as of tokens and of positions, share no channel
+        number = self._tables.setdefault(self._own.op, len(self._tables))
+        channel = self._binder.plan.constant_channel(number)
+        return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
+
+    def numbers(self, name: str) -> Stream:
+        return self._binder.numbers(name, self.phase)
+
+    def caches(
+        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
+    ) -> tuple[KvLayout, int, int, int]:
+        place = self._binder.caches[self._own]
+        plan = self._binder.plan
+        layout = KvLayout(
+            dtype=dtype,
+            width=width,
+            heads=heads,
+            layers=place.layers,
+            positions=self.context,
+            channels=plan.cache_channels or plan.kv_channels,
+        )
+        if beside is not None:
+            # keys on one half of the channels, values on the other: as many beats on each as before
+            channels = max(plan.attention_lanes, plan.kv_channels // 2)
+            own, others = layout.row_beats * heads, 2 * beside.row_beats * beside.heads / plan.kv_channels
+            while channels > plan.attention_lanes and own / (channels // 2) <= _UNEVEN * others:
+                channels //= 2
+            layout = replace(layout, channels=channels)
+        first = place.index * layout.channels % plan.kv_channels
+        return layout, first, place.layer, place.step
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
+
+
+@dataclass(frozen=True)
+class CachePlace:
+    """Where a cache lies in the memory of all caches of its kind. layer: in the first walk; step: layers from
+    walk to walk; layers: of all; index: which of the caches of its phase it is."""
+
+    layer: int
+    step: int
+    layers: int
+    index: int
+
+
+def cache_places(found: Schedule) -> dict[Step, CachePlace]:
+    """For each cache its place. Caches of different phases share memory, those of different sections where
+    their walks make the same steps: of one that is walked once no step is asked."""
+    kinds: dict[tuple[Operator, int], dict[int, list[Step]]] = {}
+    for phase in found.phases:
+        own = [step for step in phase.steps if isinstance(step.op, Cache)]
+        for index, step in enumerate(own):
+            kinds.setdefault((step.op, index), {}).setdefault(phase.section, []).append(step)
+    places: dict[Step, CachePlace] = {}
+    for (_, index), sections in kinds.items():
+        walked = {len(steps) for section, steps in sections.items() if found.sections[section].walks > 1}
+        shared = [sections] if len(walked) <= 1 else [{section: steps} for section, steps in sections.items()]
+        for some in shared:
+            sizes = [len(steps) * found.sections[section].walks for section, steps in some.items()]
+            for base, (section, steps) in zip(accumulate(sizes, initial=0), some.items(), strict=False):
+                stride = len(steps) if found.sections[section].walks > 1 else max(walked, default=1)
+                for layer, step in enumerate(steps, base):
+                    places[step] = CachePlace(layer, stride, sum(sizes), index)
+    return places

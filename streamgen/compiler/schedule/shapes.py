@@ -1,0 +1,81 @@
+"""What the explorer needs to know of a schedule: matmuls with columns of their own, and what follows them.
+
+Elementwise operations work on the tiles in the order in which their first operand comes: of two the one that
+comes from a matmul. What no such matmul leads the explorer knows where all that it reads comes from memory or
+from what it knows.
+"""
+
+from collections.abc import Collection
+
+from streamgen.compiler.schedule.phases import Schedule
+from streamgen.compiler.schedule.steps import Step, Value
+from streamgen.kernels.elementwise import BINARY_OPERATIONS
+from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
+from streamgen.model.operations import Binary, Linear, Scalar, Unary
+
+__all__ = ["layer_shapes"]
+
+
+def layer_shapes(found: Schedule, alone: Collection[str] | None = None) -> list[Shape]:
+    """Each quantised linear whose path is `alone` (None: all), and each elementwise operation that is known,
+    in order."""
+    level: dict[Value, int] = dict.fromkeys(found.inputs.values(), 0)
+    known = set(found.inputs.values())
+    shapes: list[Shape] = []
+    for phase in found.phases:
+        tiles: set[Value] = set()  # what comes in the order of a matmul of this phase
+        for step in phase.steps:
+            operands = [value for value in step.inputs if value.shape.rows != "every"]
+            operands.sort(key=lambda value: value not in tiles)
+            at = max((level.get(value, 0) for value in operands), default=0)
+            if isinstance(step.op, Linear):
+                tiles.update(step.outputs)
+                if alone is None or step.path in alone:
+                    shapes.append(_linear(step, at))
+                    known.update(step.outputs)
+                    at += 1
+            elif isinstance(step.op, Unary | Scalar | Binary) and operands:
+                lead = operands[0]
+                if lead in known if lead in tiles else known.issuperset(operands):
+                    shapes.append(_vector(step, operands, at))
+                    known.update(step.outputs)
+                if lead in tiles:
+                    tiles.update(step.outputs)
+            level.update(dict.fromkeys(step.outputs, at))
+    return shapes
+
+
+def _linear(step: Step, level: int) -> LinearShape:
+    assert isinstance(step.op, Linear)
+    n, k = step.op.extents
+    return LinearShape(
+        name=step.path,
+        k=k,
+        n=n,
+        level=level,
+        group=step.op.integers.group,
+        reads=step.inputs[0].path,
+        path=_module(step),
+        bias=step.op.bias is not None,
+    )
+
+
+def _vector(step: Step, operands: list[Value], level: int) -> VectorShape:
+    op = step.op
+    if isinstance(op, Binary):
+        function = op.kernel if op.kernel in BINARY_OPERATIONS else op.gate or ""
+    else:
+        assert isinstance(op, Unary | Scalar)
+        function = op.function
+    return VectorShape(
+        name=step.path,
+        features=step.outputs[0].shape.features,
+        level=level,
+        operands=tuple(value.path for value in operands),
+        function=function,
+        path=_module(step),
+    )
+
+
+def _module(step: Step) -> str:
+    return step.where.partition(" (")[0]

@@ -1,0 +1,1 @@
+"""Hardware below kernels, in Amaranth: its conversion to Verilog, arithmetic units, handshakes."""

@@ -1,0 +1,80 @@
+"""Floating-point arithmetic: formats, and pipelined units that take operands every enabled cycle."""
+
+from streamgen.gateware.arith.add import Add, AddParams
+from streamgen.gateware.arith.compare import Compare, CompareParams, Maximum, MaximumParams, Order
+from streamgen.gateware.arith.composed import (
+    Gated,
+    GatedParams,
+    ProductSum,
+    ProductSumParams,
+    SoftCap,
+    SoftCapParams,
+)
+from streamgen.gateware.arith.convert import Convert, ConvertParams, FloatToInt, FloatToIntParams
+from streamgen.gateware.arith.divide import Divide, DivideParams
+from streamgen.gateware.arith.dsp import Dsp, DspParams
+from streamgen.gateware.arith.exp import Exp, ExpParams
+from streamgen.gateware.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Float
+from streamgen.gateware.arith.integer import IntToFloat, IntToFloatParams
+from streamgen.gateware.arith.multiply import Multiply, MultiplyParams
+from streamgen.gateware.arith.multiply_add import MultiplyAdd, MultiplyAddParams
+from streamgen.gateware.arith.reciprocal import Reciprocal, ReciprocalParams
+from streamgen.gateware.arith.relu import Relu, ReluParams
+from streamgen.gateware.arith.saturating import Gelu, GeluParams, Saturating, SaturatingParams
+from streamgen.gateware.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
+from streamgen.gateware.arith.scaled_integer import ScaledInteger, ScaledIntegerParams
+from streamgen.gateware.arith.sigmoid import Sigmoid, SigmoidParams
+from streamgen.gateware.arith.square_root import SquareRoot, SquareRootParams
+
+__all__ = [
+    "BFLOAT16",
+    "F24",
+    "FLOAT16",
+    "FLOAT32",
+    "Add",
+    "AddParams",
+    "Compare",
+    "CompareParams",
+    "Convert",
+    "ConvertParams",
+    "Divide",
+    "DivideParams",
+    "Dsp",
+    "DspParams",
+    "Exp",
+    "ExpParams",
+    "Float",
+    "FloatToInt",
+    "FloatToIntParams",
+    "Gated",
+    "GatedParams",
+    "Gelu",
+    "GeluParams",
+    "IntToFloat",
+    "IntToFloatParams",
+    "Maximum",
+    "MaximumParams",
+    "Multiply",
+    "MultiplyAdd",
+    "MultiplyAddParams",
+    "MultiplyParams",
+    "Order",
+    "ProductSum",
+    "ProductSumParams",
+    "Reciprocal",
+    "ReciprocalParams",
+    "Relu",
+    "ReluParams",
+    "Saturating",
+    "SaturatingParams",
+    "ScaleAccumulator",
+    "ScaleAccumulatorParams",
+    "ScaledInteger",
+    "ScaledIntegerParams",
+    "Sigmoid",
+    "SigmoidParams",
+    "SoftCap",
+    "SoftCapParams",
+    "SquareRoot",
+    "SquareRootParams",
+]

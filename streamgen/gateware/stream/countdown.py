@@ -1,0 +1,72 @@
+"""Countdown: counts the tokens of a transfer and takes the next count without losing a cycle.
+
+    active for exactly `count` steps after each count taken; last in the final one
+
+Counts come on `i_count`. In every cycle with `active & step` one token counts. The next count is taken
+when nothing is active or together with the last step, so transfers follow one another without a gap.
+A count of 0 takes one cycle in which nothing is active. `active` and `last` are registers, `i_count.ready`
+depends on `step`; `taken` marks the cycle in which a count is taken (for what belongs to it).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from streamgen.contract.cost import Resources
+
+__all__ = ["Countdown", "CountdownParams"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountdownParams:
+    """bits: width of the count, which goes up to 2^bits - 1."""
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 32:
+            raise ValueError(f"bits of a countdown must be 1 to 32, not {self.bits}")
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(lut=3.6 * self.bits + 3, ff=self.bits + 2)
+
+    def build(self) -> "Countdown":
+        return Countdown(self)
+
+
+class Countdown(wiring.Component):
+    """`i_count` and `step` in, `active`, `last` and `taken` out."""
+
+    def __init__(self, params: CountdownParams) -> None:
+        self._bits = params.bits
+        super().__init__(
+            {
+                "i_count": In(stream.Signature(params.bits)),
+                "step": In(1),
+                "active": Out(1),
+                "last": Out(1),
+                "taken": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        left = Signal(self._bits, reset_less=True)  # steps after the present one
+        count = self.i_count
+        m.d.comb += [
+            count.ready.eq(~self.active | (self.last & self.step)),
+            self.taken.eq(count.valid & count.ready),
+        ]
+        with m.If(count.ready):
+            m.d.sync += [
+                self.active.eq(count.valid & (count.payload != 0)),
+                self.last.eq(count.payload == 1),
+                left.eq(count.payload - 1),
+            ]
+        with m.Elif(self.step):
+            m.d.sync += [self.last.eq(left == 1), left.eq(left - 1)]
+        return m

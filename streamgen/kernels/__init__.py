@@ -1,0 +1,1 @@
+"""Kernels: hardware that takes streams of tiles and gives streams of tiles."""

@@ -1,0 +1,28 @@
+"""Kernels with memory ports: what computes addresses, together with the DMAs that it feeds."""
+
+from streamgen.kernels.memory.kv_load import KvLoad, KvLoadParams
+from streamgen.kernels.memory.kv_store import KvStore, KvStoreParams
+from streamgen.kernels.memory.rows_load import RowsLoad, RowsLoadParams
+from streamgen.kernels.memory.spill import (
+    STORED,
+    SpillLayout,
+    SpillLoad,
+    SpillLoadParams,
+    SpillStore,
+    SpillStoreParams,
+)
+
+__all__ = [
+    "STORED",
+    "KvLoad",
+    "KvLoadParams",
+    "KvStore",
+    "KvStoreParams",
+    "RowsLoad",
+    "RowsLoadParams",
+    "SpillLayout",
+    "SpillLoad",
+    "SpillLoadParams",
+    "SpillStore",
+    "SpillStoreParams",
+]

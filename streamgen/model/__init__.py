@@ -1,0 +1,1 @@
+"""A model as a graph of operations: where it comes from, and how numpy runs it."""

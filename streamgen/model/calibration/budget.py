@@ -1,0 +1,151 @@
+"""Which matmuls have 8 bits, when all weights together may have so many.
+
+Layers share their hardware, so what is chosen is the format of a matmul in all layers of a body. Each is
+rounded to 4 bits alone, the others floats, and the texts say what the outputs lose; the budget goes where
+it saves the most. That losses add up is an assumption, as is that calibration lessens them all alike.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from streamgen.base.progress import Progress
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
+from streamgen.model.operations import Linear
+from streamgen.numbers.quantisation import Numbers, QuantisedWeight
+
+__all__ = ["within_bits"]
+
+W8_BITS = 8.0
+LAYER = re.compile(r"\[\d+\]")
+
+
+@dataclass
+class _Matmuls:
+    """Matmuls of all layers that have one format. paths: of its operations. weights: how many numbers."""
+
+    paths: list[str]
+    weights: int = 0
+
+    @property
+    def pattern(self) -> str:
+        """That fits its paths, as `Numbers.by_layer` takes them."""
+        return re.sub(LAYER, "[[]*]", self.paths[0])
+
+
+def within_bits(
+    graph: LogicalGraph,
+    texts: Sequence[Mapping[str, npt.ArrayLike]],
+    numbers: Numbers,
+    bits: float,
+    progress: Progress | None = None,
+) -> Numbers:
+    """The numbers with the matmuls in 8 bits for which that saves most of what texts lose in 4.
+
+    bits: of a weight in memory, on average over all matmuls, scales and minimums of 4-bit codes included:
+    from 4.5 (groups of 32) to 8. texts: inputs of passes that begin at position 0. Matmuls whose format the
+    numbers or the checkpoint say keep it, and count.
+
+    ValueError for no texts, and for fewer bits than the matmuls have with all that is free in 4.
+    """
+    if not texts:
+        raise ValueError("formats are chosen by texts; there are none")
+    tell = progress or (lambda message: None)
+    free, taken = _sorted_out(graph, numbers)
+    low = _w4_bits(numbers)
+    total = taken.weights + sum(unit.weights for unit in free)
+    least = (taken.bits + low * sum(unit.weights for unit in free)) / max(total, 1)
+    if bits < least:
+        raise ValueError(
+            f"a budget of {bits:g} bits a weight is too small: with 4-bit codes wherever the format is free, "
+            f"scales and minimums included, weights have {least:.3f}"
+        )
+    if not free:
+        return numbers
+    real = [name for name in graph.outputs if graph.shapes[name].kind == "real"]
+
+    def outputs(graph: LogicalGraph) -> Iterator[dict[str, np.ndarray]]:
+        run = reference(graph, np.float32)
+        return (run(text, every_row=True, outputs=real)[0] for text in texts)
+
+    expected, lost = list(outputs(graph)), []
+    for index, unit in enumerate(free):
+        tell(f"weighing {unit.pattern}, {index + 1} of {len(free)}")
+        found = outputs(_rounded(graph, unit, numbers))
+        lost.append(sum(_distance(e, f) for e, f in zip(expected, found, strict=True)))
+    tell("")
+    more = np.array([unit.weights * (W8_BITS - low) for unit in free])
+    room = (bits - least) * total
+    chosen = milp(
+        -np.array(lost) / max(sum(lost), 1e-300),
+        integrality=np.ones(len(free)),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(more / more.max(), ub=room / more.max() * (1 + 1e-9)),
+    ).x
+    formats = {unit.pattern: "w8" for unit, wide in zip(free, chosen, strict=True) if wide > 0.5}
+    return replace(numbers, by_layer={**numbers.by_layer, **formats})
+
+
+@dataclass
+class _Taken:
+    """Matmuls whose format is settled."""
+
+    weights: int = 0
+    bits: float = 0.0
+
+
+def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], _Taken]:
+    """Matmuls whose format is free, and the sum over the others."""
+    units: dict[str, _Matmuls] = defaultdict(lambda: _Matmuls([]))
+    taken = _Taken()
+    for path, operation in graph.walk():
+        op = operation.op
+        if not isinstance(op, Linear):
+            continue
+        settled = _settled(op, numbers, path)
+        size = op.extents[0] * op.extents[1]
+        if settled is None:
+            unit = units[re.sub(LAYER, "", path)]
+            unit.paths.append(path)
+            unit.weights += size
+        else:
+            taken.weights += size
+            taken.bits += size * (W8_BITS if settled == "w8" else _w4_bits(numbers))
+    return list(units.values()), taken
+
+
+def _settled(op: Linear, numbers: Numbers, path: str) -> str | None:
+    """The format that a matmul has, or that its checkpoint or the numbers want; None where nobody says."""
+    if isinstance(op.weight, QuantisedWeight):
+        return op.weight.format
+    one, other = (numbers.weight_format(path, asked) for asked in ("w4", "w8"))
+    return one if one == other else op.wanted
+
+
+def _w4_bits(numbers: Numbers) -> float:
+    return 4 + numbers.scale_bits * (1 + numbers.minimum) / numbers.group
+
+
+def _rounded(graph: LogicalGraph, unit: _Matmuls, numbers: Numbers) -> LogicalGraph:
+    """The graph with these matmuls alone in 4 bits."""
+    paths = set(unit.paths)
+
+    def change(path: str, operation: Operation) -> Operator:
+        return operation.op.quantised(numbers, path) if path in paths else operation.op
+
+    return graph.map(change)
+
+
+def _distance(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
+    """Squared errors of outputs, relative to them."""
+    total = 0.0
+    for name, array in expected.items():
+        error, size = (float(np.square(a).sum(dtype=np.float64)) for a in (found[name] - array, array))
+        total += error / size if size else error
+    return total

@@ -1,0 +1,51 @@
+"""From torch modules and checkpoints to logical graphs; the only part of streamgen that imports torch.
+
+Names are imported when they are first used: torch takes seconds to load, and shapes of well-known kinds need
+none of it.
+"""
+
+from typing import TYPE_CHECKING
+
+from streamgen.base.extras import late_names
+
+if TYPE_CHECKING:
+    from streamgen.model.frontend.any_module import import_any
+    from streamgen.model.frontend.check_switch import checking
+    from streamgen.model.frontend.checkpoint import load_decoder
+    from streamgen.model.frontend.decoder import import_decoder
+    from streamgen.model.frontend.export import Imported, Structure, import_module, import_structured
+    from streamgen.model.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
+    from streamgen.model.frontend.shapes import shapes_of
+
+__all__ = [
+    "FeedForward",
+    "Imported",
+    "Structure",
+    "checking",
+    "default_checkpoint",
+    "import_any",
+    "import_decoder",
+    "import_module",
+    "import_structured",
+    "load_decoder",
+    "load_feed_forward",
+    "shapes_of",
+]
+
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "FeedForward": "gguf",
+        "Imported": "export",
+        "Structure": "export",
+        "checking": "check_switch",
+        "default_checkpoint": "gguf",
+        "import_any": "any_module",
+        "import_decoder": "decoder",
+        "import_module": "export",
+        "import_structured": "export",
+        "load_decoder": "checkpoint",
+        "load_feed_forward": "gguf",
+        "shapes_of": "shapes",
+    },
+)

@@ -1,0 +1,274 @@
+"""Calls that compute element by element, in whatever layout their tensors are.
+
+    a - b    a + (-1 · b)        a / c    a · (1 / c), c a constant       x ** 2    x · x
+
+Each product and sum is rounded to f24: a quotient is off by the roundings of 1 / c and of the product.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft, Partial, Scaled
+from streamgen.model.frontend.gelu import Cube
+from streamgen.model.frontend.rotary import Product
+from streamgen.model.frontend.trace import GELU, UNARY, Unsupported, aten, shape
+from streamgen.model.graph.logical import Operator
+from streamgen.model.operations import Binary, Constant, Scalar, Unary
+
+__all__ = ["CALLS", "OF_TWO", "differs"]
+
+SUMS = {
+    aten.add.Tensor: 1,
+    aten.add_.Tensor: 1,
+    aten.sub.Tensor: -1,
+    aten.sub_.Tensor: -1,
+    aten.rsub.Scalar: -1,
+}
+QUOTIENTS = {aten.div.Tensor, aten.div_.Tensor}
+PRODUCTS = {aten.mul.Tensor, aten.mul_.Tensor}
+OF_TWO = SUMS.keys() | QUOTIENTS | PRODUCTS
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """Columns of values, times a factor; or the features of a constant and its name."""
+
+    features: torch.Tensor | np.ndarray
+    name: str = ""
+    factor: float = 1.0
+
+    def piece(self, draft: Draft, node: Node, piece: slice | torch.Tensor) -> str:
+        """Name of some features."""
+        if isinstance(self.features, np.ndarray):
+            return draft.add(node, self.name, Constant(self.features[piece].copy()))
+        name = draft.value(node, self.features[piece])
+        if self.factor == 1:
+            return name
+        return draft.add(node, f"{node.name}_scaled", Scalar("scale", self.factor), name)
+
+
+def _apply(draft: Draft, node: Node, op: Operator) -> None:
+    """An operation on one value."""
+    order, columns = draft.form(node, node.args[0], draft.elements.spread)
+    _compute(draft, node, op, order, Operand(columns))
+
+
+def _compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
+    """An operation; piece by piece where an operand is put together of several values."""
+    made = []
+    for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
+        name = draft.add(node, node.name, op, *(operand.piece(draft, node, piece) for operand in operands))
+        made.append((name, piece.stop - piece.start))
+        places = torch.arange(piece.start, piece.stop)
+        draft.cuts[name] = partial(_cut, draft, node, op, places, operands)
+    draft.spread(node, made, order)
+
+
+def _cut(
+    draft: Draft,
+    node: Node,
+    op: Operator,
+    places: torch.Tensor,
+    operands: Sequence[Operand],
+    part: torch.Tensor,
+) -> str:
+    """Some features of a result: the operation on these features only."""
+    names = [operand.piece(draft, node, places[part]) for operand in operands]
+    return draft.add(node, f"{node.name}_part", op, *names)
+
+
+def _unary(draft: Draft, node: Node) -> None:
+    target: Any = node.target
+    x: Any = node.args[0]
+    function = UNARY.get(target) or GELU[node.kwargs.get("approximate", "none")]
+    if x in draft.partial and function == "tanh":
+        return draft.half(node, draft.partial[x].tanh())
+    _apply(draft, node, Unary(function))
+
+
+def _negation(draft: Draft, node: Node) -> None:
+    _scaled(draft, node, node.args[0], -1.0)
+
+
+def _scaled(draft: Draft, node: Node, x: Any, factor: float) -> None:
+    """factor · x: a value that is made where it is read."""
+    order, columns = draft.form(node, x, draft.elements.spread)
+    draft.late(node, Scaled(node, columns, factor), len(columns), order)
+
+
+def _power(draft: Draft, node: Node) -> None:
+    x: Any = node.args[0]
+    power = (*node.args, 2)[1]
+    if x in draft.partial and power in (0.5, -0.5):
+        return draft.half(node, draft.partial[x].root(inverse=power < 0))
+    if power == 3:
+        return draft.half(node, Cube(draft.form(node, node.args[0], lambda c: c)))
+    if power != 2:
+        raise Unsupported(f"its power is {power}, only 2 can be compiled")
+    _product_of(draft, node, node.args[0], node.args[0])
+
+
+def _binary(draft: Draft, node: Node) -> None:
+    a, b = node.args[:2]
+    target: Any = node.target
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+    if target == aten.rsub.Scalar:
+        a, b = b, a
+    if a in draft.partial or b in draft.partial:
+        return _half(draft, node, a, b, alpha)
+    if target in PRODUCTS and draft.knows(a) and draft.knows(b):
+        return _product_of(draft, node, a, b)
+    if a in draft.tables or b in draft.tables:
+        value, table = (b, a) if a in draft.tables else (a, b)
+        if target in PRODUCTS:
+            return draft.half(node, Product.of(draft, node, value, table))
+        if target not in SUMS or alpha != 1 or SUMS[target] != 1:
+            raise Unsupported("what is made of positions can only be added, or multiplied with")
+        draft.rows_for_positions(node, table)
+    if (factor := _factor(draft, target, a, b)) is not None:
+        return _scaled(draft, node, a if draft.knows(a) else b, factor)
+    lead = a if draft.knows(a) else b
+    contents = draft.form(node, lead, lambda c: _broadcast(c, node))
+    order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
+
+    def operand(value: Any, change: Change | None = None, factor: float = 1.0) -> Operand:
+        if value is lead:
+            return Operand(columns, factor=factor)
+        return _operand(draft, node, value, order, change, factor)
+
+    if target in QUOTIENTS and draft.knows(b):
+        raise Unsupported("it divides by what is computed at run time")
+    factor = SUMS.get(target, 1) * alpha
+    if target in QUOTIENTS:
+        operands = operand(a), operand(b, _inverse)
+    elif draft.knows(b) or factor == 1:
+        operands = operand(a), operand(b, factor=float(factor))
+    else:
+        operands = operand(a), operand(b, lambda c: c * np.float32(factor))
+    _compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
+
+
+def _factor(draft: Draft, target: Any, a: Any, b: Any) -> float | None:
+    """The one number that a value is multiplied with, or divided by; None when it is something else."""
+    if target not in PRODUCTS | QUOTIENTS or (draft.knows(a) and draft.knows(b)):
+        return None
+    other = b if draft.knows(a) else a
+    if (target in QUOTIENTS and other is a) or (isinstance(other, Node) and shape(other).numel() != 1):
+        return None
+    number = float(draft.constants.tensors[other] if isinstance(other, Node) else other)
+    if target in QUOTIENTS and not number:
+        raise Unsupported("it divides by 0")
+    if not math.isfinite(number):
+        raise Unsupported(f"it multiplies with {number}")
+    return 1 / number if target in QUOTIENTS else number
+
+
+def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
+    """a · b of values; a square is known as such, for norms begin with one."""
+    if a in draft.partial and a is b:
+        return draft.half(node, draft.partial[a].square())
+    order, columns = draft.form(node, a, lambda c: draft.elements.spread(_broadcast(c, node)))
+    _compute(draft, node, Binary("mul"), order, Operand(columns), _operand(draft, node, b, order))
+    if torch.equal(draft.contents[a], draft.contents[b]):
+        draft.squares[node] = draft.contents[a]
+
+
+def _broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
+    extents = shape(node)
+    if contents.numel() != extents.numel():
+        raise Unsupported(f"it broadcasts {list(contents.shape)} to {list(extents)}")
+    return contents.broadcast_to(extents)
+
+
+def _operand(
+    draft: Draft,
+    node: Node,
+    value: Any,
+    order: torch.Tensor,
+    change: Change | None = None,
+    factor: float = 1.0,
+) -> Operand:
+    """The other operand in this order; scalars and parameters become constants, changed."""
+    if draft.knows(value):
+        read = draft.form(node, value, lambda c: _columns(draft, _broadcast(c, node), order))
+        return Operand(read, factor=factor)
+    if isinstance(value, Node):
+        array = draft.constants.array(node, value)
+        name = draft.constants.paths.get(value, value.name)
+    else:
+        if not math.isfinite(value):
+            raise Unsupported(f"its other operand is {value}; a finite number is needed")
+        array, name = np.asarray(value, np.float32), f"{node.name}_constant"
+    rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
+    if (rows != rows[:1]).any():
+        raise Unsupported(differs(array))
+    return Operand(rows[0] if change is None else change(rows[0]), name)
+
+
+def differs(constant: np.ndarray | torch.Tensor) -> str:
+    """What is wrong with a constant that is added to tokens, or multiplied with them."""
+    return f"a constant of shape {list(constant.shape)} differs from token to token"
+
+
+def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    if not draft.elements.matches(contents, order):
+        raise Unsupported("an operation joins its result with one that has other tokens in its places")
+    return contents.reshape(-1)[order[0]] // draft.elements.stride
+
+
+def _inverse(constant: np.ndarray) -> np.ndarray:
+    if not constant.all():
+        raise Unsupported("it divides by 0")
+    return (1 / constant.astype(np.float64)).astype(np.float32)
+
+
+def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
+    """A product, quotient, sum or difference with half of an operation."""
+    target: Any = node.target
+    found: Partial = draft.partial[b if b in draft.partial else a]
+    other = a if b in draft.partial else b
+    if a in draft.partial and b in draft.partial:
+        if target in PRODUCTS and a is b:
+            return draft.half(node, found.square())
+        if target in SUMS and alpha == 1 and target != aten.rsub.Scalar:
+            return draft.partial[a].joined(draft, node, found, SUMS[target])
+        other = a
+    if draft.knows(other):
+        divides, takes = (
+            target in QUOTIENTS and b in draft.partial,
+            target in (aten.sub.Tensor, aten.sub_.Tensor),
+        )
+        if target in PRODUCTS or divides:
+            return found.multiplied(draft, node, other, divides=divides)
+        if takes and b in draft.partial and alpha == 1:
+            return found.taken(draft, node, other)
+        if target in SUMS and SUMS[target] == 1 and alpha == 1:
+            return found.added(draft, node, other)
+        raise Unsupported(found.needed)
+    constant = draft.tables.shown(other) if isinstance(other, Node) else torch.tensor(float(other))
+    if target in PRODUCTS or (target in QUOTIENTS and a in draft.partial):
+        if constant.numel() != 1 or not float(constant):
+            raise Unsupported(found.needed)
+        return draft.half(node, found.times(1 / float(constant) if target in QUOTIENTS else float(constant)))
+    if target in SUMS and alpha == 1 and (SUMS[target] == 1 or a in draft.partial):
+        return draft.half(node, found.plus(SUMS[target] * constant))
+    raise Unsupported(found.needed)
+
+
+CALLS = {
+    **dict.fromkeys([*UNARY, aten.gelu.default], _unary),
+    **dict.fromkeys([aten.neg.default, aten.neg_.default], _negation),
+    **dict.fromkeys(
+        [aten.pow.Tensor_Scalar, aten.pow_.Scalar, aten.square.default, aten.square_.default], _power
+    ),
+    **dict.fromkeys(OF_TWO, _binary),
+}

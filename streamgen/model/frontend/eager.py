@@ -1,0 +1,231 @@
+"""Modules as torch runs them eagerly: pass by pass, in float32, some layers of a large one.
+
+A language model of transformers is called as its users call it, with ids and the cache that it has returned;
+it chooses its own positions and masks. A decoder of one's own is given both (`import_decoder`).
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from streamgen.model.frontend.quiet import quiet
+from streamgen.model.frontend.trace import one_thread
+from streamgen.model.graph.logical import LogicalGraph, Repeat
+from streamgen.model.operations import Linear
+
+__all__ = ["HALVES", "EagerText", "Seen", "called", "fewer_layers", "floats_of", "has_values"]
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def has_values(module: torch.nn.Module) -> bool:
+    """Whether a module can be run: none of its tensors is on the meta device, no parameter is one number at
+    every place, as those are of which only shapes are known."""
+    parameters = list(module.parameters())
+    return not (
+        any(tensor.is_meta for tensor in (*parameters, *module.buffers()))
+        or any(one.numel() > 1 and not any(one.stride()) for one in parameters)
+    )
+
+
+def floats_of(module: torch.nn.Module, without: Collection[str] = ()) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of 16 bits as float32, by name: what they round, a graph does not. without:
+    modules, by path."""
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {
+        name: tensor.detach().float()
+        for name, tensor in named
+        if tensor.dtype in HALVES and not any(name.startswith(f"{path}.") for path in without)
+    }
+
+
+def called(
+    module: torch.nn.Module, floats: dict[str, torch.Tensor], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    """What a module returns, with these parameters and buffers in place of its own."""
+    with quiet(), torch.no_grad(), one_thread():
+        if not floats:
+            return module(*args, **keywords)
+        return torch.func.functional_call(module, floats, tuple(args), dict(keywords))
+
+
+class EagerText:
+    """A text in a decoder, from its beginning on.
+
+    floats: parameters in place of its own. layers: those that are computed, each with keys and values.
+    padding: ids that are no tokens.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        floats: dict[str, torch.Tensor],
+        layers: Sequence[int],
+        kv_heads: int,
+        head_dim: int,
+    ) -> None:
+        self._module, self._floats, self._layers = module, floats, layers
+        transformers = sys.modules.get("transformers")
+        self._of_transformers = transformers is not None and isinstance(module, transformers.PreTrainedModel)
+        padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+        self.padding: list[int] = [padding] if self._of_transformers and padding is not None else []
+        self._cache: Any = None
+        self._ids: np.ndarray | None = np.zeros(0, np.int64)  # of the text, None where it begins with a cache
+        double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
+        self._dtype = torch.float64 if double else torch.float32
+        self._keys, self._values = (
+            [torch.zeros(1, kv_heads, 0, head_dim, dtype=self._dtype)] * len(layers) for _ in range(2)
+        )
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
+        given = torch.from_numpy(ids)[None]
+        self._ids = None if self._ids is None else np.concatenate([self._ids, ids])
+        if self._of_transformers:
+            keywords = {"input_ids": given, "past_key_values": self._cache, "use_cache": True}
+            out = called(self._module, self._floats, (), keywords)
+            logits, self._cache = out.logits, out.past_key_values
+        else:
+            past = self._keys[0].shape[2]
+            positions = torch.arange(past, past + len(ids))[None]
+            args = given, positions, list(self._keys), list(self._values)
+            logits, self._keys, self._values = called(self._module, self._floats, args, {})
+        found: np.ndarray = logits[0].double().numpy()
+        return found
+
+    def at_once(self, tokens: int) -> np.ndarray | None:
+        """Logits behind the last tokens of the text, which is read anew as a whole.
+
+        Some classes of transformers give other logits for several tokens behind a cache that has forgotten
+        what is outside of a window; those of a whole text are the ones that they mean. None for all other
+        caches, for a single token, and for a text that began with a cache.
+        """
+        forgets = any(getattr(layer, "is_sliding", False) for layer in getattr(self._cache, "layers", ()))
+        if self._ids is None or not forgets or tokens == 1:
+            return None
+        keywords = {"input_ids": torch.from_numpy(self._ids)[None], "use_cache": False}
+        logits: np.ndarray = called(self._module, self._floats, (), keywords).logits[0].double().numpy()
+        return logits[-tokens:]
+
+    @property
+    def count(self) -> int:
+        """Layers that are computed."""
+        return len(self._layers)
+
+    def layer_of(self, keys: np.ndarray, default: int) -> int:
+        """Which layer has these keys [P, kv_heads · head_dim]; `default` of a model of transformers, whose
+        caches may keep the last positions only."""
+        if self._of_transformers:
+            return default
+        rows = [own[0].transpose(0, 1).reshape(len(keys), -1).double().numpy() for own in self._keys]
+        return int(np.argmin([np.linalg.norm(own - keys) for own in rows]))
+
+    def go_on_behind(self, keys: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:
+        """The next pass follows other ones: theirs of each layer [P, kv_heads, head_dim]."""
+        self._ids = None
+        self._keys, self._values = (
+            [torch.from_numpy(rows).to(self._dtype).transpose(0, 1)[None] for rows in side]
+            for side in (keys, values)
+        )
+        if self._of_transformers:
+            self._cache = sys.modules["transformers"].DynamicCache()
+            for layer, key, value in zip(self._layers, self._keys, self._values, strict=True):
+                self._cache.update(key, value, layer)
+
+
+class Seen(TorchDispatchMode):
+    """Keeps what the calls of a module make, since `clear`.
+
+    tensors: of floats, but for views of parameters. results: those that a module within it returned, by path.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+        self._paths = {id(part): path for path, part in module.named_modules()}
+        self.tensors: list[torch.Tensor] = []
+        self.results: dict[str, list[torch.Tensor]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        self._hook = register_module_forward_hook(self._returned)
+        entered: Self = super().__enter__()
+        return entered
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._hook.remove()
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = call(*args, **(kwargs or {}))
+        own = [leaf for leaf in _floats(result) if leaf.untyped_storage().data_ptr() not in self._own]
+        self.tensors += [leaf.detach().clone() for leaf in own]  # calls in place may change it
+        return result
+
+    def _returned(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if id(module) in self._paths:
+            self.results[self._paths[id(module)]] += [leaf.detach().clone() for leaf in _floats(result)]
+
+    def clear(self) -> None:
+        """Forget what was made so far."""
+        self.tensors.clear()
+        self.results.clear()
+
+
+def _floats(nest: Any) -> list[torch.Tensor]:
+    leaves = (leaf for leaf in pytree.tree_leaves(nest) if isinstance(leaf, torch.Tensor))
+    return [leaf for leaf in leaves if leaf.is_floating_point()]
+
+
+@contextmanager
+def fewer_layers(
+    module: torch.nn.Module, graph: LogicalGraph, count: int, most: int
+) -> Iterator[tuple[LogicalGraph, Sequence[int], Collection[str]]]:
+    """A model of `count` layers: its graph, which of its layers are in it, and paths of those that are not.
+
+    They are all of them where it has at most `most` weights, or where its layers are not found in the module.
+    Of a larger one they are the first of each form, the middle one and the last; meanwhile the others hand on
+    what they are given, in the module too.
+    """
+    weights = sum(prod(o.op.extents) for _, o in graph.walk() if isinstance(o.op, Linear))
+    repeat: Any = next((o.op for o in graph.operations if isinstance(o.op, Repeat)), None)
+    lists = [m for m in module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    if weights <= most or repeat is None or len(repeat.layers) != count or len(lists) != 1:
+        yield graph, range(count), ()
+        return
+    kept = sorted({*range(repeat.period), count // 2, count - 1})
+    thin = Repeat(tuple(repeat.layers[index] for index in kept))
+    operations = tuple(replace(o, op=thin) if o.op is repeat else o for o in graph.operations)
+    (layers,) = lists
+    paths = {part: path for path, part in module.named_modules()}
+    with ExitStack() as stack:
+        results: list[Any] = []
+        hook = layers[0].register_forward_hook(lambda layer, given, result: results.append(result))
+        stack.callback(hook.remove)
+
+        def handed_on(hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
+            return (hidden, *results[-1][1:]) if isinstance(results[-1], tuple) else hidden
+
+        left_out = []
+        for index, layer in enumerate(layers):
+            if index not in kept:
+                left_out.append(paths[layer])
+                stack.callback(_restore, layer, vars(layer).get("forward"))
+                layer.forward = handed_on
+        yield replace(graph, operations=operations), kept, left_out
+
+
+def _restore(layer: torch.nn.Module, forward: Any) -> None:
+    if forward is None:
+        del layer.forward
+    else:
+        layer.forward = forward

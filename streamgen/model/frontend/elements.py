@@ -1,0 +1,145 @@
+"""Which elements of which values a tensor holds: views, transposes and slices, carried out on indices.
+
+Values of a logical graph are [N, features], N the tokens of all inputs. Each feature of each value is a
+column with a number of its own; element (row, column) has the index column · S + row. A tensor of the module
+is then a tensor of indices, its *contents*, and a call that only moves elements is run on these. Rows are
+those of tokens; in a language model they are positions, the tokens the last of these, and S is all of them.
+
+What operations need of contents is read in three forms:
+
+    lines     the last dimension holds features of one token      -> rows [N], columns [features]
+    spread    any layout with the same features of every token    -> order [N, features], columns [features]
+    heads     [.., tokens, features]: runs of tokens, heads       -> `Heads`
+    cached    [.., positions, features]: heads of all positions   -> columns [heads, features]
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from streamgen.model.frontend.trace import Unsupported
+
+__all__ = ["Elements", "Heads", "OtherRows"]
+
+CACHED = "rows of passes before can only be keys and values of an attention"
+NEEDED = "rows must stay whole: each holds features of one token, and every token has one"
+IN_TURN = "attention is over tokens one behind the other in the inputs: [batch, tokens, features]"
+
+
+class OtherRows(Unsupported):
+    """Rows that are not of this pass."""
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """order: [runs, heads], which of the leading indices is which head of which run of tokens. columns:
+    [heads, features]."""
+
+    order: torch.Tensor
+    columns: torch.Tensor
+
+
+class Elements:
+    """Columns of values. rows: N. before: positions before the first token."""
+
+    def __init__(self, rows: int, before: int = 0) -> None:
+        self.rows = rows
+        self.before = before
+        self.stride = before + rows
+        self.tokens = torch.arange(before, self.stride)
+        self._firsts: list[int] = []
+        self._names: list[str] = []
+        self._sizes: dict[str, int] = {}
+        self._end = 0
+
+    def add(self, name: str, features: int) -> torch.Tensor:
+        """Columns of a new value."""
+        self._firsts.append(self._end)
+        self._names.append(name)
+        self._sizes[name] = features
+        self._end += features
+        return torch.arange(self._end - features, self._end)
+
+    def indices(self, columns: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Contents with these columns and rows, which broadcast."""
+        return columns * self.stride + rows
+
+    def parts(self, columns: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+        """Columns as features of values, one behind the other."""
+        firsts = torch.tensor(self._firsts)
+        owners = torch.searchsorted(firsts, columns, right=True) - 1
+        owned, counts = torch.unique_consecutive(owners, return_counts=True)
+        parts = (columns - firsts[owners]).split(counts.tolist())
+        return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]
+
+    def size(self, name: str) -> int:
+        """Features of a value."""
+        return self._sizes[name]
+
+    def is_whole(self, name: str, features: torch.Tensor) -> bool:
+        """Whether these are all features of a value in their order."""
+        return torch.equal(features, torch.arange(self._sizes[name]))
+
+    def lines(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Row of each line, features of all; Unsupported unless each line is one token."""
+        matrix = contents.reshape(-1, contents.shape[-1])
+        rows, columns = matrix % self.stride, matrix // self.stride
+        if (rows < self.before).any():
+            raise OtherRows(CACHED)
+        same = (columns == columns[:1]).all() and (rows == rows[:, :1]).all()
+        if not same or not torch.equal(rows[:, 0].sort().values, self.tokens):
+            raise Unsupported(NEEDED)
+        return rows[:, 0], columns[0]
+
+    def spread(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where in the flat contents each feature of each row lies; Unsupported when tokens differ."""
+        flat = contents.reshape(-1)
+        rows, columns = flat % self.stride, flat // self.stride
+        if (rows < self.before).any():
+            raise OtherRows(CACHED)
+        if len(flat) % self.rows:
+            raise Unsupported(NEEDED)
+        order = rows.argsort(stable=True).reshape(self.rows, -1)
+        if not self.matches(contents, order):
+            raise Unsupported(NEEDED)
+        return order, columns[order[0]]
+
+    def matches(self, contents: torch.Tensor, order: torch.Tensor) -> bool:
+        """Whether contents in this order are the same features of every row."""
+        found = contents.reshape(-1)[order]
+        rows, columns = found % self.stride, found // self.stride
+        return bool((rows == self.tokens[:, None]).all() and (columns == columns[:1]).all())
+
+    def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> Heads:
+        """Heads of contents [.., tokens, features]; order: that of the queries, which keys must have too."""
+        tokens, features = contents.shape[-2:]
+        found = contents.reshape(-1, tokens, features)
+        rows, columns = found % self.stride, found // self.stride
+        starts = rows[:, 0, 0] - self.before
+        if (
+            (rows != starts[:, None, None] + self.tokens[:tokens, None]).any()
+            or (starts % tokens).any()
+            or self.rows % tokens
+        ):
+            raise Unsupported(IN_TURN)
+        runs = self.rows // tokens
+        if len(starts) % runs:
+            raise Unsupported(IN_TURN)
+        if order is None:
+            order = starts.argsort(stable=True).reshape(runs, -1)
+        same = torch.equal(starts[order], (torch.arange(runs) * tokens)[:, None].expand(order.shape))
+        by_run = columns[order]
+        if not same or (by_run != by_run[:1, :, :1]).any():
+            raise Unsupported("every head must hold the same features of all tokens of its run")
+        return Heads(order, by_run[0, :, 0])
+
+    def cached(self, contents: torch.Tensor) -> torch.Tensor:
+        """Columns [heads, features] of contents that hold a row for every position, first to last."""
+        found = contents.reshape(-1, *contents.shape[-2:])
+        rows, columns = found % self.stride, found // self.stride
+        if (
+            not torch.equal(rows, torch.arange(self.stride)[:, None].expand_as(rows))
+            or (columns != columns[:, :1]).any()
+        ):
+            raise Unsupported("keys and values must be those of all positions, in their order")
+        return columns[:, 0]

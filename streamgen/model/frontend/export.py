@@ -1,0 +1,378 @@
+"""A torch module becomes a LogicalGraph: export without decomposition, then one call at a time (`importer`).
+
+A graph says nothing about how many tokens there are. So the module is traced for its example inputs and
+again for other numbers of tokens, the largest among them, and for those with which it decides otherwise what
+it decides by their number (`extents`): what differs depends on the number, and is refused, but for a window
+of attention, which few tokens do not show.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.turns import one_at_a_time
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
+from streamgen.model.frontend.importer import Importer
+from streamgen.model.frontend.module_kinds import changed_state, require_readable
+from streamgen.model.frontend.self_check import require_equal_module
+from streamgen.model.frontend.trace import Constants, export_program, plain_attention
+from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
+from streamgen.model.operations import Attention
+
+__all__ = ["Imported", "Structure", "import_module", "import_structured"]
+
+PLAIN = (bool, int, str, type(None))  # arguments that are no tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Arguments or results of a module as torch nests them (tuples, lists, dicts).
+
+    names: of inputs or outputs of the graph, leaf by leaf, None for a leaf that is no tensor. shapes: of the
+    example.
+    """
+
+    spec: pytree.TreeSpec
+    names: tuple[str | None, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+
+    @property
+    def form(self) -> str:
+        """How they are nested, and of how many dimensions each is: what no number of tokens may change."""
+        ranks = [None if shape is None else f"{len(shape)}-d" for shape in self.shapes]
+        return str(pytree.tree_unflatten(ranks, self.spec)).replace("'", "")
+
+    def rebuilt(self, values: Mapping[str, Any]) -> Any:
+        """The nest around values by name; None stands for what is no tensor."""
+        return pytree.tree_unflatten([None if n is None else values[n] for n in self.names], self.spec)
+
+    def taken(self, nest: Any) -> dict[str, Any]:
+        """Values by name out of such a nest; ValueError when it is another."""
+        leaves, spec = pytree.tree_flatten(nest)
+        if spec != self.spec:
+            raise ValueError(f"the nest is {spec}; {self.spec} is needed")
+        return {name: leaf for name, leaf in zip(self.names, leaves, strict=True) if name is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """graph: of the module. arguments: ((positional ...), {keyword ...}). results: what it returns.
+
+    only: leading dimensions of the inputs that the module fixes, with their extents: it does not run with
+    others.
+    """
+
+    graph: LogicalGraph
+    arguments: Structure
+    results: Structure
+    only: Mapping[int, int]
+
+
+@one_at_a_time
+def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
+    """The graph of a module for inputs of these shapes; the leading dimensions of each are its tokens.
+
+    Attention is among the tokens of the last leading dimension (or of the one that the module chooses);
+    dimensions before it are sequences apart.
+
+    Raises TypeError or ValueError when the module does not run on the inputs or a weight is not finite,
+    UnsupportedOperationError with every operation that cannot be compiled, or when what the module computes
+    depends on the number of tokens, GraphError when an output is not computed or an input not used,
+    ImportMismatchError for a graph that is not what the module computes.
+    """
+    return import_structured(module, example_inputs).graph
+
+
+@one_at_a_time
+def import_structured(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    keywords: Mapping[str, Any] | None = None,
+    longest: int = 1,
+) -> Imported:
+    """See `import_module`; with the nests of arguments and results. longest: tokens of the longest sequence
+    that will be given, if that is longer than the example."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
+    require_readable(module)
+    given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    leaves, spec = pytree.tree_flatten((given, dict(keywords or {})))
+    tensors = []
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, PLAIN):
+            continue
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(f"example input {position} is {type(leaf).__name__}; a torch.Tensor is needed")
+        if not leaf.is_floating_point():
+            raise TypeError(f"example input {position} is {leaf.dtype}; it must be floating-point")
+        if not leaf.ndim or not leaf.numel():
+            raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
+        tensors.append(leaf)
+    if not tensors:
+        raise ValueError("no example inputs are given")
+    if len({tensor.numel() // tensor.shape[-1] for tensor in tensors}) != 1:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+    found = _Counts(module, leaves, spec, longest).imported()
+    require_equal_module(found, module, leaves, spec, longest)
+    return found
+
+
+class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
+    """A module that raises for its inputs."""
+
+
+class _Counts:
+    """A module, and its example inputs with other numbers of tokens."""
+
+    def __init__(
+        self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    ) -> None:
+        self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
+        self.arrays: dict[tuple[Any, ...], Any] = {}  # of constants, which all traces share
+        self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
+
+    def imported(self) -> Imported:
+        leads = {leaf.shape[:-1] for leaf in self.leaves if isinstance(leaf, torch.Tensor)}
+        first = self._trace({})
+        lead = next(iter(leads))
+        if len(leads) > 1 or not lead:
+            return first
+        if first.graph.mixes_tokens:
+            for dimension, extent in enumerate(lead):
+                if wide := self._with_window(first, dimension, extent):
+                    return wide
+        longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
+        try:
+            if _alike(first.graph, self._trace(longer).graph):
+                return self._decided(first)
+        except (_DoesNotRun, UnsupportedOperationError):
+            pass
+        return self._decided(self._by_dimension(first, lead))
+
+    def _decided(self, found: Imported) -> Imported:
+        """What was found, when it is found for all numbers of tokens by which the module decides anything."""
+        lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
+        for d in range(len(lead)):
+            if d not in found.only:
+                self._decided_by(found, d, list(lead))
+        return found
+
+    def _decided_by(self, found: Imported, d: int, lead: list[int]) -> None:
+        """UnsupportedOperationError when another extent of a leading dimension leads to another graph."""
+        most = max(lead[d], self.longest) if found.graph.mixes_tokens and d == len(lead) - 1 else None
+        tried = {lead[d]}
+        known = [one_token(d), *self._decisions(lead, found.only)]
+        while chosen := untried(known, d, lead, tried, most):
+            other, line = chosen
+            tried.add(other)
+            extents = [*lead[:d], other, *lead[d + 1 :]]
+            try:
+                self._require_alike(found, extents, d, lead[d], line)
+            except _DoesNotRun:
+                continue
+            if other > 1:  # torch sees no symbol in 1
+                known += [more for more in self._decisions(extents, found.only) if more not in known]
+
+    def _require_alike(self, found: Imported, extents: list[int], d: int, known: int, line: str) -> None:
+        """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph,
+        and results that are nested alike, of as many dimensions."""
+        try:
+            traced = self._trace(dict(enumerate(extents)))
+        except UnsupportedOperationError as error:
+            raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
+        if traced.results.form != found.results.form:
+            raise UnsupportedOperationError(
+                f"{self._inputs(d, extents[d])} results are {traced.results.form}, with {known} they are "
+                f"{found.results.form}: their dimensions must be as many for any number of tokens, and a "
+                "squeeze must name the one that it takes away"
+            )
+        graph = traced.graph
+        longer, shorter = (graph, found.graph) if extents[d] > known else (found.graph, graph)
+        if not _alike_for(min(extents[d], known), longer, shorter):
+            raise self._depends(d, extents[d], known, line)
+
+    def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
+        """What the module decides by leading dimensions, but for those that it fixes."""
+        extents = dict(only)
+        for d, n in enumerate(lead):
+            if d not in only:  # torch tells symbols apart by their extents, and 1 is none
+                extents[d] = next(m for m in range(max(n, 2), n + 99) if m not in extents.values())
+        key = tuple(sorted(extents.items()))
+        if key not in self.decided:
+            free = [d for d in range(len(lead)) if d not in only]
+            try:
+                leaves = self._run(extents)
+                with plain_attention():
+                    found = decisions(self.module, leaves, self.spec, free)
+            except _DoesNotRun:
+                found = None
+            self.decided[key] = [one for d in free for one in unseen(d)] if found is None else found
+        return self.decided[key]
+
+    def _by_dimension(self, found: Imported, lead: Sequence[int]) -> Imported:
+        """Each leading dimension by itself: any extent, or only one that the module fixes."""
+        base: dict[int, int] = {}
+        only: dict[int, int] = {}
+        for d, n in enumerate(lead):
+            for other in (n + 1, n - 1, 2 * n):
+                if other in (0, n):
+                    continue
+                try:
+                    changed = self._trace(base | {d: other})
+                except _DoesNotRun:
+                    continue
+                except UnsupportedOperationError as error:
+                    if n == 1 and len(lead) > 1:  # as in [tokens, 1, features]
+                        continue
+                    raise UnsupportedOperationError(f"{self._inputs(d, other)}: {error}") from None
+                if not _alike_for(other, found.graph, changed.graph):
+                    more = self._trace(base | {d: 3}) if n == 1 else found
+                    if not _alike(changed.graph, more.graph):
+                        raise self._depends(d, other, n)
+                    found, base = changed, base | {d: other}  # one token does not show a mask
+                break
+            else:
+                only[d] = n
+        return Imported(found.graph, found.arguments, found.results, only)
+
+    def _with_window(self, found: Imported, dimension: int, extent: int) -> Imported | None:
+        """What longer sequences along a dimension show, when that is a mask or its window; else None."""
+        longest = self._longest(dimension, extent)
+        if longest <= extent:
+            return None
+        try:
+            wide = self._trace({dimension: longest})
+        except UnsupportedOperationError as error:
+            if extent == 1:  # as in [tokens, 1, features]
+                return None
+            raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
+        if _alike(found.graph, wide.graph):
+            return None
+        if not _alike_for(extent, wide.graph, found.graph):
+            if extent == 1:
+                return None
+            raise self._depends(dimension, longest, extent)
+        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
+        counts.arrays, counts.decided = self.arrays, self.decided
+        return counts.imported()
+
+    def _longest(self, dimension: int, extent: int) -> int:
+        """The greatest extent with which the module runs: of the longest sequence at most, or one more."""
+        runs, not_more = extent, max(extent + 1, self.longest)
+        trial = not_more
+        while runs < not_more:
+            try:
+                self._run({dimension: trial})
+                runs = trial
+            except _DoesNotRun:
+                not_more = trial - 1
+            trial = (runs + not_more + 1) // 2
+        return runs
+
+    def _depends(self, dimension: int, one: int, other: int, line: str = "") -> UnsupportedOperationError:
+        if state := changed_state(self.module, lambda: self._run({})):
+            return UnsupportedOperationError(
+                f"the module changes in every call: {state}. "
+                + (
+                    "It is in training mode; call module.eval() first"
+                    if self.module.training
+                    else "A graph has no state: what is computed may depend on weights and inputs alone"
+                )
+            )
+        where = f", which {line} asks for" if line else ""
+        return UnsupportedOperationError(
+            f"what the module computes depends on the extent of dimension {dimension} of its inputs{where}: "
+            f"with {one} it is not what it is with {other}. A graph holds for any number of tokens: nothing "
+            "but views and masks may be made of x.shape"
+        )
+
+    def _inputs(self, dimension: int, extent: int) -> str:
+        return f"with an extent of {extent} of dimension {dimension} of its inputs"
+
+    def _leaves(self, extents: Mapping[int, int]) -> list[Any]:
+        """The example inputs, with some of the leading dimensions of another extent."""
+        return [_resized(leaf, extents) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+
+    def _run(self, extents: Mapping[int, int]) -> list[Any]:
+        """The example inputs with which the module has run."""
+        leaves = self._leaves(extents)
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        with plain_attention():
+            _run(self.module, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        return leaves
+
+    def _trace(self, extents: Mapping[int, int]) -> Imported:
+        """Export and import, with some of the leading dimensions of another extent."""
+        leaves = self._run(extents)
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        with plain_attention():
+            program = export_program(self.module, args, kwargs)
+        first = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        rows = first.numel() // first.shape[-1]
+        constants = Constants(self.module, program, self.arrays, changing=True)
+        graph, results = Importer(program, Draft(constants, rows)).run()
+        names = iter([value.name for value in graph.inputs])
+        arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+        nodes = program.graph.find_nodes(op="output")[0].args[0]
+        spec = program.call_spec.out_spec
+        assert spec is not None
+        return Imported(
+            graph,
+            Structure(self.spec, tuple(arguments), tuple(map(_shape, leaves))),
+            Structure(spec, tuple(results), tuple(_shape(n and n.meta["val"]) for n in nodes)),
+            {},
+        )
+
+
+def _shape(leaf: Any) -> tuple[int, ...] | None:
+    return tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None
+
+
+def _resized(tensor: torch.Tensor, extents: Mapping[int, int]) -> torch.Tensor:
+    """A copy with other extents, made of what is there."""
+    for dimension, extent in extents.items():
+        tensor = tensor.index_select(dimension, torch.arange(extent) % tensor.shape[dimension])
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> None:
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+    given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+    try:
+        with torch.no_grad():
+            module(*given[0], **given[1])
+    except Exception as error:  # a module may raise anything, as an AssertionError for too many tokens
+        raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {error}") from error
+
+
+def _alike_for(tokens: int, longer: LogicalGraph, found: LogicalGraph) -> bool:
+    """Whether the graph of longer sequences is the one found for so many tokens, but for masks and windows
+    that these do not show."""
+
+    def seen(path: str, operation: Operation) -> Operator:
+        op = operation.op
+        if not isinstance(op, Attention) or (op.window is not None and op.window < tokens):
+            return op
+        return replace(op, causal=op.causal and tokens > 1, window=None)
+
+    return _alike(longer, found) or _alike(longer.map(seen), found)
+
+
+def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:
+    """Whether two graphs compute the same, constants and all."""
+    return a.form() == b.form() and all(
+        _same(one.op, other.op) for one, other in zip(a.operations, b.operations, strict=True)
+    )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether the constants of two operations of one form are the same."""
+    pairs = ((getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
+    return all(x is y or not isinstance(x, np.ndarray) or np.array_equal(x, y) for x, y in pairs)

@@ -1,0 +1,162 @@
+"""What a module decides by the extents of its inputs: every number that torch sees of them, as a formula.
+
+The module runs once on tensors without contents whose leading extents are symbols (torch's `ShapeEnv`). Each
+comparison that Python makes of them is a guard there, each number made of them that reaches an operation an
+argument. What takes one value for all extents decides nothing, and sizes that grow with them nothing new.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from sympy.logic.boolalg import Boolean
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from streamgen.model.frontend.refusals import TORCH_FOLDER
+
+__all__ = ["Decision", "decisions", "one_token", "unseen", "untried"]
+
+FAR = 1 << 14  # extents that are looked at where a formula names them
+NEAR = 64  # and all up to here, whatever it names
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A formula of leading extents. line: what made it, `file:line`, empty for a mere size."""
+
+    formula: Any
+    line: str = field(default="", compare=False)
+
+    def value(self, extents: Sequence[int]) -> Any:
+        """What it is for these leading extents."""
+        return self.formula.xreplace({_symbol(d): sympy.Integer(n) for d, n in enumerate(extents)})
+
+    def named(self) -> set[int]:
+        """Extents near the numbers in it."""
+        numbers = {abs(int(one)) for one in self.formula.atoms(sympy.Integer)} - {0}
+        numbers |= {a // b for a in numbers for b in numbers}
+        return {n + step for n in numbers for step in (-1, 0, 1) if 1 <= n + step <= FAR}
+
+
+def untried(
+    known: Sequence[Decision], dimension: int, extents: Sequence[int], tried: set[int], most: int | None
+) -> tuple[int, str] | None:
+    """An extent of one dimension for which something is decided as for none of those tried, and the line that
+    decides it; None when there is none. extents: of the example. most: the greatest that can be given, None:
+    any.
+
+    All comparisons together are one decision. A number is tried with two other values, as one may give the
+    result of the example by chance.
+    """
+    known = [one for one in known if _symbol(dimension) in one.formula.free_symbols]
+    near = range(1, min(most or NEAR, NEAR) + 1)
+    places = sorted({*near, *(n for one in known for n in one.named() if most is None or n <= most)})
+    if most is not None and most > NEAR:
+        places.append(most)
+
+    def values(n: int, chosen: Sequence[Decision]) -> tuple[Any, ...]:
+        return tuple(one.value([*extents[:dimension], n, *extents[dimension + 1 :]]) for one in chosen)
+
+    compared = [one for one in known if isinstance(one.formula, Boolean)]
+    here, met = values(extents[dimension], compared), {values(n, compared) for n in tried}
+    for n in places:
+        if (there := values(n, compared)) not in met:
+            lines = [one.line for one, a, b in zip(compared, here, there, strict=True) if a != b]
+            return n, next(filter(None, lines), "")
+    for one in known:
+        if one not in compared:
+            others = [n for n in places if values(n, [one]) != values(extents[dimension], [one])]
+            if len(tried.intersection(others)) < min(2, len(others)):
+                return next(n for n in (others[0], others[-1]) if n not in tried), one.line
+    return None
+
+
+def one_token(dimension: int) -> Decision:
+    """Whether an extent is 1, which torch takes for known."""
+    return Decision(sympy.Eq(_symbol(dimension), 1))
+
+
+def unseen(dimension: int) -> list[Decision]:
+    """What stands for the decisions of a module that cannot run without numbers: whether an extent is one of
+    some."""
+    return [Decision(sympy.Eq(_symbol(dimension), extent)) for extent in (2, 3, 7, 8, 9, 16, 33, NEAR)]
+
+
+def decisions(
+    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, dimensions: Sequence[int]
+) -> list[Decision] | None:
+    """What the module decides by these leading dimensions; they have extents of 2 and more in the example,
+    each another. None when it cannot run without their numbers, as where it looks something up by them."""
+    environment = ShapeEnv()
+    fake = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
+    fake.cache_enabled = False  # of shapes, which costs more than it saves in one run
+    taken = [_symbolic(fake, leaf, dimensions) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    tensors = [leaf for leaf in taken if isinstance(leaf, torch.Tensor)]  # all of the same leading extents
+    seen = _Seen({one.shape[d].node.expr: _symbol(d) for one in tensors for d in dimensions})
+    args, kwargs = pytree.tree_unflatten(taken, spec)
+    try:
+        with torch.no_grad(), fake, seen:
+            module(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - whatever a module raises of what is no number
+        return None
+    for guard in environment.guards:
+        seen.note(guard.expr, _frame(guard.sloc.framework_loc))
+    if any(not value.free_symbols for value in environment.replacements.values()):
+        return None  # a symbol has become a number: what follows is not seen
+    return list(seen.found.values())
+
+
+class _Seen(TorchDispatchMode):
+    """Notes the formulas that operations are given. symbols: torch's, with ours."""
+
+    def __init__(self, symbols: Mapping[Any, Any]) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.found: dict[Any, Decision] = {}
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for argument in (*args, *(kwargs or {}).values()):
+            line = "" if isinstance(argument, (list, tuple)) else _caller()  # a list is a shape
+            for leaf in pytree.tree_leaves(argument):
+                if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                    self.note(leaf.node.expr, line)
+        return call(*args, **(kwargs or {}))
+
+    def note(self, formula: Any, line: str) -> None:
+        formula = formula.xreplace(self.symbols)
+        known = self.found.get(formula)
+        if not formula.free_symbols or (known is not None and known.line):
+            return
+        if line or not formula.is_polynomial():  # otherwise it is a size, another one for all extents
+            self.found[formula] = Decision(formula, line)
+
+
+def _symbolic(fake: FakeTensorMode, leaf: torch.Tensor, dimensions: Sequence[int]) -> torch.Tensor:
+    kinds = [DimDynamic.DYNAMIC if d in dimensions else DimDynamic.STATIC for d in range(leaf.ndim)]
+    return fake.from_tensor(leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=kinds))
+
+
+def _symbol(dimension: int) -> Any:
+    return sympy.Symbol(f"extent_{dimension}", integer=True, positive=True)
+
+
+def _frame(summary: Any) -> str:
+    """`file:line` of a frame that torch kept."""
+    return f"{summary.filename}:{summary.lineno}" if hasattr(summary, "lineno") else ""
+
+
+def _caller() -> str:
+    """`file:line` of the call under way outside of torch."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if name != __file__ and not name.startswith(TORCH_FOLDER):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

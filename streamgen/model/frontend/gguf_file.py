@@ -1,0 +1,287 @@
+"""GGUF files: opened with every truncation noticed, tensors as float32 and, where they have one, as a grid.
+
+A Q4_1 tensor holds groups of 32 weights d * q + m, a Q4_0 tensor d * (q - 8), with 4-bit q (ggml's
+block_q4_1 and block_q4_0: the first 16 weights in the low nibbles, the next 16 in the high ones). A Q4_K
+tensor holds 256 weights under one d and one e: eight groups of 32, d * s * q - e * m with s and m of 6 bits
+(block_q4_K: of every 64 weights the first 32 in the low nibbles, the next 32 in the high ones).
+"""
+
+import copy
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFReader, GGUFValueType, ReaderTensor
+from gguf.quants import dequantize
+
+from streamgen.base.errors import CheckpointError
+from streamgen.base.gguf_metadata import require_gguf
+from streamgen.numbers.quantisation import GroupGrid
+
+__all__ = [
+    *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "changes_nothing", "field_of", "has_grid"),
+    *("lent", "open_gguf", "read_tensor", "unreadable_tensors"),
+]
+
+GROUP = 32
+GROUPS = 8  # of a block of Q4_K
+FLOATS = {Kind.F32, Kind.F16, Kind.BF16, Kind.F64}
+FACTORS = (".scale", ".input_scale", "rope_freqs.weight")  # ends of the names of what multiplies or divides
+TEXT, TOKENS = "tokenizer.", "tokenizer.ggml.tokens"
+SPLIT_COUNT, SPLIT_NUMBER, SPLIT_TENSORS = "split.count", "split.no", "split.tensors.count"
+GRIDS = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K}
+# What gguf's reader lets through when the bytes make no sense.
+CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError)
+
+
+class _Reader(GGUFReader):
+    """Refuses to read past the end of the file, where gguf's own reader returns less than was asked.
+
+    The file is mapped, but not as numpy's class memmap: slices of that take most of the time of reading. And
+    arrays are cut by one loop each, for a vocabulary is a million values.
+    """
+
+    data: npt.NDArray[Any]
+
+    def _get(
+        self, offset: int, dtype: npt.DTypeLike, count: int = 1, override_order: Any = None
+    ) -> npt.NDArray[Any]:
+        self.data = np.asarray(self.data)
+        end = int(offset) + int(count) * np.dtype(dtype).itemsize
+        if end > len(self.data):
+            raise ValueError(f"byte {end} is needed, the file has {len(self.data)}")
+        return super()._get(int(offset), dtype, count, override_order)
+
+    def _get_field_parts(
+        self, orig_offs: int, raw_type: int
+    ) -> tuple[int, list[npt.NDArray[Any]], list[int], list[GGUFValueType]]:
+        if raw_type != GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        start = int(orig_offs)
+        kind, count = self._get(start, np.uint32), self._get(start + 4, np.uint64)
+        of, number, begin = GGUFValueType(int(kind[0])), int(count[0]), start + 12
+        types = [GGUFValueType.ARRAY, *([of] if number else [])]
+        dtype = self.gguf_scalar_to_np.get(of)
+        if dtype is not None:
+            values = self._get(begin, dtype, number)
+            parts = [values[index : index + 1] for index in range(number)]
+            return 12 + values.nbytes, [kind, count, *parts], list(range(2, 2 + number)), types
+        if of != GGUFValueType.STRING:
+            raise ValueError(f"an array of {of.name}")
+        end, parts = self._strings(begin, number)
+        return end - start, [kind, count, *parts], list(range(3, 3 + 2 * number, 2)), types
+
+    def _strings(self, at: int, count: int) -> tuple[int, list[npt.NDArray[Any]]]:
+        """Where so many strings end, and of each its length and its bytes."""
+        data, room = self.data, len(self.data)
+        parts: list[npt.NDArray[Any]] = []
+        length, held = struct.Struct("<Q"), data.data
+        for _ in range(count):
+            begin = at + 8
+            if begin > room:
+                raise ValueError(f"byte {begin} is needed, the file has {room}")
+            end = begin + length.unpack_from(held, at)[0]
+            if end > room:
+                raise ValueError(f"byte {end} is needed, the file has {room}")
+            parts += (data[at:begin].view(np.uint64), data[begin:end])
+            at = end
+        return at, parts
+
+
+@contextmanager
+def lent(reader: GGUFReader) -> Iterator[None]:
+    """Whoever opens a GGUF file by `gguf.GGUFReader` in this block gets the reader that is there already:
+    transformers opens a file each time that it looks for something, and gguf's own reader takes long. Of the
+    tokenizer it gets the tokens, whose number it needs; in place of a tensor that cannot be read, zeros."""
+    before, less = gguf.GGUFReader, copy.copy(reader)
+    less.fields = OrderedDict(
+        (k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT)
+    )
+    less.tensors = [one if _readable(one.tensor_type) else _zeros(one) for one in reader.tensors]
+    gguf.GGUFReader = lambda path: less
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = before
+
+
+def open_gguf(path: Path) -> GGUFReader:
+    """The reader of a file, with the tensors of all files that it was split into.
+
+    CheckpointError where it is none, or damaged, where it is not the first of several or one of them is
+    missing.
+    """
+    reader = _open(path)
+    count = field_of(path, reader, SPLIT_COUNT)
+    if isinstance(count, int) and count > 1:
+        _join(path, reader, count)
+    return reader
+
+
+def _open(path: Path) -> GGUFReader:
+    """The reader of one file."""
+    require_gguf(path)
+    try:
+        with np.errstate(over="raise"):
+            reader = _Reader(path)
+    except CORRUPT as error:
+        raise CheckpointError(
+            f"{path}: truncated or corrupt GGUF: {type(error).__name__}: {error}"
+        ) from error
+    if reader.byte_order == "S":
+        raise CheckpointError(f"{path}: the file is of the other byte order; only little-endian can be read")
+    return reader
+
+
+def _join(path: Path, reader: GGUFReader, count: int) -> None:
+    """Give the reader of the first of several files the tensors of the others. Their names end with the
+    number of each: -00001-of-00003.gguf."""
+    stem = path.name.removesuffix(_part(1, count))
+    if field_of(path, reader, SPLIT_NUMBER) != 0 or stem == path.name:
+        raise CheckpointError(
+            f"{path}: the model lies in {count} files; name the first, which ends with {_part(1, count)}"
+        )
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    for number in range(2, count + 1):
+        part = path.with_name(f"{stem}{_part(number, count)}")
+        if not part.is_file():
+            raise CheckpointError(f"{path}: the model lies in {count} files; {part.name} is missing")
+        other = _open(part)
+        if (said := field_of(part, other, SPLIT_NUMBER)) != number - 1:
+            raise CheckpointError(f"{part}: {SPLIT_NUMBER} is {said!r}; {number - 1} is needed")
+        for tensor in other.tensors:
+            if tensor.name in tensors:
+                raise CheckpointError(f"{part}: tensor {tensor.name} is in another file, too")
+            tensors[tensor.name] = tensor
+    total = field_of(path, reader, SPLIT_TENSORS)
+    if total not in (None, len(tensors)):
+        raise CheckpointError(f"{path}: {SPLIT_TENSORS} is {total!r}; the {count} files have {len(tensors)}")
+    reader.tensors = [*tensors.values()]
+
+
+def _part(number: int, count: int) -> str:
+    """How the name of a part ends."""
+    return f"-{number:05d}-of-{count:05d}.gguf"
+
+
+def field_of(path: Path, reader: GGUFReader, key: str) -> Any:
+    """The value of a field, or None."""
+    try:
+        field = reader.get_field(key)
+        return None if field is None else field.contents()
+    except CORRUPT as error:
+        raise CheckpointError(f"{path}: corrupt GGUF: {key}: {type(error).__name__}: {error}") from error
+
+
+def architecture_of(path: Path, reader: GGUFReader) -> str:
+    """The name of the architecture; CheckpointError when there is none."""
+    found = field_of(path, reader, "general.architecture")
+    if not isinstance(found, str):
+        raise CheckpointError(f"{path}: general.architecture is {found!r}; a name is needed")
+    return found
+
+
+class StoredTensor(NamedTuple):
+    """array: float32. grid: of 4 bits, where the tensor has one. asked: "w8" where it is otherwise
+    quantised."""
+
+    array: np.ndarray
+    grid: GroupGrid | None = None
+    asked: str | None = None
+
+
+def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
+    """A tensor with its own grid when it is Q4_0, Q4_1 or Q4_K."""
+    try:
+        grid = _grid(tensor)
+        array = grid.dequantise() if grid else dequantize(tensor.data, tensor.tensor_type)
+    except (ValueError, NotImplementedError) as error:
+        raise CheckpointError(f"{path}: tensor {tensor.name}: {error}") from error
+    array = array.astype(np.float32)  # a copy: F32 tensors are mapped from the file
+    finite = np.isfinite(array)
+    if not finite.all():
+        position = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise CheckpointError(f"{path}: tensor {tensor.name}{list(position)} is {array[position]}")
+    return StoredTensor(array, grid, asked_of(tensor))
+
+
+def unreadable_tensors(tensors: Iterable[ReaderTensor]) -> list[str]:
+    """Those of some tensors whose type cannot be read."""
+    known = "F32, F16, BF16 and what quantises them can be read"
+    unread = (tensor for tensor in tensors if not _readable(tensor.tensor_type))
+    return [f"tensor {tensor.name} is {tensor.tensor_type.name}; {known}" for tensor in unread]
+
+
+@cache
+def _readable(kind: Kind) -> bool:
+    """Whether the library makes floats of a type: of a block of it, for instance."""
+    try:
+        dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _zeros(tensor: ReaderTensor) -> ReaderTensor:
+    """A tensor of the same name and shape."""
+    data = np.zeros([int(n) for n in tensor.shape[::-1]], np.float32)
+    return tensor._replace(tensor_type=Kind.F32, data=data, n_bytes=data.nbytes)
+
+
+def changes_nothing(tensor: ReaderTensor) -> bool:
+    """Whether a tensor changes no result wherever it stands: a bias of zeros, factors or divisors of ones."""
+    if tensor.tensor_type not in FLOATS:
+        return False
+    neutral = 0 if tensor.name.endswith(".bias") else 1 if tensor.name.endswith(FACTORS) else None
+    return neutral is not None and bool((dequantize(tensor.data, tensor.tensor_type) == neutral).all())
+
+
+def has_grid(tensor: ReaderTensor) -> bool:
+    """Whether a tensor has a 4-bit grid."""
+    return tensor.tensor_type in GRIDS
+
+
+def asked_of(tensor: ReaderTensor) -> str | None:
+    """The format that a tensor asks for: "w8" where it is quantised, but on no 4-bit grid."""
+    return None if has_grid(tensor) or tensor.tensor_type in FLOATS else "w8"
+
+
+def _grid(tensor: ReaderTensor) -> GroupGrid | None:
+    """The 4-bit grid of a tensor that has one."""
+    if not has_grid(tensor):
+        return None
+    if tensor.tensor_type == Kind.Q4_K:
+        return _grid_of_blocks(tensor)
+    head = 4 if tensor.tensor_type == Kind.Q4_1 else 2
+    N = tensor.data.shape[0]
+    blocks = np.asarray(tensor.data).reshape(N, -1, head + GROUP // 2)
+    reals = np.ascontiguousarray(blocks[..., :head]).view(np.float16).astype(np.float32)
+    scale = reals[..., 0]
+    minimum = reals[..., 1] if head == 4 else -8 * scale
+    nibbles = blocks[..., head:]
+    codes = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(N, -1)
+    return GroupGrid(codes, scale, minimum)
+
+
+def _grid_of_blocks(tensor: ReaderTensor) -> GroupGrid:
+    """The grid of a Q4_K tensor."""
+    N = tensor.data.shape[0]
+    blocks = np.asarray(tensor.data).reshape(N, -1, 4 + 12 + GROUPS * GROUP // 2)
+    factors = np.ascontiguousarray(blocks[..., :4]).view(np.float16).astype(np.float32)
+    packed, rest = np.split(blocks[..., 4:16], [8], axis=-1)
+    low, high = packed & 63, packed >> 6
+    # Scales and minimums of groups 0 to 3 lie in six bits, of the others in a nibble and two bits.
+    steps = np.concatenate([low[..., :4], rest & 15 | high[..., :4] << 4], axis=-1)
+    starts = np.concatenate([low[..., 4:], rest >> 4 | high[..., 4:] << 4], axis=-1)
+    nibbles = blocks[..., 16:].reshape(N, -1, GROUPS // 2, GROUP)
+    codes = np.stack([nibbles & 15, nibbles >> 4], axis=3).reshape(N, -1)
+    scale, minimum = factors[..., :1] * steps, -factors[..., 1:] * starts
+    return GroupGrid(codes, scale.reshape(N, -1), minimum.reshape(N, -1))

@@ -1,0 +1,265 @@
+"""One walk over the calls of an exported program: each becomes operations, or is named in one error.
+
+Calls on parameters alone are folded; calls that only move elements (views, transposes, slices, copies, casts
+to floats, dropout in eval mode) are carried out on indices (`elements`); calls whose results nothing uses
+disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch.fx import Node
+
+from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.model.frontend import arithmetic, linears, norms, self_attention
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.fuse import fused
+from streamgen.model.frontend.in_place import memory
+from streamgen.model.frontend.moves import MOVES, RENAMES
+from streamgen.model.frontend.refusals import Problem, refusal
+from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.graph.logical import Input, LogicalGraph
+from streamgen.model.operations import Scalar
+
+__all__ = ["Importer"]
+
+CALLS: dict[Any, Callable[[Draft, Node], None]] = {
+    **arithmetic.CALLS,
+    **linears.CALLS,
+    **norms.CALLS,
+    **self_attention.CALLS,
+}
+MORE_MOVES = {
+    aten.expand_as.default,
+    aten.flip.default,
+    aten.hstack.default,
+    aten.matrix_H.default,
+    aten.mH.default,
+    aten.numpy_T.default,
+    aten.reshape_as.default,
+    aten.squeeze.dims,
+    aten.tensor_split.indices,
+    aten.tensor_split.sections,
+    aten.unsafe_chunk.default,
+    aten.view_as.default,
+}
+MOVED = (MOVES | RENAMES | MORE_MOVES) - CALLS.keys()
+VIEWS = {
+    aten.view.default: aten.reshape.default,
+    aten.view_as.default: aten.reshape_as.default,
+}  # indices may lie in another order than what they stand for
+ALIKE = {
+    aten.flatten.using_ints,
+    aten.reshape.default,
+    aten.unflatten.int,
+    aten.unsqueeze.default,
+    aten.view.default,
+}
+JOINING = {aten.cat.default, aten.hstack.default}
+CONSTANT_PART = "it joins what is computed at run time and a constant"
+MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
+SUPPORTED = (
+    "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of one "
+    "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
+    "and softmax of the last dimension; attention over the tokens given, with or without a constant mask; "
+    "slices and concatenation of features, views and transposes that leave rows of features whole; Dropout "
+    "in eval mode; copies, casts to floats"
+)
+
+
+class Importer:
+    """One program, read call by call into a draft."""
+
+    supported: ClassVar[str] = SUPPORTED
+    calls: ClassVar[dict[Any, Callable[[Draft, Node], None]]] = CALLS
+
+    def __init__(self, program: torch.export.ExportedProgram, draft: Draft) -> None:
+        self.program = program
+        self.draft = draft
+        self.live = _live(list(program.graph.nodes))
+        self.failed: set[Node] = set()  # reported, or following one that is
+        self.inputs: list[Input] = []
+        self.problems: dict[Node, Problem] = {}
+
+    def run(self) -> tuple[LogicalGraph, list[str | None]]:
+        """The graph, and for each result of the module the name of the output, None for one that is none."""
+        results = self._walk()
+        outputs = tuple(name for name in results if name is not None)
+        if not outputs:
+            raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
+        operations = fused(self.draft.operations, outputs)
+        return LogicalGraph(tuple(self.inputs), operations, outputs), results
+
+    def _walk(self) -> list[str | None]:
+        """Every call and the results, or one error that names all that cannot be."""
+        results: list[str | None] = []
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "call_function" and node in self.live:
+                self._call(node)
+            elif node.op == "output":
+                results = self._outputs(node)
+        if self.problems:
+            order = {node: index for index, node in enumerate(self.program.graph.nodes)}
+            raise self._refusal(
+                [self.problems[node] for node in sorted(self.problems, key=order.__getitem__)]
+            )
+        return results
+
+    def _refusal(self, problems: Sequence[Problem]) -> UnsupportedOperationError:
+        return refusal(problems, self.supported)
+
+    def _placeholder(self, node: Node) -> None:
+        draft = self.draft
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return  # a number, a flag
+        draft.protected.add(memory(node))
+        if not draft.constants.placeholder(node):
+            name, features = draft.name(node.name), shape(node)[-1]
+            draft.lines(node, name, draft.elements.tokens, features)
+            self.inputs.append(Input(name, features))
+
+    def _outputs(self, node: Node) -> list[str | None]:
+        results: list[str | None] = []
+        for position, result in enumerate(node.args[0]):
+            if result is None or result in self.failed:
+                results.append(None)
+                continue
+            if not self.draft.knows(result):
+                raise GraphError(f"output {position} of the module does not depend on its inputs")
+            try:
+                name = self.draft.form(node, result, self._rows)
+            except Unsupported as reason:
+                self._note(getattr(reason, "node", result), str(reason))
+                continue
+            if name in results or name in {value.name for value in self.inputs}:  # in or out already
+                name = self.draft.add(node, f"{name}_returned", Scalar("scale", 1.0), name)
+            results.append(name)
+        return results
+
+    def _rows(self, contents: torch.Tensor) -> str:
+        """Name of an output, whose rows must come in the order of the tokens."""
+        elements = self.draft.elements
+        if contents.numel() % elements.rows:
+            raise Unsupported("an output must have a row for each token")
+        rows, columns = elements.lines(contents.reshape(elements.rows, -1))
+        if not torch.equal(rows, elements.tokens):
+            raise Unsupported("rows of an output must come in the order of the tokens in the inputs")
+        return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
+
+    def _call(self, node: Node) -> None:
+        """Append the operations of one call, or note why it cannot be."""
+        draft, target = self.draft, node.target
+        sources = node.all_input_nodes
+        if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
+            self.failed.add(node)
+            if target in self.calls or target in MOVED:
+                self._check(node)
+            else:
+                self._note(node, "")
+            return
+        try:
+            if _is_of_any_shape(node):
+                raise Unsupported("the shape of its result depends on values")
+            if target == aten.expand_as.default and node.args[0] in draft.constants.tensors:
+                draft.constants.tensors[node] = draft.constants.tensors[node.args[0]].expand(shape(node))
+            elif all(source in draft.constants.tensors for source in sources):
+                draft.constants.fold(node)
+            elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
+                draft.tables.add(node)
+            elif target in self.calls:
+                self.calls[target](draft, node)
+            elif target in MOVED:
+                self._move(node)
+            else:
+                raise Unsupported()
+        except Unsupported as reason:
+            self.failed.add(node)
+            self._note(getattr(reason, "node", node), str(reason))
+
+    def _check(self, node: Node) -> None:
+        """Name what is wrong with a call, whatever it would get from those that cannot be compiled."""
+        if (reason := self._wrong_behind(node)) is not None:
+            self._note(node, reason)
+        for source in node.all_input_nodes:
+            if node.target in self.calls and source in self.draft.contents:
+                try:
+                    self.draft.form(node, source, self.draft.elements.spread)
+                except Unsupported as reason:
+                    self._note(getattr(reason, "node", node), str(reason))
+
+    def _wrong_behind(self, node: Node) -> str | None:
+        """What is wrong with the constants that a call reads, or with its mask."""
+        tensors = self.draft.constants.tensors
+        constants = [tensors[source] for source in node.all_input_nodes if source in tensors]
+        if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
+            return self_attention.MASK
+        if node.target in JOINING and any(constant.numel() for constant in constants):
+            return CONSTANT_PART
+        if node.target in arithmetic.OF_TWO:
+            for constant in constants:
+                rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
+                if constant.squeeze().ndim > 1 and (rows != rows[:1]).any():
+                    return arithmetic.differs(constant)
+        return None
+
+    def _note(self, node: Node, reason: str) -> None:
+        """Keep the first problem of a call."""
+        made = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
+        target = made.target if node.op == "call_function" else node.name
+        problem = Problem(place=self.draft.where(node), operation=str(target), reason=reason)
+        self.problems.setdefault(node, problem)
+
+    def _move(self, node: Node) -> None:
+        """A call that moves elements, on their indices."""
+        draft, target = self.draft, node.target
+        if target == aten.dropout.default and node.args[2]:
+            raise Unsupported("it is in training mode; call module.eval() first")
+        source: Any = node.args[0]
+        value, given = node.meta["val"], node.all_input_nodes[0].meta["val"]
+        tensors = isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor)
+        if tensors and value.is_floating_point() != given.is_floating_point():
+            kind = "floats" if given.is_floating_point() else "integers"
+            raise Unsupported(f"it makes {value.dtype} of {kind}")
+        if target in RENAMES:
+            if source in draft.partial:
+                draft.partial[node] = draft.partial[source]
+            else:
+                draft.contents[node] = draft.contents[source]
+            return
+        if any(one in draft.partial for one in node.all_input_nodes):
+            if target not in ALIKE or shape(node)[-2:] != shape(source)[-2:]:
+                raise Unsupported(draft.partial[source].needed if source in draft.partial else "")
+            draft.partial[node] = draft.partial[source]
+            return
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
+        function: Any = VIEWS.get(target, target)
+        found = function(*args, **kwargs)
+        draft.contents[node] = found if isinstance(found, torch.Tensor) else list(found)
+
+    def _contents(self, node: Node) -> Any:
+        """Contents of what a move reads; of a constant only when it is empty."""
+        if node in self.draft.contents:
+            return self.draft.contents[node]
+        if shape(node).numel():
+            raise Unsupported(CONSTANT_PART)
+        return torch.empty(shape(node), dtype=torch.int64)
+
+
+def _is_of_any_shape(node: Node) -> bool:
+    """Whether a call's tensor has an extent that no trace knows."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not all(type(extent) is int for extent in value.shape)
+
+
+def _live(nodes: Sequence[Node]) -> set[Node]:
+    """Nodes whose value an output or a change in place is made of."""
+    found: set[Node] = set()
+    for node in reversed(nodes):
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "output" or node in found or (schema is not None and schema.is_mutable):
+            found.update((node, *node.all_input_nodes))
+    return found

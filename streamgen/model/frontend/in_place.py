@@ -1,0 +1,49 @@
+"""Calls that change a tensor in place: every tensor in the same memory sees the change."""
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.moves import RENAMES
+from streamgen.model.frontend.trace import Unsupported, aten
+
+__all__ = ["change", "is_in_place", "memory"]
+
+
+def is_in_place(node: Node) -> bool:
+    """Whether a call changes its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable and node.target not in RENAMES
+
+
+def memory(node: Any) -> int:
+    """The storage of a call's tensor; dropout in eval mode gives what it gets."""
+    while node.target == aten.dropout.default:
+        node = node.args[0]
+    return int(_tensors(node.meta["val"])[0].untyped_storage()._cdata)
+
+
+def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
+    """What tensors hold after that of `node` is changed: elements move with their places.
+
+    contents: indices by call (see `elements`). Unsupported where an index stands for several places.
+    """
+    views = [other for other in contents if memory(other) == memory(node)]
+    largest = max((held for view in views for held in _tensors(contents[view])), key=torch.Tensor.numel)
+    if len(largest.unique()) != largest.numel():
+        raise Unsupported("it changes in place what holds an element twice")
+    before, order = contents[node].reshape(-1).sort()
+    after = changed.reshape(-1)[order]
+
+    def seen(held: torch.Tensor) -> torch.Tensor:
+        found = torch.searchsorted(before, held.contiguous()).clamp(max=len(before) - 1)
+        return torch.where(before[found] == held, after[found], held)
+
+    for view in views:
+        held = contents[view]
+        contents[view] = seen(held) if isinstance(held, torch.Tensor) else [seen(one) for one in held]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)

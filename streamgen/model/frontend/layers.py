@@ -1,0 +1,154 @@
+"""The layers of a language model: pieces of its graph that are alike become a `Repeat`.
+
+A graph is cut wherever one value is all that what follows needs of what came before: between layers, and
+between attention and feed-forward. A layer is what lies from one attention to the next; the pieces before the
+first attention are what ids go through, and those behind the last layer are asked for the last row alone.
+Graphs that cannot be cut so stay one list of operations.
+
+Operations are named by what they are for (`roles`): `layers[3].q` makes queries. Layers that become one body
+of a repetition have one format for each matmul, the widest that one of them asks for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
+
+from streamgen.base.errors import GraphError
+from streamgen.model.frontend.fuse import fused
+from streamgen.model.frontend.roles import names_around, names_in_layer
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.operations import Attention, Binary, LastRow, Linear, TopK
+
+__all__ = ["folded"]
+
+Piece = list[Operation]
+
+
+def folded(name: str, operations: Sequence[Operation], logits: str, context: int) -> LogicalGraph:
+    """The graph of a language model out of the operations that make its logits of `ids`."""
+    pieces = _pieces(_beside_readers(fused(operations, (logits,), gates=True)))
+    first, layers = _layers(pieces)
+    count = sum(len(layer) for layer in layers)
+    before, behind = _joined(pieces[:first]), _joined(pieces[first + count :])
+    names_behind = names_around(behind, logits=logits)
+    names = names_around(before, taken=names_behind.values())
+    made = _renamed(before, names)
+    end = before[-1].name
+    if layers:
+        made.append(Operation("layers", _of_one_format(Repeat(_graphs(before, layers))), (names[end],)))
+        end = layers[-1][-1][-1].name
+        names[end] = "layers"
+    made.append(Operation("last", LastRow(), (names[end],)))
+    made += _renamed(behind, names | {end: "last"} | names_behind)
+    made.append(Operation("best", TopK(1), ("logits",)))
+    return LogicalGraph(
+        (Input("ids", 1, "ids"),),
+        tuple(made),
+        ("logits", "best_values", "best_indices"),
+        name=name,
+        context=context,
+        requested=frozenset({"logits"}),
+    )
+
+
+def _beside_readers(operations: Sequence[Operation]) -> list[Operation]:
+    """The operations, constants and the like where they are read first."""
+    sources = {o.name: o for o in operations if not o.inputs}
+    ordered: list[Operation] = []
+    for operation in operations:
+        if operation.inputs:
+            ordered += [sources.pop(name) for name in operation.inputs if name in sources]
+            ordered.append(operation)
+    return ordered
+
+
+def _pieces(operations: Sequence[Operation]) -> list[Piece]:
+    """Cut where one value is all that is needed further on."""
+    last = {name: index for index, o in enumerate(operations) for name in o.inputs}
+    pieces: list[Piece] = [[]]
+    live = 0
+    for index, operation in enumerate(operations):
+        pieces[-1].append(operation)
+        live += 1 - sum(last[name] == index and name != "ids" for name in set(operation.inputs))
+        if live == 1 and index + 1 < len(operations):
+            pieces.append([])
+    return pieces
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    return list(chain.from_iterable(pieces))
+
+
+def _layers(pieces: Sequence[Piece]) -> tuple[int, list[list[Piece]]]:
+    """Pieces before the layers, and those of each layer; none, and pieces before the last row, when they are
+    not alike."""
+    found = [index for index, piece in enumerate(pieces) for o in piece if isinstance(o.op, Attention)]
+    end = 1 + max(index for index, piece in enumerate(pieces) if index in found or any(map(_is_sum, piece)))
+    steps = {b - a for a, b in pairwise(found)} or {end - index for index in found}
+    if len(steps) != 1 or 0 in steps:
+        return end, []
+    (size,) = steps
+    best: tuple[int, int, list[list[Piece]]] | None = None
+    for first in range(found[0], max(found[0] - size, 0), -1):
+        layers = [list(pieces[first + k * size :][:size]) for k in range(len(found))]
+        if first + size * len(found) >= len(pieces):
+            continue
+        try:
+            period = Repeat(_graphs(_joined(pieces[:first]), layers)).period
+        except GraphError:
+            continue
+        if best is None or period < best[0]:
+            best = period, first, layers
+    return (end, []) if best is None else best[1:]
+
+
+def _is_sum(operation: Operation) -> bool:
+    return operation.op == Binary("add")
+
+
+def _graphs(before: Piece, layers: Sequence[Sequence[Piece]]) -> tuple[LogicalGraph, ...]:
+    """A graph for each layer, of one value `x`."""
+    graphs, source = [], before[-1].name
+    features = _features(before)
+    for layer in layers:
+        operations = _joined(layer)
+        names = {source: "x"} | names_in_layer(operations)
+        source = operations[-1].name
+        made = tuple(_renamed(operations, names))
+        graphs.append(LogicalGraph((Input("x", features),), made, (names[source],)))
+    return tuple(graphs)
+
+
+def _of_one_format(repeat: Repeat) -> Repeat:
+    """Matmuls that are one in the body ask for one format."""
+    asked: dict[tuple[int, str], str] = {}
+    for index, layer in enumerate(repeat.layers):
+        for name, operation in layer.walk():
+            if isinstance(operation.op, Linear) and (wanted := operation.op.wanted):
+                key = index % repeat.period, name
+                asked[key] = max(asked.get(key, ""), wanted)
+
+    def widened(index: int, name: str, op: Operator) -> Operator:
+        wanted = asked.get((index % repeat.period, name))
+        if not isinstance(op, Linear) or op.wanted == wanted:
+            return op
+        return replace(op, asked=wanted, grid=None)
+
+    graphs = (
+        layer.map(lambda name, operation, index=index: widened(index, name, operation.op))  # type: ignore[misc]
+        for index, layer in enumerate(repeat.layers)
+    )
+    return Repeat(tuple(graphs))
+
+
+def _features(before: Piece) -> int:
+    """Features of what the first operations make of ids."""
+    last = before[-1].name
+    return LogicalGraph((Input("ids", 1, "ids"),), tuple(before), (last,), context=1).features(last)
+
+
+def _renamed(operations: Sequence[Operation], names: dict[str, str]) -> list[Operation]:
+    return [
+        replace(o, name=names[o.name], inputs=tuple(names.get(name, name) for name in o.inputs))
+        for o in operations
+    ]

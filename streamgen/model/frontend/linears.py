@@ -1,0 +1,95 @@
+"""Calls that multiply with parameters: Linear, `x @ W`, and matrices times matrices of an attention."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.self_attention import Scores
+from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.operations import Binary, Linear
+
+__all__ = ["CALLS"]
+
+COMPUTED = "its weight or bias is computed at run time"
+
+
+def _linear(draft: Draft, node: Node) -> None:
+    x, weight, bias = (*node.args, None)[:3]
+    _product(draft, node, x, weight, bias)
+
+
+def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transposed: bool = False) -> None:
+    """x @ weight.T + bias, or x @ weight + bias."""
+    if not draft.knows(x) or any(draft.knows(p) for p in (weight, bias)):
+        raise Unsupported(COMPUTED)
+    rows, columns = draft.form(node, x, draft.elements.lines)
+    columns = draft.settled(columns)
+    array = draft.constants.array(node, weight)
+    if transposed:
+        array = array.reshape(len(columns), -1).T
+    offset = None if bias is None else draft.constants.array(node, bias).reshape(-1)
+    grid = draft.constants.grid(weight, transposed)
+    whole = Linear(array, offset, grid, draft.constants.asked(weight))
+    if draft.is_simple(columns):
+        name = draft.linear(node, draft.named(node), whole, draft.value(node, columns))
+    else:
+        name = _of_parts(draft, node, columns, whole)
+    draft.lines(node, name, rows, len(array))
+
+
+def _of_parts(draft: Draft, node: Node, columns: torch.Tensor, whole: Linear) -> str:
+    """A Linear of what is put together is a sum of Linears, each of a whole value, with zeros for features
+    that are not read."""
+    first, weight = 0, whole.floats
+    weights: dict[str, np.ndarray] = {}
+    for name, features in draft.elements.parts(columns):
+        own = weights.setdefault(name, np.zeros((len(weight), draft.elements.size(name)), np.float32))
+        np.add.at(own.T, features.numpy(), weight[:, first : first + len(features)].T)
+        first += len(features)
+    total = ""
+    for name, own in weights.items():
+        op = Linear(own, None if total else whole.bias, asked=whole.asked)
+        part = draft.linear(node, draft.named(node), op, name)
+        total = draft.add(node, node.name, Binary("add"), total, part) if total else part
+    return total
+
+
+def _matmul(draft: Draft, node: Node) -> None:
+    a, b = node.args[:2]
+    if a in draft.partial:
+        draft.partial[a].summed(draft, node, b)
+    elif draft.knows(a) and draft.knows(b):
+        draft.half(node, Scores.of(draft, node, a, b))
+    elif draft.knows(a) and shape(b).numel() == shape(b)[-2:].numel():
+        _product(draft, node, a, b, None, transposed=True)
+    else:
+        raise Unsupported("a value must stand left of a parameter of shape [features, features]")
+
+
+def _addmm(draft: Draft, node: Node) -> None:
+    bias, x, weight = node.args[:3]
+    if node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:
+        raise Unsupported("its factors alpha and beta must be 1")
+    if draft.knows(bias) or shape(bias).numel() != shape(node)[-1]:
+        raise Unsupported(COMPUTED)
+    _product(draft, node, x, weight, bias, transposed=True)
+
+
+def _baddbmm(draft: Draft, node: Node) -> None:
+    mask, a, b = node.args[:3]
+    if draft.knows(mask) or node.kwargs.get("beta", 1) != 1:
+        raise Unsupported("only a constant mask can be added to scores")
+    scores = Scores.of(draft, node, a, b).times(float(node.kwargs.get("alpha", 1)))
+    constant: torch.Tensor = draft.constants.tensors[mask]
+    draft.half(node, scores.plus(constant))
+
+
+CALLS = {
+    aten.linear.default: _linear,
+    aten.addmm.default: _addmm,
+    aten.baddbmm.default: _baddbmm,
+    **dict.fromkeys([aten.matmul.default, aten.mm.default, aten.bmm.default], _matmul),
+}

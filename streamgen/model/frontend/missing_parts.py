@@ -1,0 +1,146 @@
+"""Parts of a language model that are not supported yet, by what the literature calls them.
+
+They are told by structure: what the configuration says, what modules there are, what cache the model makes.
+No class is named here. A part is a reason for a refusal only where the model is refused: nothing is here
+because of what it is called.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from streamgen.model.frontend.causal_model import Probe
+from streamgen.model.frontend.refusals import Part
+
+__all__ = ["DECISIONS", "NO_CACHE", "missing_parts", "subject_of"]
+
+STATES = ("state", "cache_params")
+INPUTS = {
+    "image": ("vision_config", "image_token_id"),
+    "audio": ("audio_config", "audio_encoder", "audio_token_id"),
+}
+DECISIONS = "a decision that depends on values"
+NO_CACHE = "continuing a text from a cache of keys and values"
+ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
+
+
+def subject_of(model: Any) -> str:
+    """`Mixtral, 32 layers`."""
+    name = type(model).__name__
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    said = _said(model.config)
+    layers = next((said[key] for key in LAYERS if type(said.get(key)) is int), None)
+    return name if layers is None else f"{name}, {layers} layer{'s' if layers != 1 else ''}"
+
+
+def missing_parts(model: Any, probe: Probe) -> tuple[Part, ...]:
+    """Parts of a model of transformers that may be why it is refused."""
+    parts = [*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model)]
+    if probe.reason and not parts:
+        name = "a model that needs more than token ids" if probe.cached else NO_CACHE
+        parts.append(Part(name=name, detail=probe.reason))
+    return tuple(parts)
+
+
+def _of_cache(model: Any, probe: Probe) -> Iterator[Part]:
+    said = _said(model.config)
+    latent = said.get("kv_lora_rank")
+    if latent:
+        yield Part(name="latent attention (MLA)", detail=f"the configuration has kv_lora_rank {latent}")
+    layers = list(getattr(probe.cache, "layers", None) or [])
+    recurrent = _recurrent(model)
+    if recurrent or probe.name in STATES:
+        yield Part(name="recurrent state", detail=_places(recurrent, probe.name))
+    elif probe.reason:
+        return
+    elif probe.name not in ("past_key_values", ""):
+        yield Part(name="a cache other than keys and values", detail=f"the model returns {probe.name}")
+    elif not probe.name:
+        yield Part(name="a model without a cache", detail="it returns logits alone")
+    indexed = [n for n, layer in enumerate(layers) if any("indexer" in key for key in vars(layer))]
+    if indexed:
+        yield Part(name="sparse attention", detail=f"an index of keys {_places(indexed, '')}")
+    if probe.sizes is not None and not latent:
+        uneven = [index for index, sizes in enumerate(probe.sizes) if sizes.keys != sizes.values]
+        if uneven:
+            keys, values = probe.sizes[uneven[0]].keys, probe.sizes[uneven[0]].values
+            yield Part(
+                name="keys and values of different sizes",
+                detail=f"{_places(uneven, '')} keys are {_heads(keys)}, values {_heads(values)}",
+            )
+
+
+def _of_modules(model: Any) -> Iterator[Part]:
+    said = _said(model.config)
+    modules = dict(model.named_modules())
+    experts = {
+        value for key, value in said.items() if re.fullmatch(r"\w*experts", key) and type(value) is int
+    }
+    if any(count > 1 for count in experts):
+        holders = dict.fromkeys(
+            path.rpartition(".")[0]
+            for path, module in modules.items()
+            if _is_of_experts(path.rpartition(".")[2], module, experts)
+        )
+        outermost = [path for path in holders if not any(path.startswith(f"{other}.") for other in holders)]
+        if outermost:
+            yield Part(name="mixture of experts", modules=tuple(outermost))
+    convolutions = [
+        path for path, module in modules.items() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
+    ]
+    if convolutions and not _recurrent(model):  # of whose state they are
+        yield Part(name="convolution", modules=tuple(convolutions))
+    if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
+        yield Part(name="ALiBi", detail="scores of an attention get a bias by distance")
+
+
+def _of_inputs(model: Any) -> Iterator[Part]:
+    said = model.config.to_dict()
+    kinds = [kind for kind, keys in INPUTS.items() if any(said.get(key) is not None for key in keys)]
+    if kinds:
+        yield Part(name=f"{' and '.join(kinds)} inputs", detail="give the language model in it alone")
+
+
+def _recurrent(model: Any) -> list[int]:
+    """Layers for which transformers keeps a state in place of keys and values, or beside them."""
+    try:
+        cache = sys.modules["transformers"].DynamicCache(config=model.config)
+    except Exception:  # noqa: BLE001 - of a configuration that lacks what transformers looks for there
+        return []
+    return [index for index, layer in enumerate(cache.layers) if hasattr(layer, "update_recurrent_state")]
+
+
+def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool:
+    """Whether a module holds the weights of all experts."""
+    if "expert" in name and "shared" not in name:
+        return True
+    return any(p.ndim == 3 and p.shape[0] in counts for p in module._parameters.values() if p is not None)
+
+
+def _said(config: Any) -> dict[str, Any]:
+    """What a configuration says, nested parts among the rest, what it says of text first."""
+    found: dict[str, Any] = {}
+    for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
+        for key, value in part.items():
+            found.setdefault(key, value)
+            if isinstance(value, Mapping):
+                for inner, of_part in value.items():
+                    found.setdefault(str(inner), of_part)
+    return found
+
+
+def _places(layers: list[int], name: str) -> str:
+    if not layers:
+        return f"the model returns {name}"
+    return (
+        f"in {len(layers)} layers, first in layer {layers[0]}" if len(layers) > 1 else f"in layer {layers[0]}"
+    )
+
+
+def _heads(sizes: tuple[int, int]) -> str:
+    return f"{sizes[0]} heads of {sizes[1]}"

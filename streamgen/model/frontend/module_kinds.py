@@ -1,0 +1,87 @@
+"""Modules that are refused before they are traced, for torch's message would name its own classes."""
+
+from collections.abc import Callable
+
+import torch
+
+from streamgen.base.errors import UnsupportedOperationError
+
+__all__ = ["changed_state", "require_readable"]
+
+QUANTISATION = (
+    "torch.ao.nn.quantized",
+    "torch.ao.nn.intrinsic",
+    "torch.ao.nn.qat",
+    "torch.ao.nn.sparse.quantized",
+    "torch.ao.quantization",
+    "torchao.quantization",
+)
+PLAIN = (bool, int, float, str, type(None))
+
+
+def require_readable(module: torch.nn.Module) -> None:
+    """UnsupportedOperationError for TorchScript, an adapter that is not merged, layers of torch's own
+    quantisation, and weights that are not in the memory of the CPU."""
+    if _is_of(module, "peft"):
+        raise UnsupportedOperationError(
+            f"{type(module).__name__} is a model with an adapter of PEFT beside its weights; give it merged: "
+            "model.merge_and_unload()"
+        )
+    for path, part in module.named_modules():
+        place = f"{path} ({type(part).__name__})" if path else f"the module ({type(part).__name__})"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedOperationError(
+                f"{place} is TorchScript, which cannot be read; give the module that torch.jit made it of"
+            )
+        if _is_of(part, *QUANTISATION):
+            raise UnsupportedOperationError(
+                f"{place} is of torch's own quantisation; give the module with plain float layers, whose "
+                "weights are quantised here"
+            )
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    for name, tensor in tensors:
+        if tensor.is_meta:
+            raise UnsupportedOperationError(
+                f"{name} is on the meta device, so it has no values; load the weights first. `estimate` "
+                "takes the module as it is"
+            )
+        if tensor.device.type != "cpu":
+            raise UnsupportedOperationError(
+                f"{name} is on {tensor.device}; weights are read from the memory of the CPU: give "
+                "module.cpu()"
+            )
+
+
+def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:
+    """What a call changes in the module, `attribute steps of the module (Counter)`; empty for nothing."""
+    before = _state(module)
+    call()
+    after = _state(module)
+    for key, value in after.items():
+        known = before.get(key)
+        same = (
+            torch.equal(known, value)
+            if isinstance(value, torch.Tensor) and known is not None
+            else known == value
+        )
+        if not same:
+            path, name = key
+            kind = type(module.get_submodule(path)).__name__
+            what = "buffer" if isinstance(value, torch.Tensor) else "attribute"
+            return f"{what} {name} of {path or 'the module'} ({kind})"
+    return ""
+
+
+def _state(module: torch.nn.Module) -> dict[tuple[str, str], object]:
+    """Buffers and plain attributes of all parts, by path and name."""
+    state: dict[tuple[str, str], object] = {}
+    for path, part in module.named_modules():
+        state |= {(path, name): value for name, value in vars(part).items() if isinstance(value, PLAIN)}
+        state |= {(path, n): b.detach().clone() for n, b in part.named_buffers(recurse=False)}
+    return state
+
+
+def _is_of(module: torch.nn.Module, *packages: str) -> bool:
+    """Whether a class of the module comes from one of these packages."""
+    homes = [kind.__module__ for kind in type(module).__mro__]
+    return any(f"{home}.".startswith(f"{package}.") for home in homes for package in packages)

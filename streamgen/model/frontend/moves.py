@@ -1,0 +1,61 @@
+"""Calls that move elements and compute nothing: views, transposes, repeats, slices, copies, casts."""
+
+import operator
+
+from torch.fx import Node
+
+from streamgen.model.frontend.trace import aten
+
+__all__ = ["MOVES", "RENAMES", "renamed"]
+
+# One tensor in, the same elements in the same order out.
+RENAMES = {
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten.detach_.default,
+    aten.dropout.default,
+    aten.lift_fresh_copy.default,
+    aten.to.device,
+    aten.to.dtype,
+    aten.to.dtype_layout,
+    aten.to.other,
+    aten.type_as.default,
+}
+MOVES = {
+    aten.cat.default,
+    aten.chunk.default,
+    aten.expand.default,
+    aten.flatten.using_ints,
+    aten.mT.default,
+    aten.movedim.int,
+    aten.narrow.default,
+    aten.permute.default,
+    aten.repeat.default,
+    aten.repeat_interleave.self_int,
+    aten.reshape.default,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.stack.default,
+    aten.swapaxes.default,
+    aten.t.default,
+    aten.transpose.int,
+    aten.unbind.int,
+    aten.unflatten.int,
+    aten.unsqueeze.default,
+    aten.view.default,
+    operator.getitem,
+}
+
+
+def renamed(node: Node) -> Node:
+    """What a chain of renames starts from."""
+    while node.op == "call_function" and node.target in RENAMES:
+        node = node.args[0]
+    return node

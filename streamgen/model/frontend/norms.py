@@ -1,0 +1,176 @@
+"""Norms of a row: as one call, or written out.
+
+rms      x * rsqrt(mean(x ** 2) + epsilon)              or x / sqrt(...)
+layer    (x - mean(x)) * rsqrt(var(x) + epsilon)        var(x, unbiased=False) or mean((x - mean(x)) ** 2)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.moves import renamed
+from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.operations import Norm
+
+__all__ = ["CALLS"]
+
+WRITTEN_OUT = (
+    "a mean over features must be part of a norm: x * rsqrt(mean(x ** 2, -1, keepdim=True) + epsilon), or "
+    "(x - mean(x)) * rsqrt(var(x) + epsilon)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Partial):
+    """mean(x); x: contents."""
+
+    x: torch.Tensor
+    needed = WRITTEN_OUT
+
+    def taken(self, draft: Draft, node: Node, other: Node) -> None:
+        if not torch.equal(draft.contents[other], self.x):
+            raise Unsupported(WRITTEN_OUT)
+        draft.half(node, Centred(self.x))
+
+
+@dataclass(frozen=True, eq=False)
+class Centred(Partial):
+    """x - mean(x), or its square."""
+
+    x: torch.Tensor
+    squared: bool = False
+    needed = WRITTEN_OUT
+
+    def square(self) -> "Centred":
+        if self.squared:
+            raise Unsupported(WRITTEN_OUT)
+        return replace(self, squared=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread(Partial):
+    """mean(x ** 2) or the variance, epsilon added; its root, inverted or not."""
+
+    kind: Literal["rms", "layer"]
+    x: torch.Tensor
+    epsilon: float = 0.0
+    form: Literal["square", "root", "inverse"] = "square"
+    needed = WRITTEN_OUT
+
+    def plus(self, constant: torch.Tensor) -> "Spread":
+        if constant.numel() != 1 or self.form != "square":
+            raise Unsupported(WRITTEN_OUT)
+        return replace(self, epsilon=self.epsilon + float(constant))
+
+    def root(self, *, inverse: bool) -> "Spread":
+        return replace(self, form="inverse" if inverse else "root")
+
+    def multiplied(self, draft: Draft, node: Node, other: Node, *, divides: bool = False) -> None:
+        centred = draft.partial.get(other)
+        if self.kind == "layer":
+            fits = isinstance(centred, Centred) and not centred.squared and torch.equal(centred.x, self.x)
+        else:
+            fits = other in draft.contents and torch.equal(draft.contents[other], self.x)
+        if not fits or self.form != ("root" if divides else "inverse"):
+            raise Unsupported(WRITTEN_OUT)
+        _norm(draft, node, self.x, self.kind, None, None, self.epsilon)
+
+
+def _norm(
+    draft: Draft, node: Node, x: Any, kind: Literal["rms", "layer"], weight: Any, bias: Any, epsilon: float
+) -> None:
+    """x: a call or contents."""
+    read = draft.elements.spread
+    order, columns = read(x) if isinstance(x, torch.Tensor) else draft.form(node, x, read)
+    heads = _heads(order, shape(node)[-1])
+    if any(draft.knows(p) for p in (weight, bias)):
+        raise Unsupported("its weight or bias is computed at run time")
+    given = [None if one is None else draft.constants.array(node, one).reshape(-1) for one in (weight, bias)]
+    factor = np.ones(len(columns) // heads, np.float32) if given[0] is None else given[0]
+    op = Norm(kind, factor, epsilon, given[1], heads=heads)
+    name = draft.add(node, draft.named(node), op, draft.value(node, columns))
+    draft.spread(node, [(name, len(columns))], order)
+
+
+def _heads(order: torch.Tensor, features: int) -> int:
+    """Pieces of a row, each of which is normalised by itself: lines of a tensor in the layout `order`."""
+    lines = order.reshape(len(order), -1, features) if order.shape[1] % features == 0 else order[:, :0, None]
+    first = lines[..., :1]
+    if not lines.numel() or (first % features).any() or (lines != first + torch.arange(features)).any():
+        raise Unsupported("it must normalise features of one token, whole rows or heads of them")
+    return lines.shape[1]
+
+
+def _layer_norm(draft: Draft, node: Node) -> None:
+    x, extents, weight, bias, epsilon = (*node.args, *(None, None, 1e-5)[len(node.args) - 2 :])[:5]
+    _last(node, extents)
+    _norm(draft, node, x, "layer", weight, bias, float(epsilon))
+
+
+def _rms_norm(draft: Draft, node: Node) -> None:
+    x, extents, weight, epsilon = (*node.args, None, None)[:4]
+    _last(node, extents)
+    if epsilon is None:
+        epsilon = torch.finfo(node.meta["val"].dtype).eps
+    _norm(draft, node, x, "rms", weight, None, float(epsilon))
+
+
+def _last(node: Node, extents: Any) -> None:
+    if list(extents) != [shape(node)[-1]]:
+        raise Unsupported(f"it normalises over {list(extents)}, the last dimension is needed")
+
+
+def _over_features(node: Node, dims: Any, keeps: bool) -> None:
+    (source,) = node.all_input_nodes
+    rank = len(shape(source))
+    if dims is None or [d % rank for d in dims] != [rank - 1] or not keeps:
+        raise Unsupported(WRITTEN_OUT)
+
+
+def _mean(draft: Draft, node: Node) -> None:
+    x, dims, keeps = (*node.args, False)[:3]
+    _over_features(node, dims, bool(keeps))
+    centred = draft.partial.get(x)
+    source = renamed(x)
+    if isinstance(centred, Centred) and centred.squared:
+        draft.half(node, Spread("layer", centred.x))
+    elif source in draft.squares:
+        draft.half(node, Spread("rms", draft.squares[source]))
+    else:
+        draft.half(node, Mean(draft.form(node, x, lambda c: c)))
+
+
+def _variance(draft: Draft, node: Node) -> None:
+    """var(x, dims, correction)."""
+    x, dims = (*node.args, None)[:2]
+    correction = node.kwargs.get("correction", 1)
+    if node.target == aten.var.dim:
+        correction = int((*node.args, True, False)[2])
+        keeps = (*node.args, True, False)[3] if len(node.args) > 3 else node.kwargs.get("keepdim", False)
+    else:
+        keeps = node.kwargs.get("keepdim", False)
+    _over_features(node, dims, bool(keeps))
+    if correction != 0:
+        raise Unsupported("the variance of a norm is that with unbiased=False")
+    draft.half(node, Spread("layer", draft.form(node, x, lambda c: c)))
+
+
+def _root(draft: Draft, node: Node) -> None:
+    x: Any = node.args[0]
+    if x not in draft.partial:
+        raise Unsupported(WRITTEN_OUT)
+    inverse = node.target == aten.rsqrt.default
+    draft.half(node, draft.partial[x].root(inverse=inverse))
+
+
+CALLS = {
+    aten.layer_norm.default: _layer_norm,
+    aten.rms_norm.default: _rms_norm,
+    aten.mean.dim: _mean,
+    **dict.fromkeys([aten.var.correction, aten.var.dim], _variance),
+    **dict.fromkeys([aten.rsqrt.default, aten.sqrt.default], _root),
+}

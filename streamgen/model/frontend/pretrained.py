@@ -1,0 +1,209 @@
+"""Decoders of all families that transformers knows: its model, with the weights of a folder, is imported.
+
+Its classes say what a config.json means, so that nothing of a family stands here. Weights are read from
+safetensors only, and code that a folder brings along is never run.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streamgen.base.errors import CheckpointError, StreamgenError, UnsupportedOperationError
+from streamgen.base.extras import needed
+from streamgen.model.frontend.checkpoint_files import file_problems
+from streamgen.model.frontend.config_fields import unknown_fields
+from streamgen.model.frontend.decoder import import_decoder, traced_context
+from streamgen.model.frontend.problems import (
+    WHOLE,
+    config_problems,
+    parts_of,
+    refusal,
+    refuse,
+    tokenizer_problems,
+    untied,
+)
+from streamgen.model.frontend.quiet import quiet
+from streamgen.model.frontend.refusals import first_line
+from streamgen.model.frontend.safetensors_file import TensorFolder, read_config
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Rotary
+
+__all__ = [
+    "attention_of",
+    "imported",
+    "load_pretrained",
+    "open_config",
+    "tensor_problems",
+    "unreadable",
+    "whole_heads",
+]
+
+MADE_ANEW = (
+    *("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"),
+    *(".attention.bias", ".attention.masked_bias"),
+)
+"""How names of buffers end that older versions of transformers stored, and that no version reads."""
+
+KINDS = {
+    "missing_keys": "tensor {} is missing",
+    "unexpected_keys": "tensor {} has no place in the model",
+    "error_msgs": "{}",
+}
+
+
+def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
+    """The decoder of a folder as `save_pretrained` writes it, for texts of up to `context` positions.
+
+    CheckpointError names all tensors that are missing, misshapen, of another type or without a place, code of
+    the folder's own and what transformers does not know; MissingToolError says how to install it.
+    """
+    with needed("a checkpoint of this family"):
+        from transformers import AutoModelForCausalLM
+
+    said = read_config(folder)
+    config, problems = open_config(folder, said)
+    try:
+        with quiet():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except Exception as error:  # transformers documents no set of exceptions
+        raise refusal(folder, problems, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
+    tensors, own = TensorFolder(folder), model.state_dict()
+    prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
+    read = [n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own]
+    dropped = _dropped(model, tensors.shapes.keys() - {*read})
+    kinds = *tensor_problems(info), dropped, tensors.problems(read), _untied(model)
+    return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
+
+
+def _dropped(model: Any, names: Collection[str]) -> list[str]:
+    """Those of some tensors without a place that the class of a model has transformers drop without a word,
+    but for those that are made anew: masks and the frequencies of a rotation."""
+    patterns = model._keys_to_ignore_on_load_unexpected or ()
+    return [
+        f"tensor {name} has no place in the model"
+        for name in sorted(names)
+        if any(re.search(pattern, name) for pattern in patterns) and not name.endswith(MADE_ANEW)
+    ]
+
+
+def _untied(model: Any) -> list[str]:
+    """Whether there is a head of its own where the config says that there is none."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    head, body = (one.weight for one in (model.get_output_embeddings(), model.get_input_embeddings()))
+    tied = getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", False)
+    return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
+
+
+def _not_finite(model: Any) -> list[str]:
+    """Parameters that have a value that is no number, each with the first."""
+    problems = []
+    for name, parameter in model.named_parameters():
+        if not (finite := torch.isfinite(parameter)).all():
+            position = torch.nonzero(~finite)[0].tolist()
+            problems.append(f"tensor {name}{position} is {parameter[tuple(position)].item()}")
+    return problems
+
+
+def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The configuration of transformers for what config.json says, and what is wrong with that;
+    CheckpointError where there is none."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    problems, vocabulary = [*config_problems(said), *file_problems(folder)], said.get("vocab_size")
+    if said.get("model_type") not in CONFIG_MAPPING:
+        refuse(folder, problems, vocabulary=vocabulary)
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            config._attn_implementation = attention_of(config)
+    except Exception as error:  # transformers documents no set of exceptions
+        raise refusal(folder, problems, [unreadable(error)], vocabulary=vocabulary) from error
+    return config, [*problems, *unknown_fields(type(config), said)]
+
+
+def unreadable(error: Exception) -> str:
+    """Why transformers made nothing of a checkpoint."""
+    said = (
+        f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
+    )  # which is the key alone
+    return f"transformers cannot read it: {said}"
+
+
+def imported(
+    model: Any,
+    path: Path,
+    *problems: Sequence[str],
+    context: int | None,
+    name: str | None = None,
+    seen: Callable[[LogicalGraph], Sequence[str]] = lambda graph: (),
+) -> LogicalGraph:
+    """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
+    wrong: the problems found already, weights that are not finite, operations that nothing computes, a
+    tokenizer of another model.
+
+    seen: what a checkpoint asks for and the graph does not have."""
+    vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
+    graph: LogicalGraph | None = None
+    unsupported: Sequence[str] = ()
+    problems = *problems, _not_finite(model.eval())
+    try:
+        graph = import_decoder(
+            model, context=traced_context(model, context), name=name or path.resolve().name
+        )
+    except UnsupportedOperationError as error:
+        told = str(error).partition("\nSupported: ")[0]
+        unsupported = [line.strip() for line in told.splitlines()]
+        if not any((*problems, tokenizer_problems(path, vocabulary))):
+            raise
+    except (StreamgenError, TypeError, ValueError) as error:  # what a problem may have led to
+        if not any(problems):
+            raise (
+                error if isinstance(error, StreamgenError) else CheckpointError(f"{path}: {error}")
+            ) from error
+    others = () if graph is None else seen(graph)
+    refuse(path, *problems, others, unsupported, vocabulary=vocabulary)
+    assert graph is not None
+    return graph
+
+
+def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[str]]:
+    """What is wrong where a config.json has parts of heads rotate and the graph whole ones."""
+
+    def problems(graph: LogicalGraph) -> Sequence[str]:
+        rotations = (operation.op for _, operation in graph.walk())
+        whole = any(op.rotated == op.head_dim for op in rotations if isinstance(op, Rotary))
+        return parts_of(said) if whole and said.get("model_type") not in WHOLE else ()
+
+    return problems
+
+
+def attention_of(config: Any) -> str:
+    """The implementation that computes all that the config asks for: torch's own call, unless there are
+    soft-caps, which that does not know, or the class has none."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    capped = getattr(config, "attn_logit_softcapping", None)
+    return "eager" if capped or not getattr(kind, "_supports_sdpa", True) else "sdpa"
+
+
+def tensor_problems(info: Mapping[str, Any]) -> list[list[str]]:
+    """Every tensor that is not as the config says, kind after kind."""
+    problems = [[text.format(name) for name in sorted(info[kind])] for kind, text in KINDS.items()]
+    others = [
+        f"tensor {name} has shape {list(found)}; {list(wanted)} is needed"
+        for name, found, wanted in sorted(info["mismatched_keys"])
+    ]
+    return [*problems, others]

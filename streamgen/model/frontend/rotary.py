@@ -1,0 +1,224 @@
+"""Rotary positions: which features turn in pairs, and by which angles.
+
+A rotated value is a sum of two products of features, moved and negated, with tables made of positions. At
+position 0 one table is 1, the cosines, and one is 0, the sines. Frequencies are read from the phases at
+positions 1, 2, 4 ...; then cosines and sines must be those of one angle, position * frequency, at positions
+all over the context: a scaled table, or one that depends on the length, is refused.
+
+Sums are met one by one, halves of a head apart, while a rotation is one of whole heads: so a sum is a value
+that comes `later`, and it is attention and cache, which know heads, that have it made (`rotated`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft, Later, Partial
+from streamgen.model.frontend.trace import Mismatch, Unsupported, shape
+from streamgen.model.operations import Rotary
+
+__all__ = ["Product", "rotated"]
+
+PROBES = 64  # positions at which a table is held to its frequencies
+NEEDED = (
+    "a product with what is made of positions must be half of a rotation of queries and keys: "
+    "x * cosines + rotated x * sines"
+)
+Tables = Callable[[torch.Tensor], tuple[np.ndarray, np.ndarray]]  # positions [T] to cos, sin [T, pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Partial):
+    """x * table; x: contents."""
+
+    node: Node
+    x: torch.Tensor
+    table: Node
+    needed = NEEDED
+
+    @classmethod
+    def of(cls, draft: Draft, node: Node, x: Node, table: Node) -> "Product":
+        """The product that `node` is."""
+        if not table.meta["val"].is_floating_point():
+            raise Unsupported(NEEDED)
+        return cls(node, draft.form(node, x, lambda c: c.broadcast_to(shape(node))), table)
+
+    def joined(self, draft: Draft, node: Node, other: Partial, sign: int) -> None:
+        if not isinstance(other, Product) or self.x.shape != other.x.shape:
+            raise Unsupported(NEEDED)
+        order, columns = draft.elements.spread(self.x)
+        if not draft.elements.matches(other.x, order):
+            raise Unsupported(NEEDED)
+        others = other.x.reshape(-1)[order[0]] // draft.elements.stride
+        turn = Turn(draft, node, order, ((columns, self), (others, other)), sign)
+        draft.late(node, turn, len(columns), order)
+
+
+class Turn(Later):
+    """x * cosines + rotated x * sines, feature by feature.
+
+    main, partner: columns of the term that is there at position 0 and of the one that is not; sign: int of
+    the latter.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        node: Node,
+        order: torch.Tensor,
+        terms: Sequence[tuple[torch.Tensor, Product]],
+        sign: int,
+    ) -> None:
+        self.draft, self.node, self.order = draft, node, order
+        self.tables = [product.table for _, product in terms]
+        self.precision = max(torch.finfo(table.meta["val"].dtype).eps for table in self.tables)
+        (a, sign_a), (b, sign_b) = (_signed(draft, columns) for columns, _ in terms)
+        at_zero = [one[0] for one in self._factors(torch.zeros_like(draft.tables.traced))]
+        self.swapped = at_zero[0].abs() < at_zero[1].abs()
+        ones, zeros = (torch.where(self.swapped, *pair) for pair in (at_zero[::-1], at_zero))
+        if (ones - 1).abs().max() > 2.0**-7 or zeros.abs().max() > 2.0**-7:
+            scale = float(ones[0])
+            raise Mismatch(node, f"its cosine and sine at position 0 are {scale:.6g} and not 1 and 0")
+        self.main, self.partner = (torch.where(self.swapped, *pair) for pair in ((b, a), (a, b)))
+        signs = (sign * sign_b, sign_a)
+        self.main_sign, self.sign = (torch.where(self.swapped, *pair) for pair in (signs, signs[::-1]))
+
+    def _factors(self, positions: torch.Tensor) -> list[torch.Tensor]:
+        """Both tables [T, features], float64."""
+        tables = self.draft.tables
+        return [
+            tables.at(table, positions).broadcast_to(shape(self.node)).reshape(-1)[self.order].double()
+            for table in self.tables
+        ]
+
+    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines [T, features]."""
+        first, second = self._factors(positions)
+        return torch.where(self.swapped, second, first), torch.where(self.swapped, first, second)
+
+    def make(self, draft: Draft) -> str:
+        raise Mismatch(self.node, "only queries and keys of an attention can rotate")
+
+
+def _signed(draft: Draft, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Columns before some were negated, and 1 or -1 of each."""
+    found, signs = [], []
+    parts = draft.elements.parts(columns)
+    for own in columns.split([len(features) for _, features in parts]):
+        before, factor = draft.unscaled(own)
+        negated = factor == -1
+        found.append(before if negated else own)
+        signs.append(torch.full((len(own),), -1 if negated else 1))
+    return torch.cat(found), torch.cat(signs)
+
+
+def rotated(draft: Draft, node: Node, columns: torch.Tensor) -> torch.Tensor:
+    """Columns [heads, features of a head], made by a rotation where they are sums that stand for one."""
+    heads, dims = columns.shape
+    flat = columns.reshape(-1)
+    turns: list[tuple[slice, Turn, torch.Tensor]] = []
+    first = 0
+    for name, features in draft.elements.parts(flat):
+        found = draft.later.get(name)
+        if isinstance(found, Turn):
+            turns.append((slice(first, first + len(features)), found, features))
+        first += len(features)
+    if not turns:
+        return columns
+    main, partner = flat.clone(), torch.full_like(flat, -1)
+    for place, turn, features in turns:
+        main[place], partner[place] = turn.main[features], turn.partner[features]
+    rotary = _Rotation(draft, turns, main.reshape(heads, dims), partner.reshape(heads, dims)).operation()
+    name = draft.add(node, f"rotate_{node.name}", rotary, draft.value(node, main))
+    return draft.columns(name, heads * dims).reshape(heads, dims)
+
+
+class _Rotation:
+    """Heads whose features are `main`, each turned with its `partner`, -1 where none is."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        turns: Sequence[tuple[slice, Turn, torch.Tensor]],
+        main: torch.Tensor,
+        partner: torch.Tensor,
+    ) -> None:
+        self.turns, self.main = turns, main
+        self.node = turns[0][1].node
+        self.tokens, self.context = len(draft.tables.traced), draft.elements.stride
+        self.count = int((partner[0] >= 0).sum())
+        if (partner[:, self.count :] >= 0).any():
+            raise Mismatch(self.node, "only the first features of a head may rotate")
+        half, dims = self.count // 2, torch.arange(self.count)
+        layouts = {False: (dims + half) % self.count, True: dims ^ 1}
+        fits = [
+            interleaved
+            for interleaved, paired in layouts.items()
+            if self.count % 2 == 0 and torch.equal(partner[:, : self.count], main[:, paired])
+        ]
+        if not fits:
+            raise Mismatch(self.node, "its features rotate in pairs that are neither halves nor neighbours")
+        self.interleaved = fits[0]
+        self.first = 2 * torch.arange(half) if self.interleaved else torch.arange(half)
+        self.second = layouts[self.interleaved][self.first]
+
+    def operation(self) -> Rotary:
+        frequencies = self._frequencies()
+        self._verify(frequencies)
+        heads, dims = self.main.shape
+        return Rotary(heads, dims, tuple(frequencies), self.interleaved)
+
+    def _tables(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """cos and sin [T, pairs]; all heads and both features of a pair must agree."""
+        heads, dims = self.main.shape
+        cos, sin = (torch.zeros(self.tokens, heads * dims, dtype=torch.float64) for _ in range(2))
+        for place, turn, features in self.turns:
+            c, s = turn.at(positions)
+            cos[:, place] = c[:, features] * turn.main_sign[features]
+            sin[:, place] = s[:, features] * turn.sign[features]
+        cos, sin = (one.reshape(self.tokens, heads, dims)[..., : self.count] for one in (cos, sin))
+        same = (
+            (cos == cos[:, :1]).all()
+            and (sin == sin[:, :1]).all()
+            and torch.equal(cos[..., self.first], cos[..., self.second])
+            and torch.equal(-sin[..., self.first], sin[..., self.second])
+        )
+        if not same:
+            raise Mismatch(self.node, "its heads, or both features of a pair, rotate by different angles")
+        return cos[:, 0, self.first].numpy(), sin[:, 0, self.second].numpy()
+
+    def _frequencies(self) -> np.ndarray:
+        """Radians a position: phases at 1, 2, 4, ... unwrapped."""
+        frequencies = np.zeros(())
+        p = 1
+        while p < self.context:
+            cos, sin = self._tables(torch.full((self.tokens,), p))
+            phase = np.arctan2(sin[0], cos[0])
+            whole = np.rint((p * frequencies - phase) / (2 * np.pi)) if p > 1 else 0.0
+            frequencies = (phase + 2 * np.pi * whole) / p
+            p *= 2
+        return frequencies
+
+    def _verify(self, frequencies: np.ndarray) -> None:
+        """Hold the tables to the frequencies, all over the context."""
+        precision = max(turn.precision for _, turn, _ in self.turns)
+        spread = np.unique(np.linspace(0, self.context - 1, PROBES).astype(np.int64))
+        for start in range(0, len(spread), self.tokens):
+            probe = np.resize(spread[start : start + self.tokens], self.tokens)
+            angles = probe[:, None] * frequencies
+            # float32 angles are off by 2^-23 of themselves, here and in the module; tables by their format.
+            bound = precision + (1 + np.abs(angles)) * 2.0**-21
+            for table, exact in zip(
+                self._tables(torch.from_numpy(probe)), (np.cos(angles), np.sin(angles)), strict=True
+            ):
+                wrong = np.abs(table - exact) > bound
+                if wrong.any():
+                    t, j = np.argwhere(wrong)[0]
+                    raise Mismatch(
+                        self.node,
+                        f"its rotary table at position {probe[t]}, pair {j} is {table[t, j]:.6g}; one angle "
+                        f"position * {frequencies[j]:.6g} gives {exact[t, j]:.6g}",
+                    )

@@ -1,0 +1,257 @@
+"""Attention of a module: one call, or scores, softmax and sums.
+
+    softmax(scale · q @ k.T + mask) @ v                    q, k, v [.., tokens, features of a head]
+    softmax(cap · tanh(scale · q @ k.T / cap) + mask) @ v
+
+It is over the tokens that the module is given or, in a language model, over the positions of a cache. Masks
+are constants of the traced tokens, or tables of their positions: they must let each token see all of them,
+those up to itself, or of these the last few. Heads, and key heads that several query heads share, are read
+from what the tensors hold.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.rotary import rotated
+from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.operations import Attention, Softmax
+
+__all__ = ["CALLS", "MASK", "Scores"]
+
+MASKED = -1e4  # a mask adds at most this: nothing is left of the term in any float
+MASK = "only scores of an attention can be masked, with a constant"
+SHARES = "shares of an attention can only weigh its values: softmax(q @ k.T) @ v"
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Partial):
+    """scale · q @ k.T, or soft-capped; q, k: contents, broadcast. seen: bool [tokens, tokens or positions],
+    None: all. form: "tanh" of what is not yet multiplied with the cap."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    scale: float = 1.0
+    seen: torch.Tensor | None = None
+    soft_cap: float | None = None
+    form: Literal["product", "tanh", "capped"] = "product"
+    needed = (
+        "a product of two values must be scores of an attention: softmax(scale * q @ k.T + mask) @ v, "
+        "the mask a constant"
+    )
+
+    @classmethod
+    def of(cls, draft: Draft, node: Node, a: Any, b: Any) -> "Scores":
+        """a @ b of two values."""
+        q, k = (draft.form(node, one, lambda c: c) for one in (a, b))
+        lead, tokens = shape(node)[:-2], shape(node)[-2:]
+        if min(q.ndim, k.ndim) < 2 or tokens[1] not in (tokens[0], draft.elements.stride):
+            raise Unsupported(cls.needed)
+        k = k.transpose(-1, -2)
+        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]))
+
+    def times(self, factor: float) -> "Scores":
+        if self.seen is not None:
+            raise Unsupported("scores must be scaled before they are masked")
+        if self.form == "tanh":  # tanh(scale · x) · cap is cap · tanh((scale · cap) · x / cap)
+            return replace(self, scale=self.scale * factor, soft_cap=factor, form="capped")
+        if self.form == "capped":
+            raise Unsupported("scores must be scaled before they are soft-capped")
+        return replace(self, scale=self.scale * factor)
+
+    def tanh(self) -> "Scores":
+        if self.seen is not None or self.form != "product":
+            raise Unsupported("scores must be soft-capped once, before they are masked")
+        return replace(self, form="tanh")
+
+    def plus(self, constant: torch.Tensor) -> "Scores":
+        return self._masked(_added(constant))
+
+    def hidden(self, mask: torch.Tensor, fill: float) -> "Scores":
+        if fill > MASKED:
+            raise Unsupported(f"masked scores must become one number of at most {MASKED:.0f}")
+        return self._masked(~mask)
+
+    def softmax(self) -> "Shares":
+        return Shares(self if self.form != "tanh" else replace(self, soft_cap=1.0))
+
+    def _masked(self, seen: torch.Tensor) -> "Scores":
+        if self.form == "tanh":
+            return replace(self, soft_cap=1.0, form="capped")._masked(seen)
+        seen = _by_tokens(seen, self.q.shape[-2], self.k.shape[-2])
+        return replace(self, seen=seen if self.seen is None else seen & self.seen)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Partial):
+    """softmax(scores)."""
+
+    scores: Scores
+    needed = SHARES
+
+    def summed(self, draft: Draft, node: Node, other: Node) -> None:
+        scores = self.scores
+        v = draft.form(node, other, lambda c: c)
+        if v.ndim < 2 or v.shape[-2] != scores.k.shape[-2]:
+            raise Unsupported(SHARES)
+        lead = scores.q.shape[:-2]
+        alike = v.shape[:-2].numel() == lead.numel()  # though shares were made without a leading 1
+        v = v.reshape(*lead, *v.shape[-2:]) if alike else v.expand(*lead, *v.shape[-2:])
+        _attend(draft, node, scores, v)
+
+
+def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
+    """The attention of as many heads q, k and v; of k and v, equal ones that follow one another are one."""
+    elements = draft.elements
+    tokens, features = scores.q.shape[-2:]
+    if scores.k.shape[-2] != v.shape[-2] or v.shape[-1] != features:
+        raise Unsupported("queries, keys and values must have the same head sizes, and keys a value each")
+    q = elements.heads(scores.q)
+    heads = len(q.columns)
+    keys = [_heads_of(draft, one, q.order) for one in (scores.k, v)]
+    group = next(
+        g
+        for g in range(heads, 0, -1)
+        if heads % g == 0 and all(torch.equal(one, _shared(one, g)) for one in keys)
+    )
+    causal, window = _mask(scores.seen, elements.before)
+    queries, factor = draft.unscaled(q.columns)
+    op = Attention(
+        heads,
+        heads // group,
+        features,
+        scores.scale * factor,
+        causal=causal,
+        window=window,
+        soft_cap=scores.soft_cap,
+    )
+    columns = [rotated(draft, node, queries), *(one[::group] for one in keys)]
+    names = [draft.value(node, one.reshape(-1)) for one in columns]
+    if draft.is_text:
+        draft.require_caches(names[1:], heads)
+    name = draft.add(node, node.name, op, *names)
+    made = draft.columns(name, heads * features).reshape(1, heads, 1, features)
+    runs = torch.arange(q.order.shape[0])[:, None, None, None] * tokens
+    contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
+    contents[q.order] = elements.indices(made, runs + elements.tokens[:tokens, None])
+    draft.keep(node, contents.reshape(shape(node)))
+
+
+def _heads_of(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """Columns [heads, features] of keys or values, the heads in the order of the queries'."""
+    if not draft.is_text:
+        return draft.elements.heads(contents, order).columns
+    if contents.shape[-2] != draft.elements.stride:
+        raise Unsupported("its keys and values must be those of all positions, out of the cache")
+    return draft.elements.cached(contents)[order[0]]
+
+
+def _shared(columns: torch.Tensor, group: int) -> torch.Tensor:
+    """Heads, the first of each group for all of it."""
+    return columns[::group].repeat_interleave(group, 0)
+
+
+def _added(mask: torch.Tensor) -> torch.Tensor:
+    """Where a mask that is added lets see."""
+    seen = mask == 0
+    if not (seen | (mask <= MASKED)).all():
+        raise Unsupported(f"its mask adds something else than 0 or at most {MASKED:.0f}")
+    return seen
+
+
+def _by_tokens(seen: torch.Tensor, tokens: int, keys: int) -> torch.Tensor:
+    """[tokens, keys] of a mask that is the same for all heads and runs."""
+    wide = seen.broadcast_to((*seen.shape[:-2], tokens, keys)).reshape(-1, tokens, keys)
+    if (wide != wide[:1]).any():
+        raise Unsupported("its mask differs from head to head or from sequence to sequence")
+    return wide[0]
+
+
+def _mask(seen: torch.Tensor | None, before: int) -> tuple[bool, int | None]:
+    """Whether it is causal, and the window. before: positions before the first token."""
+    if seen is None or seen.all():
+        if before:
+            raise Unsupported("it has no causal mask")
+        return False, None
+    tokens, keys = seen.shape
+    behind = before + torch.arange(tokens)[:, None] - torch.arange(keys)
+    window = int(seen[-1].sum())
+    if torch.equal(seen, behind >= 0):
+        return True, None
+    if torch.equal(seen, (behind >= 0) & (behind < window)):
+        return True, window
+    raise Unsupported("its mask must be causal, over all tokens up to a token or the last few of them")
+
+
+def _scaled_dot_product(draft: Draft, node: Node) -> None:
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
+    if given.get("dropout_p"):
+        raise Unsupported("it has dropout; call module.eval() first")
+    q, k, v = (draft.form(node, given[name], lambda c: c) for name in names[:3])
+    lead, tokens = shape(node)[:-2], q.shape[-2]
+    if given.get("enable_gqa"):
+        k, v = (one.repeat_interleave(q.shape[-3] // one.shape[-3], -3) for one in (k, v))
+    scale = given.get("scale")
+    scores = Scores(
+        q.expand(*lead, *q.shape[-2:]),
+        k.expand(*lead, *k.shape[-2:]),
+        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
+    )
+    if given.get("is_causal"):
+        if draft.is_text:
+            raise Unsupported(
+                "is_causal lines up the first query with the first key of the cache; give it a mask"
+            )
+        scores = replace(scores, seen=torch.ones(tokens, tokens, dtype=torch.bool).tril())
+    if (mask := given.get("attn_mask")) is not None:
+        if draft.knows(mask):
+            raise Unsupported("its mask is computed at run time")
+        shown = draft.tables.shown(mask)
+        seen = shown if shown.dtype == torch.bool else _added(shown)
+        scores = replace(scores, seen=_by_tokens(seen, tokens, k.shape[-2]))
+    _attend(draft, node, scores, v.expand(*lead, *v.shape[-2:]))
+
+
+def _softmax(draft: Draft, node: Node) -> None:
+    x, dim = node.args[:2]
+    if dim not in (-1, len(shape(node)) - 1):
+        raise Unsupported("the last dimension is needed")
+    if x in draft.partial:
+        return draft.half(node, draft.partial[x].softmax())
+    rows, columns = draft.form(node, x, draft.elements.lines)
+    draft.lines(node, draft.add(node, node.name, Softmax(), draft.value(node, columns)), rows, len(columns))
+
+
+def _filled(draft: Draft, node: Node) -> None:
+    """masked_fill(scores, mask, fill), or where(mask, scores, fill)."""
+    wheres = node.target in (aten.where.self, aten.where.ScalarOther)
+    mask, scores, fill = (*node.args[:3],) if wheres else (node.args[1], node.args[0], node.args[2])
+    if scores not in draft.partial or draft.knows(mask) or draft.knows(fill):
+        raise Unsupported(MASK)
+    number = draft.tables.shown(fill) if isinstance(fill, Node) else torch.tensor(float(fill))
+    if number.numel() != 1:
+        raise Unsupported(f"masked scores must become one number of at most {MASKED:.0f}")
+    hidden = draft.tables.shown(mask)
+    draft.half(node, draft.partial[scores].hidden(~hidden if wheres else hidden, float(number)))
+
+
+CALLS = {
+    aten.scaled_dot_product_attention.default: _scaled_dot_product,
+    aten.softmax.int: _softmax,
+    **dict.fromkeys(
+        [
+            aten.masked_fill.Scalar,
+            aten.masked_fill.Tensor,
+            aten.masked_fill_.Scalar,
+            aten.masked_fill_.Tensor,
+            aten.where.self,
+            aten.where.ScalarOther,
+        ],
+        _filled,
+    ),
+}

@@ -1,0 +1,219 @@
+"""Import checks itself: a graph is held to the module that it was made of, with random inputs.
+
+A language model takes texts of random ids: passes of several tokens and of one, from an empty cache on, and a
+pass at the end of the context, behind keys and values that are random too. Other modules take random numbers
+in the extents of their example, and in others that they run with.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from streamgen.base.errors import ImportMismatchError
+from streamgen.model.frontend.check_switch import is_checking
+from streamgen.model.frontend.difference import BOUND, Pass, gap_of, require_equal
+from streamgen.model.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
+from streamgen.model.frontend.trace import plain_attention
+from streamgen.model.graph.interpret import Interpreter, State
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Attention, Cache, Embedding
+
+if TYPE_CHECKING:
+    from streamgen.model.frontend.export import Imported
+
+__all__ = ["require_equal_module", "require_equal_text"]
+
+TOKENS = (7, 1, 4)  # of the passes of a text: a prompt, a step, several behind a cache
+LARGE = 1 << 28  # weights of a language model that is compared with all of its layers, in about 2 seconds
+CACHED = 1 << 26  # random numbers in keys and values: 256 MiB
+
+
+def require_equal_text(
+    graph: LogicalGraph, module: torch.nn.Module, *, layers: int, kv_heads: int, head_dim: int
+) -> None:
+    """ImportMismatchError unless a language model computes what its decoder does; sizes are the cache's.
+
+    Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle one
+    and the last are computed, one after the other. Nothing is compared within `checking(False)`, or when
+    weights have no values (on the meta device).
+    """
+    if not is_checking() or not has_values(module):
+        return
+    with fewer_layers(module, graph, layers, LARGE) as (some, kept, left_out):
+        floats = floats_of(module, left_out)
+
+        def passes(interpreter: Interpreter) -> Iterator[Pass]:
+            return _Text(some, interpreter, EagerText(module, floats, kept, kv_heads, head_dim)).passes()
+
+        require_equal(some, passes, module, kept)
+
+
+class _Text:
+    """A text in a graph and in a module."""
+
+    def __init__(self, graph: LogicalGraph, interpreter: Interpreter, eager: EagerText) -> None:
+        self.graph, self.interpreter, self.eager = graph, interpreter, eager
+        self.random = np.random.default_rng(1)
+        self.position = 0
+        self.state: State = {}
+        tables = (o.op.extents[0] for _, o in graph.walk() if isinstance(o.op, Embedding))
+        self.ids = np.setdiff1d(
+            np.arange(next(tables)), eager.padding
+        )  # which have no positions in some models
+
+    def passes(self) -> Iterator[Pass]:
+        """From the beginning, then at the end of the context."""
+        for tokens in TOKENS:
+            left = self.graph.context - self.position
+            if left:
+                yield self._next(min(tokens, (left + 1) // 2))  # of a short context some for each pass
+        if self._to_the_end(TOKENS[-1]):
+            yield self._next(TOKENS[-1])
+
+    def _next(self, tokens: int) -> Pass:
+        ids = self.random.choice(self.ids, tokens)
+        logits, position = self.graph.outputs[0], self.position
+        found, self.state = self.interpreter(
+            {"ids": ids}, position=position, state=self.state, every_row=True, outputs=(logits,)
+        )
+        self.position += tokens
+        label = f"{tokens} token{'s' * (tokens > 1)} at position {position}"
+        try:
+            wanted = self.eager(ids)
+            if gap_of(found[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
+                wanted = min(whole, wanted, key=lambda rows: gap_of(found[logits], rows))
+            return Pass(label=label, graph=found, module={logits: wanted})
+        except Exception as error:  # a module may raise anything
+            raise ImportMismatchError(
+                f"the imported graph runs on {label}; the module does not: {error}\n"
+                "A text begins with an empty cache and goes on in passes of any number of tokens, positions "
+                "being 0, 1, 2 ...\n"
+                "CompileConfig.check_import=False compiles the graph as it is."
+            ) from error
+
+    def _to_the_end(self, tokens: int) -> bool:
+        """Whether so many tokens of the context are left, behind random keys and values that are not those of
+        the passes before; then the next pass is there."""
+        pairs = self._pairs()
+        caches = {path: o.op for path, o in self.graph.walk() if isinstance(o.op, Cache)}
+        numbers = sum(op.heads * op.head_dim for op in caches.values())
+        past = min(self.graph.context - tokens, CACHED // max(numbers, 1))
+        if not pairs or past < 1 or self.position == self.graph.context:
+            return False
+        state = {
+            path: self.random.standard_normal((past, op.heads, op.head_dim), np.float32)
+            for path, op in caches.items()
+        }
+        self.eager.go_on_behind(*([state[pair[side]] for pair in pairs] for side in (0, 1)))
+        self.state = {path: rows.reshape(past, -1) for path, rows in state.items()}
+        self.position = past
+        return True
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        """Paths of the keys and values of each layer of the module, in its order; none where its layers are
+        not told apart by them."""
+        found: dict[tuple[str, str], int] = {}
+        for path, operation in self.graph.walk():
+            if isinstance(operation.op, Attention):
+                prefix = path.removesuffix(operation.name)
+                keys, values = (f"{prefix}{name}" for name in operation.inputs[1:])
+                if not self.state.keys() >= {keys, values}:
+                    return []
+                found.setdefault((keys, values), self.eager.layer_of(self.state[keys], len(found)))
+        whole = sorted(found.values()) == list(range(self.eager.count))
+        return sorted(found, key=found.__getitem__) if whole else []
+
+
+def require_equal_module(
+    found: "Imported", module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+) -> None:
+    """ImportMismatchError unless a graph computes what its module does.
+
+    leaves, spec: arguments of the module, the example. Its tensors are replaced by random numbers of the same
+    extents, and then of another one of the last leading dimension that the module does not fix: the longest
+    sequence, one token more, one less or twice as many, the first of these with which it runs. Nothing is
+    compared within `checking(False)`, or when weights have no values (on the meta device).
+    """
+    if not is_checking() or not has_values(module):
+        return
+    both = _Both(found, module, leaves, spec)
+    others = both.others(longest)
+    require_equal(found.graph, lambda interpreter: both.passes(interpreter, others), module)
+
+
+class _Both:
+    """A module and its graph."""
+
+    def __init__(
+        self, found: "Imported", module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
+    ) -> None:
+        self.found, self.module, self.leaves, self.spec = found, module, leaves, spec
+        self.floats = floats_of(module)
+        self.leads = {leaf.shape[:-1] for leaf in leaves if isinstance(leaf, torch.Tensor)}
+
+    def passes(self, interpreter: Interpreter, extents: Sequence[Mapping[int, int]]) -> Iterator[Pass]:
+        """With these leading extents instead of the example's."""
+        for changed in extents:
+            yield self._pass(interpreter, self._random(changed))
+
+    def others(self, longest: int) -> list[Mapping[int, int]]:
+        """The example's extents, and others, with which the module runs."""
+        lead = next(iter(self.leads))
+        free = [d for d in range(len(lead)) if d not in self.found.only]
+        if len(self.leads) > 1 or not free:
+            return [{}]
+        d, n = free[-1], lead[free[-1]]
+        for other in (max(longest, n + 1), n + 1, n - 1, 2 * n):
+            try:
+                if other:
+                    self._run(self._random({d: other}))
+                    return [{}, {d: other}]
+            except Exception:  # noqa: BLE001 - whatever a module raises of too many tokens
+                continue
+        return [{}]
+
+    def _random(self, extents: Mapping[int, int]) -> list[Any]:
+        """The example with random numbers, the same each time."""
+        generator = torch.Generator().manual_seed(1)
+        taken = []
+        for leaf in self.leaves:
+            if isinstance(leaf, torch.Tensor):
+                shape = [extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])]
+                leaf = torch.randn(*shape, leaf.shape[-1], generator=generator).to(leaf.dtype)
+            taken.append(leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype in HALVES else leaf)
+        return taken
+
+    def _run(self, leaves: Sequence[Any]) -> Any:
+        args, keywords = pytree.tree_unflatten(
+            pytree.tree_map_only(torch.Tensor, torch.clone, leaves), self.spec
+        )
+        with plain_attention():
+            return called(self.module, self.floats, args, keywords)
+
+    def _pass(self, interpreter: Interpreter, leaves: Sequence[Any]) -> Pass:
+        given = self.found.arguments.taken(pytree.tree_unflatten(leaves, self.spec))
+        wanted = self.found.results.taken(self._run(leaves))
+        shapes = [list(tensor.shape) for tensor in given.values()]
+        sequences, tokens = self._sequences(shapes[0][:-1])
+        graph = self.found.graph
+        rows = {
+            name: tensor.double().numpy().reshape(sequences, tokens, -1) for name, tensor in given.items()
+        }
+        made = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
+        return Pass(
+            label="random inputs of shape " + ", ".join(map(str, shapes)),
+            graph={name: np.concatenate([one[name] for one in made]) for name in graph.outputs},
+            module={
+                name: tensor.double().numpy().reshape(-1, graph.features(name))
+                for name, tensor in wanted.items()
+            },
+        )
+
+    def _sequences(self, lead: Sequence[int]) -> tuple[int, int]:
+        """Sequences, whose tokens see one another, and tokens of each."""
+        own = [n for d, n in enumerate(lead) if self.found.only.get(d) != 1] or [1]
+        return prod(own[:-1]), own[-1]

@@ -1,0 +1,55 @@
+"""Models of which only shapes are known: a config.json without weights, modules on torch's meta device.
+
+A config.json of a well-known kind needs no torch (`plain_config`); others are built by transformers and
+traced (`traced_shapes`), as modules are.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from streamgen.base.errors import CheckpointError
+from streamgen.base.turns import one_at_a_time
+from streamgen.model.frontend.plain_config import plain_decoder
+from streamgen.model.frontend.problems import config_problems, refuse
+from streamgen.model.frontend.safetensors_file import read_config
+from streamgen.model.graph.logical import LogicalGraph
+
+__all__ = ["shapes_of"]
+
+
+@one_at_a_time
+def shapes_of(
+    model: Any, example_inputs: Any = None, longest: int = 1, context: int | None = None
+) -> LogicalGraph:
+    """The graph of a model for which shapes are enough: a GGUF file, a folder with config.json, with
+    safetensors or without, a config.json, a torch module, on the meta device too.
+
+    A module of transformers on the meta device is built again from its config. Arguments and errors
+    otherwise: those of `load_decoder` and `import_any`; CheckpointError for a config.json that is of no
+    language model, ValueError for buffers on the meta device, MissingToolError for what needs torch or
+    transformers where they are not installed.
+    """
+    if not isinstance(model, (str, Path)):
+        from streamgen.model.frontend.traced_shapes import shapes_of_module  # torch takes seconds to load
+
+        return shapes_of_module(model, example_inputs, longest, context)
+    path = Path(model)
+    if path.suffix == ".json" or (path.is_dir() and not any(path.glob("*.safetensors"))):
+        return _config_graph(path, context)
+    from streamgen.model.frontend.checkpoint import load_decoder
+
+    return load_decoder(path, context)
+
+
+def _config_graph(path: Path, context: int | None) -> LogicalGraph:
+    """The decoder that a config.json describes, or that of a folder which holds one."""
+    folder = path if path.is_dir() else path.parent
+    if path.is_file() and path.name != "config.json":
+        raise CheckpointError(f"{path} is no GGUF file; a configuration must be called config.json")
+    config = read_config(folder)
+    refuse(folder, config_problems(config), vocabulary=config.get("vocab_size"))
+    if (plain := plain_decoder(config, context, folder)) is not None:
+        return plain
+    from streamgen.model.frontend.traced_shapes import shapes_of_config
+
+    return shapes_of_config(folder, context)

@@ -1,0 +1,74 @@
+"""Tables of a language model: calls on positions and constants, as masks, cosines, sines, rows for positions.
+
+They are run, for whatever positions one asks for.
+"""
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.in_place import is_in_place
+from streamgen.model.frontend.trace import Constants
+
+__all__ = ["Tables"]
+
+
+class Tables:
+    """traced: int64 [T], the positions of the trace. source: the program's input that holds them."""
+
+    def __init__(self, constants: Constants, traced: torch.Tensor | None = None) -> None:
+        self.constants = constants
+        self.source: Node | None = None
+        self._traced = traced
+        self._calls: dict[Node, None] = {}  # in order
+        self._changing = False  # whether one changes another's tensor
+        self._known: dict[tuple[int, ...], dict[Node, Any]] = {}
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._calls or (node is not None and node is self.source)
+
+    def add(self, node: Node) -> None:
+        """A call on positions."""
+        self._calls[node] = None
+        self._changing = self._changing or is_in_place(node)
+        self._known.clear()
+
+    @property
+    def traced(self) -> torch.Tensor:
+        """The positions of the trace."""
+        assert self._traced is not None
+        return self._traced
+
+    def at(self, node: Node, positions: torch.Tensor) -> torch.Tensor:
+        """The tensor of a table for these positions, int64 [T]."""
+        known = self._known.setdefault(tuple(positions.tolist()), {})
+        if node not in known:
+            assert self.source is not None
+            known[self.source] = positions[None]
+
+            def value(source: Node) -> Any:
+                return known[source] if source in known else self.constants.tensors[source]
+
+            for call in self._calls if self._changing else self._behind(node, known):
+                args, kwargs = torch.fx.node.map_arg((call.args, call.kwargs), value)
+                if is_in_place(call) and call.args[0] in self.constants.tensors:
+                    args = (args[0].clone(), *args[1:])  # the constant is that of other positions too
+                function: Any = call.target
+                known[call] = function(*args, **kwargs)
+        found: torch.Tensor = known[node]
+        return found
+
+    def shown(self, node: Node) -> torch.Tensor:
+        """The tensor of a constant, or of a table for the positions of the trace."""
+        return self.at(node, self.traced) if node in self else self.constants.tensors[node]
+
+    def _behind(self, node: Node, known: dict[Node, Any]) -> list[Node]:
+        """What must be run for a table, in order."""
+        needed, left = set(), [node]
+        while left:
+            one = left.pop()
+            if one in self._calls and one not in known and one not in needed:
+                needed.add(one)
+                left.extend(one.all_input_nodes)
+        return [call for call in self._calls if call in needed]

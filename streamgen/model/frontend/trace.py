@@ -1,0 +1,234 @@
+"""What all importers of torch modules share: exported programs, their constants, places for messages.
+
+`torch.export.export(..., strict=False)` gives a list of ATen calls. Calls on parameters alone are folded
+here. What an importer cannot take it raises as `Unsupported`; all of these are reported in one error, each
+with the module it stands in and the source line that made it.
+"""
+
+import operator
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend.quiet import quiet
+from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
+from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
+
+__all__ = [
+    "DECISION",
+    "GELU",
+    "UNARY",
+    "Constants",
+    "Mismatch",
+    "Unsupported",
+    "aten",
+    "export_program",
+    "module_path",
+    "one_thread",
+    "plain_attention",
+    "shape",
+    "where",
+]
+
+aten = torch.ops.aten
+
+UNARY = {
+    aten.relu.default: "relu",
+    aten.relu_.default: "relu",
+    aten.sigmoid.default: "sigmoid",
+    aten.sigmoid_.default: "sigmoid",
+    aten.silu.default: "silu",
+    aten.silu_.default: "silu",
+    aten.tanh.default: "tanh",
+    aten.tanh_.default: "tanh",
+}
+DECISION = "what it computes depends on a decision about values, which a graph cannot take"
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
+
+
+class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
+    """An operation that an importer does not take, with the reason if its name does not say it all."""
+
+
+class Mismatch(Unsupported):
+    """A call that does not fit the region it stands in."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+class Constants:
+    """Parameters, buffers and what is made of them alone.
+
+    arrays: of other programs of the module. changing: calls may change in place what calls before have made;
+    then whoever reads a constant must do so when its own call is met.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        program: torch.export.ExportedProgram,
+        arrays: dict[tuple[Any, ...], tuple[torch.Tensor, np.ndarray]] | None = None,
+        *,
+        changing: bool = False,
+    ) -> None:
+        self.changing = changing
+        self.module = module
+        self.program = program
+        self.tensors: dict[Node, Any] = {}  # a call that splits makes several
+        self.paths: dict[Node, str] = {}  # node of a parameter -> its path in the module
+        self.arrays = {} if arrays is None else arrays
+        self.own: set[int] = set()  # memory of parameters and buffers
+        self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+
+    def placeholder(self, node: Node) -> bool:
+        """Take a parameter or a buffer; False for an input of the module."""
+        spec = self.specs[node.name]
+        if spec.kind == InputKind.USER_INPUT:
+            return False
+        store = self.program.state_dict
+        tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
+        self.tensors[node] = tensor.detach()
+        self.own.add(tensor.untyped_storage().data_ptr())
+        self.paths[node] = spec.target
+        return True
+
+    def fold(self, node: Node) -> None:
+        """Compute what depends on parameters alone."""
+        target: Any = node.target
+        if target is operator.getitem:
+            source, index = node.args
+            self.tensors[node] = self.tensors[source][index]
+            return
+        if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
+            raise Unsupported()
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
+        own = target._schema.is_mutable and args[0].untyped_storage().data_ptr() in self.own
+        if target._schema.is_mutable and target != aten.detach_.default and (own or not self.changing):
+            raise Unsupported("it changes a parameter or a buffer in place")
+        result = target(*args, **kwargs)
+        if not isinstance(result, torch.Tensor | list | tuple):
+            raise Unsupported()
+        self.tensors[node] = result
+
+    def array(self, node: Node, source: Node) -> np.ndarray:
+        """A constant that `node` reads, as float32, the same array each time; ValueError if not finite."""
+        tensor = self.tensors[source]
+        if not tensor.is_floating_point():
+            raise Unsupported(f"a constant is {tensor.dtype}")
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor._version)
+        if key not in self.arrays:
+            array = tensor.cpu().to(torch.float32).numpy()
+            require_finite(self.paths.get(source, f"a constant of {where(node)} "), array)
+            self.arrays[key] = tensor, array  # the tensor too: its memory stays taken
+        return self.arrays[key][1]
+
+    def grid(self, weight: Node, transposed: bool = False) -> GroupGrid | None:
+        """The attribute `weight_grid` of the module that owns the weight, of [N, K] also where that is
+        transposed."""
+        path, grid = self._said_of(weight, "weight_grid")
+        if grid is None:
+            return None
+        if not isinstance(grid, GroupGrid):
+            raise TypeError(f"weight_grid of {path!r} is {type(grid).__name__}; a GroupGrid is needed")
+        tensor = self.tensors[weight]
+        meant = torch.from_numpy(grid.dequantise().astype(np.float32)).to(tensor.dtype)
+        if not torch.equal(meant.T if transposed else meant, tensor.cpu()):
+            raise ValueError(
+                f"weight_grid of {path!r} does not describe its weight any more; delete the attribute to "
+                "have the weight quantised anew"
+            )
+        return grid
+
+    def asked(self, weight: Node) -> str | None:
+        """The attribute `weight_format` of the module that owns the weight."""
+        path, form = self._said_of(weight, "weight_format")
+        if form not in (None, *MATMUL_FORMATS):
+            raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(MATMUL_FORMATS)} can be")
+        found: str | None = form
+        return found
+
+    def _said_of(self, weight: Node, attribute: str) -> tuple[str, Any]:
+        """The module that owns a weight, and what it says of it."""
+        path, _, name = self.paths.get(weight, "").rpartition(".")
+        return path, getattr(self.module.get_submodule(path), attribute, None) if name == "weight" else None
+
+
+def export_program(
+    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: Mapping[str, Any] | None = None
+) -> torch.export.ExportedProgram:
+    """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
+    try:
+        with quiet(), torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
+            return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
+    except Exception as error:  # torch.export documents no set of exceptions
+        said, full = _gist(error)
+        raise UnsupportedOperationError(f"the module cannot be traced: {said}", [full]) from error
+
+
+def _gist(error: Exception) -> tuple[str, str]:
+    """What an error of torch's says first, with the last line of the user's module that it was about, and
+    with the last line of any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))]
+    own = [frame for frame in outside if not is_installed(frame.filename)]
+    first = first_line(error)
+    if "data-dependent" in first:
+        first = DECISION
+    return tuple(  # type: ignore[return-value]
+        f"{first} ({found[-1].filename}:{found[-1].lineno})" if found else first for found in (own, outside)
+    )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors of a trace are small: threads that wait for one another take thrice the time of the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Without torch's fused blocks for inference, which are one call that says nothing."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def shape(node: Node) -> torch.Size:
+    """Extents of the tensor that a node makes."""
+    return node.meta["val"].shape
+
+
+def module_path(node: Node) -> tuple[str, str]:
+    """Path and class of the module that a call stands in."""
+    stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
+    path, kind = stack[-1]
+    return path, str(kind).rpartition(".")[2]
+
+
+def where(node: Node, wrapper: str = "") -> Place:
+    """The place of a call; `wrapper`, a module around the user's, is left out."""
+    path, kind = module_path(node)
+    if wrapper:
+        path = f"{path}.".removeprefix(f"{wrapper}.")[:-1]
+        kind = kind if path else ""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [line for line in lines if not line[0].startswith(TORCH_FOLDER)] or lines
+    return Place(path=path, kind=kind, lines=tuple(own))

@@ -1,0 +1,116 @@
+"""Run a graph in numpy: every kernel by its own golden model, tensor by tensor, bit-exact."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, MutableMapping
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.contract import memory_ports
+from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
+from streamgen.numbers.formats import numpy_dtype
+
+__all__ = ["run", "steps"]
+
+State = MutableMapping[str, np.ndarray]
+
+
+def run(
+    graph: Graph, inputs: Mapping[str, np.ndarray], state: State | None = None
+) -> tuple[dict[str, np.ndarray], dict[Port, np.ndarray]]:
+    """Outputs by tensor name, and the tensor on every output port (last walk that uses it).
+
+    `inputs` gives each input tensor in the padded shape of its node's ITensor. state: what earlier runs have
+    left, by buffer, and this one changes; zeros where it has nothing yet.
+    ValueError names a missing, unknown or misshapen input.
+    """
+    values = {port: array for _, port, array in steps(graph, inputs, state)}
+    sinks = {t.node: t.name for t in graph.tensors if t.role == "output"}
+    outputs = {
+        sinks[edge.target.node]: values[edge.source] for edge in graph.edges if edge.target.node in sinks
+    }
+    return outputs, values
+
+
+def steps(
+    graph: Graph, inputs: Mapping[str, np.ndarray], state: State | None = None
+) -> Iterator[tuple[int, Port, np.ndarray]]:
+    """Phase by phase and walk by walk, node by node, each output port and its tensor; arguments and errors
+    of `run`."""
+    wanted = {t.name for t in graph.tensors if t.role == "input"}
+    if wanted != set(inputs):
+        raise ValueError(f"inputs are {sorted(wanted)}, got {sorted(inputs)}")
+    memory = _Memory(graph, inputs, {} if state is None else state)
+    values: dict[Port, np.ndarray] = {}
+    waiting: dict[Edge, deque[np.ndarray]] = defaultdict(deque)  # on back edges
+    for phase, walk in graph.steps():
+        for node in graph.nodes:
+            bounds = node.at(phase, walk)
+            if bounds is None:
+                continue
+            operands = {
+                edge.target.name: waiting[edge].popleft() if edge.back else values[edge.source]
+                for edge in graph.inputs_of(node.name)
+                if edge.target.name in node.inputs(phase)
+            }
+            operands |= memory.read(node, phase, walk)
+            try:
+                made = node.params.golden(bounds, operands)
+            except KeyError as error:
+                if not {*error.args} & {*memory_ports(node.params)} - {*operands}:
+                    raise
+                raise GraphError(f"node {node.name!r}: no tensor lies behind its port {error}") from error
+            results = memory.written(node, made)
+            for name, value in results.items():
+                values[Port(node.name, name)] = value
+                yield phase, Port(node.name, name), value
+            for edge in graph.outputs_of(node.name):
+                if edge.back and edge.source.name in results:
+                    waiting[edge].append(results[edge.source.name])
+
+
+class _Memory:
+    """The tensors behind the memory ports of nodes."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], state: State) -> None:
+        self._inputs, self._state = inputs, state
+        self._spills: State = {}
+        self._tensors: dict[str, list[Tensor]] = defaultdict(list)
+        for tensor in graph.tensors:
+            self._tensors[tensor.node].append(tensor)
+            if (kept := self._kept(tensor)) is not None and tensor.place not in kept:
+                itensor = graph.tensor_itensor(tensor)
+                kept[tensor.place] = np.zeros(itensor.shape, numpy_dtype(itensor.dtype))
+
+    def read(self, node: Node, phase: int, walk: int) -> dict[str, np.ndarray]:
+        """What a node finds in memory, by port."""
+        found = {}
+        for tensor in self._tensors[node.name]:
+            if (kept := self._kept(tensor)) is not None:
+                found[tensor.port] = kept[tensor.place]
+            elif tensor.role != "output" and tensor.phase in (None, phase):
+                itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
+                data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
+                assert data is not None
+                if data.ndim > itensor.rank:  # a walk after the other
+                    data = data[walk]
+                if data.shape != itensor.shape:
+                    raise ValueError(
+                        f"tensor {tensor.name!r} has shape {data.shape}; {itensor.shape} is needed"
+                    )
+                found[tensor.port] = data
+        return found
+
+    def written(self, node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Take what goes to memory out of the results of a node; the rest leaves on its outputs."""
+        streams = dict(results)
+        for tensor in self._tensors[node.name]:
+            if tensor.port in streams:
+                data = streams.pop(tensor.port)
+                if (kept := self._kept(tensor)) is not None:
+                    kept[tensor.place] = data
+        return streams
+
+    def _kept(self, tensor: Tensor) -> State | None:
+        """Where a node finds what a node before it has written, in this run or in one before."""
+        return {"state": self._state, "spill": self._spills}.get(tensor.role)

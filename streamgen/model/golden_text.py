@@ -1,0 +1,163 @@
+"""The golden model of a language model: what the accelerator computes of a text, bit for bit, in numpy.
+
+It is the exact interpreter of a quantised graph (`graph.interpret`) whose first output are the logits; here
+are only texts: ids that are checked, passes, positions, what is kept from one to the next. It is fast enough
+to measure the quality of a model.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy import ndarray
+
+from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.graph.interpret import State, exact
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Embedding
+from streamgen.text.prompt import checked_ids
+from streamgen.text.sampling import Sampler
+
+__all__ = ["GoldenModel", "Session", "is_language_model", "limited", "vocabulary_of"]
+
+PASS_TOKENS = 256
+
+
+def is_language_model(graph: LogicalGraph) -> bool:
+    """Whether a graph takes ids and gives, behind the last of them, logits, when asked for them, and the
+    likeliest id."""
+    return (
+        graph.context > 0
+        and [value.kind for value in graph.inputs] == ["ids"]
+        and graph.outputs[0] in graph.requested
+        and len(graph.outputs) == 3
+        and all(graph.shapes[name].rows == "one" for name in graph.outputs)
+    )
+
+
+def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
+    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
+    if not is_language_model(graph):
+        if graph.context:
+            raise GraphError(
+                "a graph that keeps state from pass to pass must be a language model's: from ids to logits "
+                "on request, the greatest and its id, of the last row (`LastRow`) alone; outputs are "
+                f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
+            )
+        return config, graph
+    context = min(config.context, graph.context)
+    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+    return config, replace(graph, context=context)
+
+
+def vocabulary_of(model: LogicalGraph) -> int:
+    """Rows of the table that the ids are looked up in: ids are below it."""
+    tables = (o.op.extents[0] for _, o in model.walk() if isinstance(o.op, Embedding))
+    return next(tables)
+
+
+class GoldenModel:
+    """A language model with quantised weights."""
+
+    def __init__(self, model: LogicalGraph) -> None:
+        self.vocabulary, self.context = vocabulary_of(model), model.context
+        self._interpreter = exact(model)
+        (self._ids,) = (value.name for value in model.inputs)
+        self._logits = model.outputs[0]
+
+    def __call__(self, ids: Sequence[int] | ndarray) -> ndarray:
+        """float32 [vocabulary]: behind the last token of a text."""
+        return self.session().last_logits(ids)
+
+    def session(self) -> "Session":
+        """A text to be continued, empty at first."""
+        return Session(self)
+
+    def logits(self, ids: Sequence[int] | ndarray, pass_tokens: int = PASS_TOKENS) -> ndarray:
+        """float32 [tokens, vocabulary]: after each token of a text, in passes of `pass_tokens` at most.
+
+        ValueError for no ids, unknown ids and more than the context holds; TypeError unless ids are integers.
+        """
+        if pass_tokens < 1:
+            raise ValueError(f"pass_tokens is {pass_tokens}; at least 1 is needed")
+        session = self.session()
+        ids = session.checked(ids)
+        parts = [ids[first : first + pass_tokens] for first in range(0, len(ids), pass_tokens)]
+        return np.concatenate([session.logits(part) for part in parts])
+
+    def generate(
+        self,
+        ids: Sequence[int] | ndarray,
+        max_new_tokens: int,
+        *,
+        sampler: Sampler | None = None,
+        stop: Collection[int] = (),
+    ) -> Iterator[int]:
+        """The ids that continue a text, as they come; the last is one of `stop`, if one of them is chosen.
+
+        sampler: greedy by default. ValueError, before anything runs, where `logits` raises it, and when the
+        text with what is to come is longer than the context.
+        """
+        session = self.session()
+        prompt = session.checked(ids, max_new_tokens)
+        return session.generate(prompt, max_new_tokens, sampler=sampler or Sampler(), stop=stop)
+
+    def run(self, ids: ndarray, position: int, state: State, every_row: bool) -> tuple[ndarray, State]:
+        """One pass: logits float32 [rows, vocabulary], and the state behind it."""
+        outputs, state = self._interpreter(
+            {self._ids: ids}, position=position, state=state, every_row=every_row, outputs=(self._logits,)
+        )
+        return outputs[self._logits], state
+
+
+class Session:
+    """One text: tokens so far, with what they leave. An interrupted pass leaves it as it was."""
+
+    def __init__(self, model: GoldenModel) -> None:
+        self._model = model
+        self.reset()
+
+    @property
+    def position(self) -> int:
+        """Tokens so far."""
+        return self._position
+
+    def reset(self) -> None:
+        """Forget the text."""
+        self._position = 0
+        self._state: State = {}
+
+    def logits(self, ids: Sequence[int] | ndarray) -> ndarray:
+        """Append tokens as one pass: float32 [tokens, vocabulary], after each of them."""
+        return self._append(ids, True)
+
+    def last_logits(self, ids: Sequence[int] | ndarray) -> ndarray:
+        """Append tokens as one pass: float32 [vocabulary], after the last of them."""
+        return self._append(ids, False)[-1]
+
+    def generate(
+        self,
+        ids: Sequence[int] | ndarray,
+        max_new_tokens: int,
+        *,
+        sampler: Sampler,
+        stop: Collection[int] = (),
+    ) -> Iterator[int]:
+        """Append tokens and continue; the last token given out is not yet appended."""
+        for index in range(max_new_tokens):
+            ids = [sampler(self.last_logits(ids))]
+            yield ids[0]
+            if ids[0] in stop or index + 1 == max_new_tokens:
+                return
+
+    def checked(self, ids: Sequence[int] | ndarray, room: int = 0) -> ndarray:
+        """ids as an array; ValueError or TypeError unless they, and `room` more, can be appended."""
+        model = self._model
+        return checked_ids(ids, model.vocabulary, model.context, self._position, room)
+
+    def _append(self, ids: Sequence[int] | ndarray, every_row: bool) -> ndarray:
+        ids = self.checked(ids)
+        logits, state = self._model.run(ids, self._position, self._state, every_row)
+        self._position, self._state = self._position + len(ids), state
+        return logits

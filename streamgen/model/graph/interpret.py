@@ -1,0 +1,144 @@
+"""Interpreters of logical graphs: floats of numpy, or the arithmetic of the hardware bit for bit.
+
+    outputs, state = reference(graph)({"ids": ids})                      a text begins
+    outputs, state = reference(graph)({"ids": more}, position=len(ids), state=state)
+
+A pass works on rows of tokens at positions p ... p + T - 1. What it leaves for the next pass (keys and
+values) is its state, a value: the one that is given stays as it is, so that any pass may be run again.
+Results do not depend on how a text is split into passes, but for what `operations.exact_attention` says.
+An interrupted pass leaves nothing behind.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgen.model.graph.logical import LogicalGraph, Operator, Repeat
+from streamgen.text.prompt import require_integers
+
+__all__ = ["Interpreter", "Run", "State", "exact", "reference"]
+
+State = Mapping[str, Any]
+"""By path of an operation, what it keeps."""
+
+
+@dataclass
+class Run:
+    """One pass. tokens: rows. position: of the first. state: what the passes before have left. every_row:
+    operations that take one row of a pass take all: logits behind every token. dtype: of floats. path: of
+    the operation."""
+
+    tokens: int
+    position: int = 0
+    state: State = field(default_factory=dict)
+    every_row: bool = False
+    dtype: Any = np.float64
+    path: str = ""
+    kept: dict[str, Any] = field(default_factory=dict)
+    _once: dict[tuple[str, int], tuple[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """int64 [tokens]."""
+        return np.arange(self.position, self.position + self.tokens)
+
+    def once(self, name: str, value: np.ndarray, compute: Callable[[np.ndarray], Any]) -> Any:
+        """compute(value), but once for each value of this pass."""
+        key = name, id(value)
+        if key not in self._once:
+            self._once[key] = value, compute(value)  # the value too: its id stays taken
+        return self._once[key][1]
+
+    def forget(self) -> None:
+        """What `once` has computed: values of a layer are not met again."""
+        self._once.clear()
+
+
+class Interpreter:
+    """A graph whose operations are computed by functions of (run, *inputs), which `function` makes once."""
+
+    def __init__(
+        self, graph: LogicalGraph, function: Callable[[Operator], Callable[..., Any]], dtype: Any
+    ) -> None:
+        self.graph, self._dtype = graph, dtype
+        self._functions = {path: function(operation.op) for path, operation in graph.walk()}
+
+    def __call__(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        *,
+        position: int = 0,
+        state: State | None = None,
+        every_row: bool = False,
+        outputs: Collection[str] | None = None,
+    ) -> tuple[dict[str, np.ndarray], State]:
+        """Outputs by name, and the state behind the pass. inputs: arrays [tokens, features], ids [tokens].
+
+        outputs: those that are wanted, None: all; operations that none of them depends on are left out.
+        ValueError for inputs that are missing, unknown, of another shape or beyond the context, and for a
+        state that does not reach the position; TypeError unless ids are integers.
+        """
+        graph = self.graph
+        wanted = graph.outputs if outputs is None else tuple(outputs)
+        values = {value.name for value in graph.inputs}
+        if values != set(inputs):
+            raise ValueError(f"inputs are {sorted(values)}, got {sorted(inputs)}")
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        tokens = max((array.shape[0] for array in arrays.values() if array.ndim), default=0)
+        if not tokens:
+            raise ValueError("the inputs hold no tokens; at least one is needed")
+        if graph.context and position + tokens > graph.context:
+            raise ValueError(
+                f"{position} tokens and {tokens} more are {position + tokens}; the context is {graph.context}"
+            )
+        given = {}
+        for value in graph.inputs:
+            array = arrays[value.name]
+            shape = (tokens,) if value.kind == "ids" else (tokens, value.features)
+            if array.shape != shape:
+                raise ValueError(
+                    f"input {value.name!r} has shape {list(array.shape)}; {list(shape)} is needed"
+                )
+            if value.kind == "ids":
+                require_integers(array)
+            given[value.name] = array if value.kind == "ids" else array.astype(self._dtype)
+        run = Run(tokens, position, state or {}, every_row, self._dtype)
+        results = self._evaluate(graph, wanted, run, given, "")
+        found = {}
+        for name in wanted:
+            rows = tokens if graph.shapes[name].rows in ("tokens", "every") else len(results[name])
+            found[name] = np.broadcast_to(results[name], (rows, results[name].shape[1])).copy()
+        return found, {**run.state, **run.kept}
+
+    def _evaluate(
+        self, graph: LogicalGraph, wanted: Sequence[str], run: Run, values: dict[str, Any], prefix: str
+    ) -> dict[str, Any]:
+        for operation in graph.needed(wanted):
+            path = f"{prefix}{operation.name}"
+            operands = [values[name] for name in operation.inputs]
+            if isinstance(operation.op, Repeat):
+                for index, layer in enumerate(operation.op.layers):
+                    own = dict(zip((value.name for value in layer.inputs), operands, strict=True))
+                    found = self._evaluate(layer, layer.outputs, run, own, f"{path}[{index}].")
+                    operands = [found[name] for name in layer.outputs]
+                    run.forget()
+                results: Any = operands
+            else:
+                run.path = path
+                results = self._functions[path](run, *operands)
+                results = results if operation.op.results else (results,)
+            values |= zip(operation.values, results, strict=True)
+        return values
+
+
+def reference(graph: LogicalGraph, dtype: Any = np.float64) -> Interpreter:
+    """The meaning of a graph, without any rounding of ours; float32 is twice as fast, and less exact."""
+    return Interpreter(graph, lambda op: op.reference, dtype)
+
+
+def exact(graph: LogicalGraph) -> Interpreter:
+    """What accelerators of a quantised graph compute, bit for bit: f24 values as float32."""
+    return Interpreter(graph, lambda op: op.exact(), np.float32)

@@ -1,0 +1,301 @@
+"""Graphs of kernels: frozen values that passes take and return.
+
+A node is a kernel's Params (what is built) with its bounds in every phase (what it does there). An
+edge joins an output port to an input port; the order in which its tiles stream is not stored, it
+follows from the producer's params and bounds. A tensor is an array in external memory, read or written
+through a memory port of a node (`streamgen.contract.memory_ports`): a load or a store has one, others may
+have several.
+
+Phases follow one another in sections, and a section may be walked several times, for a layer of a model each
+time. Nodes do the same in every walk, but for bounds that grow (`Node.steps`): the place of the layer's
+weights, the number of the layer.
+
+A graph is concrete: its bounds are numbers. What changes from run to run (the number of tokens, the
+position of the first) gives another graph of the same structure, same params, other bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.contract import Bounds, KernelParams, descriptor_values, streams
+from streamgen.itensor import ITensor
+
+__all__ = ["Edge", "Graph", "Node", "Port", "Tensor", "kind_of"]
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """A port of a node: the attribute name of the component's stream."""
+
+    node: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A kernel with its bounds in each phase; None where the node rests.
+
+    steps: bounds that grow by so much from each walk of a section to the next.
+    """
+
+    name: str
+    params: KernelParams
+    bounds: tuple[Bounds | None, ...]
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, phase: int, walk: int) -> Bounds | None:
+        """The bounds of a phase in a walk of its section; None where the node rests."""
+        bounds = self.bounds[phase]
+        if bounds is None or not walk:
+            return bounds
+        return {**bounds, **{name: bounds[name] + walk * step for name, step in self.steps.items()}}
+
+    def lasting(self, phase: int) -> Hashable:
+        """The bounds of a phase that are the same in all walks; None where the node rests."""
+        bounds = self.bounds[phase]
+        if bounds is None:
+            return None
+        return tuple(sorted((name, value) for name, value in bounds.items() if name not in self.steps))
+
+    def described(self, phase: int, walk: int) -> Mapping[str, int] | None:
+        """The values of its descriptor in a phase and a walk; None where the node rests."""
+        key = phase, walk
+        if key not in self._descriptors:
+            bounds = self.at(phase, walk)
+            self._descriptors[key] = None if bounds is None else descriptor_values(self.params, bounds)
+        return self._descriptors[key]
+
+    @cached_property
+    def _descriptors(self) -> dict[tuple[int, int], Mapping[str, int] | None]:
+        return {}
+
+    def inputs(self, phase: int) -> Mapping[str, ITensor]:
+        """ITensor of each input port in a phase; empty where the node rests."""
+        return self._streams[phase][0]
+
+    def outputs(self, phase: int) -> Mapping[str, ITensor]:
+        """ITensor of each output port in a phase; empty where the node rests."""
+        return self._streams[phase][1]
+
+    @cached_property
+    def _streams(self) -> tuple[tuple[Mapping[str, ITensor], Mapping[str, ITensor]], ...]:
+        return tuple(({}, {}) if bounds is None else streams(self.params, bounds) for bounds in self.bounds)
+
+    @cached_property
+    def input_ports(self) -> tuple[str, ...]:
+        """Names of all input ports that any phase uses."""
+        return tuple(dict.fromkeys(name for p in range(len(self.bounds)) for name in self.inputs(p)))
+
+    @cached_property
+    def output_ports(self) -> tuple[str, ...]:
+        """Names of all output ports that any phase uses."""
+        return tuple(dict.fromkeys(name for p in range(len(self.bounds)) for name in self.outputs(p)))
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized).
+
+    boundaries: of SLRs between its ends, 0 until nodes are placed.
+    back: the edge closes a cycle. Its depth is given, no pass computes it. What it carries may be read in a
+    later walk: the tokens of the n-th walk in which the source sends go to the n-th in which the target
+    reads.
+    """
+
+    source: Port
+    target: Port
+    depth: int | None = None
+    back: bool = False
+    boundaries: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """An array in external memory behind a memory port of a node.
+
+    role: "input", "output", "constant", "state" (what a run leaves for the next one) or "spill" (what a phase
+    leaves for a later one). shape: the logical shape, <= the padded shape of its ITensor. channel: the memory
+    channel. data: of constants, in the padded shape, one after the other for the walks of a section. itensor:
+    in which order it lies in memory, if not in that in which the node streams it; a state or a spill has one.
+    Nodes that share one have tensors of one `buffer` (default: the name). phase: of a constant that a node
+    reads in that phase only.
+    """
+
+    name: str
+    role: str
+    node: str
+    shape: tuple[int, ...]
+    channel: int
+    data: np.ndarray | None = field(default=None, repr=False)
+    port: str = "memory"
+    itensor: ITensor | None = None
+    buffer: str | None = None
+    phase: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Name of the buffer in memory, but for constants, which share one a channel."""
+        return self.buffer or self.name
+
+    def walks(self, itensor: ITensor) -> int:
+        """How many arrays in the order of `itensor` the data of a constant holds."""
+        assert self.data is not None
+        return len(self.data) if self.data.ndim > itensor.rank else 1
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A named graph; nodes in topological order.
+
+    sections: how many phases belong to each and how often it is walked; one walk of all when not given.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    tensors: tuple[Tensor, ...]
+    sections: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @property
+    def phases(self) -> int:
+        """Number of phases."""
+        return len(self.nodes[0].bounds)
+
+    def walked(self) -> Iterator[tuple[range, int]]:
+        """The phases of each section, and how often they are walked."""
+        first = 0
+        for phases, walks in self.sections or ((self.phases, 1),):
+            yield range(first, first + phases), walks
+            first += phases
+
+    def steps(self) -> Iterator[tuple[int, int]]:
+        """Phase and walk, in the order in which a run takes them."""
+        for phases, walks in self.walked():
+            yield from ((phase, walk) for walk in range(walks) for phase in phases)
+
+    def node(self, name: str) -> Node:
+        """The node of that name; GraphError when there is none."""
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise GraphError(f"graph {self.name!r} has no node {name!r}") from None
+
+    def itensor(self, edge: Edge, phase: int) -> ITensor | None:
+        """In which order tiles stream on an edge in a phase; None where the edge rests."""
+        return self.node(edge.source.node).outputs(phase).get(edge.source.name)
+
+    def deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Phase and walk in which the source sends, with those in which the target reads that; a back edge
+        that sends and reads in different numbers of walks has some on one side only, which are left out."""
+        if edge not in self._delivered:
+            self._delivered[edge] = self._deliveries(edge)
+        return self._delivered[edge]
+
+    @cached_property
+    def _delivered(self) -> dict[Edge, list[tuple[tuple[int, int], tuple[int, int]]]]:
+        return {}
+
+    def _deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        source, target = self.node(edge.source.node), self.node(edge.target.node)
+        sends = [step for step in self.steps() if edge.source.name in source.outputs(step[0])]
+        if not edge.back:
+            return [(step, step) for step in sends]
+        reads = [step for step in self.steps() if edge.target.name in target.inputs(step[0])]
+        return list(zip(sends, reads, strict=False))
+
+    def pairs(self, edge: Edge) -> list[tuple[int, int]]:
+        """Phase in which the source sends, with that in which the target reads it; each pair once."""
+        if edge.back:
+            return list(dict.fromkeys((sent, read) for (sent, _), (read, _) in self.deliveries(edge)))
+        source = self.node(edge.source.node)
+        return [(phase, phase) for phase in range(self.phases) if edge.source.name in source.outputs(phase)]
+
+    def tensor_itensor(self, tensor: Tensor) -> ITensor:
+        """In which order a tensor lies in memory: its own, or as its node streams it in the first phase."""
+        if tensor.itensor is not None:
+            return tensor.itensor
+        node = self.node(tensor.node)
+        for phase in range(self.phases) if tensor.phase is None else (tensor.phase,):
+            for itensor in (node.inputs(phase) or node.outputs(phase)).values():
+                return itensor
+        raise GraphError(f"tensor {tensor.name!r} of graph {self.name!r} is never streamed")
+
+    def inputs_of(self, name: str) -> Iterator[Edge]:
+        """Edges that end at a node."""
+        return iter(self._into.get(name, ()))
+
+    def outputs_of(self, name: str) -> Iterator[Edge]:
+        """Edges that start at a node."""
+        return iter(self._out_of.get(name, ()))
+
+    @cached_property
+    def _into(self) -> dict[str, list[Edge]]:
+        index: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            index.setdefault(edge.target.node, []).append(edge)
+        return index
+
+    @cached_property
+    def _out_of(self) -> dict[str, list[Edge]]:
+        index: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            index.setdefault(edge.source.node, []).append(edge)
+        return index
+
+    def with_depths(self, depths: Mapping[tuple[Port, Port], int]) -> Graph:
+        """The same graph with FIFO depths, by (source, target)."""
+        edges = tuple(replace(e, depth=depths.get((e.source, e.target), e.depth)) for e in self.edges)
+        return replace(self, edges=edges)
+
+    def with_boundaries(self, crossings: Mapping[str, int]) -> Graph:
+        """The same graph with the boundaries that its edges cross, by name; those not named cross none. A
+        given depth of an edge that crosses some is 2 at least."""
+        edges = []
+        for edge in self.edges:
+            if boundaries := crossings.get(edge.name, 0):
+                edge = replace(edge, depth=edge.depth and max(2, edge.depth))
+            edges.append(replace(edge, boundaries=boundaries))
+        return replace(self, edges=tuple(edges))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"graph {self.name} ({self.phases} phase{'s' if self.phases > 1 else ''})"
+        for tensor in self.tensors:
+            shape = "x".join(map(str, tensor.shape))
+            yield f"  {tensor.role} {tensor.name}[{shape}] on channel {tensor.channel} by {tensor.node}"
+        for node in self.nodes:
+            operands = ", ".join(f"{e.target.name}={e.source}" for e in self.inputs_of(node.name))
+            yield f"  {node.name} = {kind_of(node.params)}({operands})"
+            for edge in self.outputs_of(node.name):
+                depth = "" if edge.depth is None else f", depth {edge.depth}"
+                for phase in range(self.phases):
+                    it = self.itensor(edge, phase)
+                    if it is not None:
+                        yield f"    .{edge.source.name} -> {edge.target}: {it}{depth}"
+
+
+def kind_of(params: KernelParams) -> str:
+    """What a kernel is, and which function it computes where it has a choice: `Unary[silu]`."""
+    said = [getattr(params, name, None) for name in ("function", "operation")]
+    functions = "".join(f"[{one}]" for one in said if isinstance(one, str))
+    return type(params).__name__.removesuffix("Params") + functions

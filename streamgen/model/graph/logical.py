@@ -1,0 +1,358 @@
+"""The logical graph: what a model computes, before anything is said about hardware.
+
+A graph is a list of operations in order, each making one value or several. A value is a matrix [rows,
+features]; its rows are the tokens of a pass, one row of them, or all positions of a text so far (`Shape`).
+Heads, halves and slices are operations on features. What repeats, layer by layer, is a `Repeat`: graphs that
+are alike but for their constants.
+
+An operation (`model.operations`, a file each) says its shape law, what it means in float64 (`reference`),
+what the hardware makes of it bit for bit (`exact`), what of it is quantised and how (`quantised`), and which
+kernels compute it. `graph.interpret` runs a graph in either arithmetic. No operation knows another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+
+if TYPE_CHECKING:
+    from streamgen.model.graph.interpret import Run
+    from streamgen.numbers.quantisation import Numbers
+
+__all__ = ["Input", "LogicalGraph", "Operation", "Operator", "Repeat", "Shape"]
+
+Rows = Literal["tokens", "positions", "one", "every"]
+Exact = Callable[..., Any]
+Form = tuple[str, tuple[tuple[str, Hashable], ...]]
+"""Name of a class, and what its fields have in common by name."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a value looks like.
+
+    features: elements of a row. rows: "tokens" of a pass, "positions" of the text up to the pass's last
+    token, "one" row of a pass, or "every": one row that stands for every token. kind: "real", or "ids",
+    which are integers.
+    """
+
+    features: int
+    rows: Rows = "tokens"
+    kind: Literal["real", "ids"] = "real"
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.features}" + (" ids" if self.kind == "ids" else "")
+
+
+class Operator(ABC):
+    """What an operation does; frozen dataclasses with constants as arrays.
+
+    results: names of the values it makes, () for one that has the operation's own name. mixes_tokens: whether
+    a row of a result depends on others.
+    """
+
+    arity: ClassVar[int] = 1
+    mixes_tokens: ClassVar[bool] = False
+    results: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        """Shapes of the results; GraphError when the inputs do not fit."""
+
+    @abstractmethod
+    def reference(self, run: Run, *inputs: np.ndarray) -> Any:
+        """The result, or a tuple of several, in the arithmetic of the run: floats of `run.dtype`."""
+
+    @abstractmethod
+    def exact(self) -> Exact:
+        """What computes (run, *inputs) in the arithmetic of the hardware: f24 values as float32."""
+
+    def quantised(self, numbers: Numbers, path: str) -> Operator:
+        """The operation with its weights on the grid of the hardware; ValueError when they cannot be."""
+        return self
+
+    def bind(self, site: Any, *inputs: Any) -> tuple[Any, ...]:
+        """Ask the site (`operations.site`) for the kernels that compute it, in one phase; the results.
+
+        GraphError for what no kernel computes.
+        """
+        raise GraphError(f"no kernel computes {self}")
+
+    def form(self) -> Form:
+        """What operations that are alike have in common: everything but the values of their constants."""
+        return _fields(self)
+
+
+def _form(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return "array", value.shape
+    if is_dataclass(value):
+        return _fields(value)
+    found: Hashable = value
+    return found
+
+
+def _fields(value: Any) -> Form:
+    return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a graph."""
+
+    name: str
+    features: int
+    kind: Literal["real", "ids"] = "real"
+    rows: Rows = "tokens"
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.features, self.rows, self.kind)
+
+    def __str__(self) -> str:
+        rows, ids = f" a row of {self.rows}", " ids" if self.kind == "ids" else ""
+        return f"{self.name}: {self.features}{ids}" + (rows if self.rows != "tokens" else "")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """name = op(inputs); `where` is the place in the model, for messages."""
+
+    name: str
+    op: Operator
+    inputs: tuple[str, ...]
+    where: str = field(default="", compare=False)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the values it makes."""
+        results = self.op.results
+        return tuple(f"{self.name}_{result}" for result in results) if results else (self.name,)
+
+    @property
+    def place(self) -> str:
+        """How messages name it."""
+        return f"{self.name!r}" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(frozen=True)
+class LogicalGraph:
+    """Operations in order; verified when made (GraphError): names once and before their use, shapes that fit,
+    nothing without effect, outputs that an operation computes.
+
+    context: positions that a text may have; 0 when nothing depends on positions. requested: outputs that a
+    run writes only when it is asked for them.
+    """
+
+    inputs: tuple[Input, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+    name: str = "module"
+    context: int = 0
+    requested: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.context < 0:
+            raise GraphError(f"the context is {self.context} positions; 0 or more are needed")
+        _ = self.shapes  # which checks every operation
+        used = {*self.outputs, *(name for operation in self.operations for name in operation.inputs)}
+        computed = {name for operation in self.operations for name in operation.values}
+        for name in (*self.outputs, *self.requested):
+            if name not in computed:
+                raise GraphError(f"no operation computes the output {name!r}")
+        if len(set(self.outputs)) != len(self.outputs) or not self.outputs:
+            raise GraphError(f"the outputs are {self.outputs}; one or more different names are needed")
+        makers = [(value.name,) for value in self.inputs] + [o.values for o in self.operations]
+        unused = [names[0] for names in makers if used.isdisjoint(names)]
+        if unused:
+            raise GraphError(f"nothing uses {', '.join(map(repr, unused))}")
+
+    @cached_property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Shape of every value."""
+        shapes: dict[str, Shape] = {}
+
+        def add(name: str, shape: Shape) -> None:
+            if not name.isidentifier() or not name.isascii():
+                raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
+            if name in shapes:
+                raise GraphError(f"the name {name!r} is given twice")
+            if shape.features < 1:
+                raise GraphError(f"{name!r} has {shape.features} features; at least 1 is needed")
+            shapes[name] = shape
+
+        for value in self.inputs:
+            add(value.name, value.shape)
+        for operation in self.operations:
+            for name in operation.inputs:
+                if name not in shapes:
+                    raise GraphError(f"{operation.place} uses {name!r}, which is not defined before it")
+            if len(operation.inputs) != operation.op.arity:
+                raise GraphError(f"{operation.place}: {operation.op} takes {operation.op.arity} values")
+            try:
+                found = operation.op.shapes(*(shapes[name] for name in operation.inputs))
+            except GraphError as error:
+                raise GraphError(f"{operation.place}: {error}") from None
+            for name, shape in zip(operation.values, found, strict=True):
+                add(name, shape)
+        return shapes
+
+    def features(self, name: str) -> int:
+        """Elements of a row of a value."""
+        return self.shapes[name].features
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Operation]:
+        """Operations by name."""
+        return {operation.name: operation for operation in self.operations}
+
+    def needed(self, names: Collection[str]) -> tuple[Operation, ...]:
+        """The operations that some of these values depend on."""
+        wanted, found = set(names), []
+        for operation in reversed(self.operations):
+            if not wanted.isdisjoint(operation.values):
+                wanted.update(operation.inputs)
+                found.append(operation)
+        return tuple(reversed(found))
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, Operation]]:
+        """Every operation that is no Repeat, with its path: `head`, `layers[3].q`."""
+        for operation in self.operations:
+            if isinstance(operation.op, Repeat):
+                for index, layer in enumerate(operation.op.layers):
+                    yield from layer.walk(f"{prefix}{operation.name}[{index}].")
+            else:
+                yield f"{prefix}{operation.name}", operation
+
+    @property
+    def mixes_tokens(self) -> bool:
+        """Whether all tokens of a sequence belong together, in one pass or with what passes leave."""
+        return any(operation.op.mixes_tokens for _, operation in self.walk())
+
+    def op(self, path: str) -> Any:
+        """What the operation at a path does; GraphError when there is none."""
+        for found, operation in self.walk():
+            if found == path:
+                return operation.op
+        known = ", ".join(name for name, _ in self.walk())
+        raise GraphError(f"there is no operation {path!r}, only {known}")
+
+    def map(self, change: Callable[[str, Operation], Operator], prefix: str = "") -> LogicalGraph:
+        """The same graph with what every operation does changed; `change` gets its path and what it was."""
+
+        def changed(operation: Operation) -> Operator:
+            path = f"{prefix}{operation.name}"
+            op = operation.op
+            return op.map(change, path) if isinstance(op, Repeat) else change(path, operation)
+
+        return replace(self, operations=tuple(replace(o, op=changed(o)) for o in self.operations))
+
+    def quantised(self, numbers: Numbers) -> LogicalGraph:
+        """The graph with its weights on the grids of the hardware. ValueError names one that cannot be."""
+
+        def one(path: str, operation: Operation) -> Operator:
+            try:
+                return operation.op.quantised(numbers, path)
+            except ValueError as error:
+                where = f" ({operation.where})" if operation.where else ""
+                raise ValueError(f"weight of {path}{where}: {error}") from error
+
+        return self.map(one)
+
+    def form(self) -> Hashable:
+        """What graphs that are alike have in common."""
+        return self.inputs, tuple((o.name, o.op.form(), o.inputs) for o in self.operations), self.outputs
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self, indent: str = "") -> Iterator[str]:
+        yield f"{indent}inputs " + ", ".join(map(str, self.inputs))
+        for operation in self.operations:
+            made = ", ".join(f"{name}: {self.features(name)}" for name in operation.values)
+            where = f"  # {operation.where}" if operation.where else ""
+            yield f"{indent}{made} = {operation.op}({', '.join(operation.inputs)}){where}"
+            if isinstance(operation.op, Repeat):
+                for layer in operation.op.layers[: operation.op.period]:
+                    yield from layer._lines(indent + "  ")
+        yield f"{indent}outputs " + ", ".join(self.outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat(Operator):
+    """Layers, one after the other: what one gives the next one takes, in the order of its inputs.
+
+    Layers that are `period` apart are alike; the first `period` are the body of the repetition, which is
+    walked as often as it is there whole. The `rest` behind them are the beginning of a body.
+    """
+
+    layers: tuple[LogicalGraph, ...]
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise GraphError("a repetition needs at least one layer")
+        for index, layer in enumerate(self.layers):
+            if (found := len(layer.outputs)) != len(layer.inputs):
+                raise GraphError(f"layers[{index}] has {len(layer.inputs)} inputs and {found} outputs")
+            for value, output in zip(layer.inputs, layer.outputs, strict=True):
+                if (made := layer.shapes[output]) != value.shape:
+                    raise GraphError(
+                        f"layers[{index}] gives {made} for {value.name!r}; the next one takes {value.shape}"
+                    )
+            if tuple(v.shape for v in layer.inputs) != tuple(v.shape for v in self.layers[0].inputs):
+                raise GraphError(f"layers[{index}] takes other values than layers[0]")
+
+    @property
+    def arity(self) -> int:  # type: ignore[override]
+        return len(self.layers[0].inputs)
+
+    @property
+    def results(self) -> tuple[str, ...]:  # type: ignore[override]
+        return () if self.arity == 1 else tuple(value.name for value in self.layers[0].inputs)
+
+    @cached_property
+    def period(self) -> int:
+        """Layers of the body: the fewest after which all repeats, or all where that is less than twice."""
+        forms = [layer.form() for layer in self.layers]
+        count = len(forms)
+        return next((p for p in range(1, count // 2 + 1) if forms[p:] == forms[:-p]), count)
+
+    @property
+    def walks(self) -> int:
+        """How often the body is walked."""
+        return len(self.layers) // self.period
+
+    @property
+    def rest(self) -> tuple[LogicalGraph, ...]:
+        """The layers behind the last whole body."""
+        return self.layers[self.walks * self.period :]
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        for given, value in zip(inputs, self.layers[0].inputs, strict=True):
+            if given != value.shape:
+                raise GraphError(f"layers take {value.shape} as {value.name!r}, they are given {given}")
+        return inputs
+
+    def map(self, change: Callable[[str, Operation], Operator], path: str) -> Repeat:
+        """Its layers, changed."""
+        layers = enumerate(self.layers)
+        return replace(self, layers=tuple(layer.map(change, f"{path}[{k}].") for k, layer in layers))
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> Any:
+        raise AssertionError("interpreters walk the layers themselves")
+
+    def exact(self) -> Exact:
+        raise AssertionError("interpreters walk the layers themselves")
+
+    def form(self) -> Form:
+        return "Repeat", (("layers", tuple(layer.form() for layer in self.layers)),)
+
+    def __str__(self) -> str:
+        return f"repeat[{self.walks} x {self.period}" + (f" + {len(self.rest)}]" if self.rest else "]")

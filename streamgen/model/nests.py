@@ -1,0 +1,267 @@
+"""How a module of torch nests its arguments and results, kept beside a design that knows names only.
+
+A nest is made of tuples, lists and dicts; its leaves are names of inputs or outputs, None for what is no
+tensor. Leading dimensions of a result are those of the inputs, some joined, with ones in between.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.base.files import decode, parsed, read_file
+
+__all__ = ["Interface", "leading_rule", "read_interface", "require_plain", "write_interface"]
+
+INTERFACE = "interface.json"
+
+ONE, ALL = -1, -2  # in the place of a leading dimension: of extent 1, all of them together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """Arguments and results of a module.
+
+    arguments: a tuple, positional ones. results: a nest. leading: of each result by name, which dimensions of
+    the inputs its own are, None: all, whatever their number; -1 stands for an extent of 1, -2 for all of them
+    in one. only: leading dimensions of the inputs that the module fixes, with their extents.
+    """
+
+    arguments: tuple[Any, ...]
+    results: Any
+    leading: Mapping[str, tuple[int, ...] | None]
+    only: Mapping[int, int]
+
+    def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Inputs by name, without the leading dimensions that are always 1.
+
+        TypeError for another number of arguments or another nest, ValueError for an extent that the module
+        does not take.
+        """
+        if len(given) != len(self.arguments):
+            names = ", ".join(_names(self.arguments))
+            raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
+        found = dict(_pairs(self.arguments, tuple(given), "inputs"))
+        rules = [rule for rule in self.leading.values() if rule is not None]
+        ranks = max((dimension + 1 for rule in rules for dimension in rule), default=0)
+        for name, array in found.items():
+            if array.ndim <= ranks:
+                raise ValueError(
+                    f"input {name!r} has shape {array.shape}; the module has results of {ranks} leading "
+                    "dimensions of it"
+                )
+            for dimension, extent in self.only.items():
+                if array.ndim <= dimension or array.shape[dimension] != extent:
+                    raise ValueError(
+                        f"input {name!r} has shape {array.shape}; the module fixes dimension {dimension} at "
+                        f"{extent}"
+                    )
+        ones = self._ones
+        return {name: array.reshape(_without(array.shape, ones)) for name, array in found.items()}
+
+    def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
+        """The results as torch nests them. values: by name, with leading dimensions as `taken` leaves."""
+        lead = next(a.shape[:-1] for _, a in _pairs(self.arguments, tuple(given), "inputs"))
+        extents = {ONE: 1, ALL: prod(lead), **dict(enumerate(lead))}
+        shaped = {}
+        for name, array in values.items():
+            rule = self.leading[name]
+            shape = lead if rule is None else [extents[dimension] for dimension in rule]
+            shaped[name] = array.reshape(*shape, array.shape[-1])
+        return _filled(self.results, shaped)
+
+    def renamed(self, names: Mapping[str, str]) -> "Interface":
+        """The same of a design with other names."""
+        return replace(
+            self,
+            arguments=_filled(self.arguments, names),
+            results=_filled(self.results, names),
+            leading={names[name]: rule for name, rule in self.leading.items()},
+        )
+
+    @property
+    def _ones(self) -> set[int]:
+        return {dimension for dimension, extent in self.only.items() if extent == 1}
+
+    def to_json(self) -> str:
+        """Text that `from_json` turns back into an equal interface."""
+        fields = {"leading": dict(self.leading), "only": dict(self.only)}
+        nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
+        return json.dumps({**fields, **nests}) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Interface":
+        """ValueError for a text that `to_json` did not make."""
+        stored = decode(_Stored, parsed(text), "interface")
+        found = cls(
+            arguments=_untagged(stored.arguments, "interface.arguments"),
+            results=_untagged(stored.results, "interface.results"),
+            leading=stored.leading,
+            only=stored.only,
+        )
+        if not isinstance(found.arguments, tuple):
+            raise ValueError("interface.arguments: expected a tuple")
+        if set(stored.leading) != set(_names(found.results)):
+            raise ValueError("interface.leading: expected the names of the results")
+        if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
+            raise ValueError("interface.leading: expected dimensions, -1 or -2")
+        if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
+            raise ValueError("interface.only: expected dimensions with their extents")
+        return found
+
+    def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """ValueError unless these are the inputs and outputs that it nests."""
+        for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
+            found, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
+            if set(found) != set(names) or (not twice and len(found) != len(set(names))):
+                raise ValueError(
+                    f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
+                    f"{', '.join(names)}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """An interface as JSON has it."""
+
+    arguments: Any
+    results: Any
+    leading: Mapping[str, tuple[int, ...] | None]
+    only: Mapping[int, int]
+
+
+def write_interface(interface: Interface | None, folder: Path) -> None:
+    """Write it into an existing folder, or that there is none: arrays come and go in order."""
+    (folder / INTERFACE).write_text("null\n" if interface is None else interface.to_json())
+
+
+def read_interface(folder: Path, read: Callable[[str], bytes] | None = None) -> Interface | None:
+    """What `write_interface` wrote; ValueError when it cannot be read. read: gives the content of a file by
+    its name."""
+    try:
+        text = (read or partial(read_file, folder))(INTERFACE)
+        return None if text == b"null\n" else Interface.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{folder / INTERFACE} cannot be read: {error}") from error
+
+
+def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...] | None:
+    """Which leading dimensions of the inputs those of a result are (`Interface.leading`), by the extents of
+    an example. GraphError when they are something else."""
+    if tuple(result) == tuple(inputs):
+        return None
+    if len(result) == 1 and result[0] == prod(inputs):
+        return (ALL,)
+    rule, at = [], 0
+    for extent in result:
+        while extent != 1 and at < len(inputs) and inputs[at] == 1:
+            at += 1  # left out
+        if at < len(inputs) and inputs[at] == extent:
+            rule.append(at)
+            at += 1
+        elif extent == 1:
+            rule.append(ONE)
+        else:
+            break
+    missing = [extent for extent in inputs[at:] if extent != 1]
+    if len(rule) != len(result) or missing:
+        raise GraphError(
+            f"leading dimensions {list(inputs)} of the inputs become {list(result)} in a result; they must "
+            "stay, or become one"
+        )
+    return tuple(rule)
+
+
+def require_plain(nest: Any, what: str) -> None:
+    """GraphError for a nest of other things than tuples, lists and dicts."""
+    if type(nest) in (tuple, list):
+        for part in nest:
+            require_plain(part, what)
+    elif type(nest) is dict:
+        for name, part in nest.items():
+            if not isinstance(name, str):
+                raise GraphError(f"{what} have the key {name!r} in a dict; texts are needed")
+            require_plain(part, what)
+    elif nest is not None and not isinstance(nest, str):
+        raise GraphError(f"{what} hold a {type(nest).__name__}; tuples, lists and dicts of tensors are kept")
+
+
+def _names(nest: Any) -> Iterator[str]:
+    if isinstance(nest, str):
+        yield nest
+    elif isinstance(nest, (tuple, list)):
+        for part in nest:
+            yield from _names(part)
+    elif isinstance(nest, dict):
+        for part in nest.values():
+            yield from _names(part)
+
+
+def _pairs(nest: Any, value: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Names with what stands in their places; TypeError for a value that is nested in another way."""
+    if isinstance(nest, str):
+        yield nest, value
+    elif isinstance(nest, (tuple, list)):
+        if not isinstance(value, (tuple, list)) or len(value) != len(nest):
+            raise TypeError(f"{where} must be {type(nest).__name__} of {len(nest)}; {_told(value)} is given")
+        for index, (part, one) in enumerate(zip(nest, value, strict=True)):
+            yield from _pairs(part, one, f"{where}[{index}]")
+    elif isinstance(nest, dict):
+        if not isinstance(value, dict) or value.keys() != nest.keys():
+            raise TypeError(f"{where} must be dict of {', '.join(nest)}; {_told(value)} is given")
+        for name, part in nest.items():
+            yield from _pairs(part, value[name], f"{where}[{name!r}]")
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"dict of {', '.join(map(str, value))}"
+    return (
+        f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, (tuple, list))
+        else type(value).__name__
+    )
+
+
+def _filled(nest: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(nest, str):
+        return values[nest]
+    if isinstance(nest, (tuple, list)):
+        return type(nest)(_filled(part, values) for part in nest)
+    if isinstance(nest, dict):
+        return {name: _filled(part, values) for name, part in nest.items()}
+    return None
+
+
+def _tagged(nest: Any) -> Any:
+    """As JSON: lists as they are, tuples as {"tuple": [...]}, dicts as {"dict": {...}}."""
+    if isinstance(nest, tuple):
+        return {"tuple": [_tagged(part) for part in nest]}
+    if isinstance(nest, list):
+        return [_tagged(part) for part in nest]
+    return {"dict": {name: _tagged(part) for name, part in nest.items()}} if isinstance(nest, dict) else nest
+
+
+def _untagged(tree: Any, where: str) -> Any:
+    if isinstance(tree, list):
+        return [_untagged(part, f"{where}[{i}]") for i, part in enumerate(tree)]
+    if isinstance(tree, dict):
+        kind, content = next(iter(tree.items()), ("", None))
+        if len(tree) == 1 and kind == "tuple" and isinstance(content, list):
+            return tuple(_untagged(part, f"{where}[{i}]") for i, part in enumerate(content))
+        if len(tree) == 1 and kind == "dict" and isinstance(content, dict):
+            return {name: _untagged(part, f"{where}[{name!r}]") for name, part in content.items()}
+        raise ValueError(f"{where}: expected a tuple or a dict, not an object of {', '.join(tree)}")
+    if tree is not None and not isinstance(tree, str):
+        raise ValueError(f"{where}: expected a name, not {tree!r}")
+    return tree
+
+
+def _without(shape: Sequence[int], dimensions: set[int]) -> tuple[int, ...]:
+    return tuple(extent for d, extent in enumerate(shape) if d not in dimensions or d == len(shape) - 1)

@@ -1,0 +1,43 @@
+"""The operations of logical graphs, a file each: shape law, float64 reference, exact golden, kernels."""
+
+from streamgen.model.operations.attention import Attention
+from streamgen.model.operations.binary import BINARY_OPERATIONS, Binary
+from streamgen.model.operations.cache import Cache
+from streamgen.model.operations.concat import Concat
+from streamgen.model.operations.constant import Constant
+from streamgen.model.operations.embedding import Embedding
+from streamgen.model.operations.identity import Identity
+from streamgen.model.operations.last_row import LastRow
+from streamgen.model.operations.linear import Linear
+from streamgen.model.operations.norm import Norm
+from streamgen.model.operations.position_rows import PositionRows
+from streamgen.model.operations.rotary import Rotary
+from streamgen.model.operations.scalar import Scalar
+from streamgen.model.operations.slice import Slice
+from streamgen.model.operations.softmax import Softmax
+from streamgen.model.operations.table_rows import TableRows
+from streamgen.model.operations.top_k import TopK
+from streamgen.model.operations.unary import UNARY_FUNCTIONS, Unary
+
+__all__ = [
+    "BINARY_OPERATIONS",
+    "UNARY_FUNCTIONS",
+    "Attention",
+    "Binary",
+    "Cache",
+    "Concat",
+    "Constant",
+    "Embedding",
+    "Identity",
+    "LastRow",
+    "Linear",
+    "Norm",
+    "PositionRows",
+    "Rotary",
+    "Scalar",
+    "Slice",
+    "Softmax",
+    "TableRows",
+    "TopK",
+    "Unary",
+]

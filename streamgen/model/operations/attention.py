@@ -1,0 +1,216 @@
+"""Attention of queries over keys and values: grouped heads, causal or not, a window, a soft-cap.
+
+    s[t, h, p] = scale · q[t, h] . k[p, g]      g = h // (heads / kv_heads)
+    s = cap · tanh(s / cap), where there is a cap
+    y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
+
+Position t sees p <= t when causal, of these the last `window`. Keys and values have a row a position of the
+text (out of a `Cache`) or, without one, a row a token of the pass. The exact result is in `exact_attention`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.values import AttentionValuesParams
+from streamgen.kernels.elementwise import ScalarParams
+from streamgen.kernels.memory import KvLoadParams
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.cache import quantise_heads_of
+from streamgen.model.operations.exact_attention import Heads, attend, quantise_heads
+from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes
+from streamgen.numbers.quantisation import Numbers
+
+__all__ = ["Attention"]
+
+
+@dataclass(frozen=True)
+class Attention(Operator):
+    """scale: what a product of q and k is multiplied with. window: positions that a query sees, None: all.
+
+    p_bits: of the integers of the softmax; `quantised` sets them.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    causal: bool = True
+    window: int | None = None
+    soft_cap: float | None = None
+    p_bits: int = 12
+    arity = 3
+    mixes_tokens = True
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
+        if self.heads % self.kv_heads:
+            raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
+        if self.window is not None and (self.window < 1 or not self.causal):
+            raise GraphError(f"a window of {self.window} positions needs causal attention, and at least 1")
+        if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
+            raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
+        if not np.isfinite(self.scale):
+            raise GraphError(f"the scale of an attention is {self.scale}; it must be finite")
+        object.__setattr__(self, "scale", float(self.scale))  # a numpy scalar would widen float32
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys."""
+        return self.heads // self.kv_heads
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        q, k, v = inputs
+        for name, shape, heads in (("q", q, self.heads), ("k", k, self.kv_heads), ("v", v, self.kv_heads)):
+            if shape.features != heads * self.head_dim:
+                raise GraphError(
+                    f"{name} has {shape.features} features; {heads} heads of {self.head_dim} need "
+                    f"{heads * self.head_dim}"
+                )
+        if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
+            raise GraphError(f"attention takes tokens and positions, it is given {q}, {k} and {v}")
+        return (q,)
+
+    def quantised(self, numbers: Numbers, path: str) -> "Attention":
+        return replace(self, p_bits=numbers.p_bits)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        q, k, v = (array.reshape(len(array), -1, self.head_dim) for array in inputs)
+        places = np.arange(len(k)) + (0 if len(k) == run.position + run.tokens else run.position)
+        grouped = q.reshape(len(q), self.kv_heads, self.group, self.head_dim)
+        scores = np.einsum("tghd,sgd->ghts", grouped, k, optimize=True) * self.scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+        scores[..., ~self._seen(run.positions, places)] = -np.inf
+        terms = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        shares = terms / terms.sum(axis=-1, keepdims=True)
+        return np.einsum("ghts,sgd->tghd", shares, v, optimize=True).reshape(len(q), -1)
+
+    def _seen(self, tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """bool [tokens, positions]."""
+        behind = tokens[:, None] - places
+        seen = behind >= 0 if self.causal else np.ones_like(behind, bool)
+        return seen if self.window is None else seen & (behind < self.window)
+
+    def exact(self) -> Exact:
+        def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
+            found = [
+                one if isinstance(one, Heads) else quantise_heads(one, self.kv_heads)
+                for one in (keys, values)
+            ]
+            length = found[0].codes.shape[1]
+            softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=self.p_bits)
+            return attend(
+                quantise_heads(x, self.heads),
+                *found,
+                position=run.position if length == run.position + run.tokens else 0,
+                scale=self.scale,
+                softmax=softmax,
+                causal=self.causal,
+                window=self.window or 0,
+                soft_cap=self.soft_cap,
+            )
+
+        return compute
+
+    def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
+        """Scores, softmax and sums of values; each head of a cache is read once, several positions a cycle.
+
+        Keys and values that are rows of the pass come one a cycle.
+        """
+        q, keys, values = inputs
+        name = f"quantise_{site.name}"
+        queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, lambda tile: True)
+        cached = isinstance(keys, Kept)
+        position, most = (site.position, site.context) if cached else (0, site.tokens)
+        lanes = site.attention_lanes if cached else 1
+        if cached:
+            again = site.tokens * self.group
+            keys = Codes(_loaded(site, keys, 0, again), _loaded(site, keys, 1, again))
+            values = Codes(_loaded(site, values, 0, again), _loaded(site, values, 1, 1))
+        else:
+            names = (f"quantise_{site.name}_{part}" for part in ("keys", "values"))
+            keys, values = (
+                quantise_heads_of(site, name, self.kv_heads, self.head_dim, stream)
+                for name, stream in zip(names, (keys, values), strict=True)
+            )
+        built: dict[str, int] = {
+            "dims": self.head_dim,
+            "lanes": lanes,
+            "group": self.group,
+            "max_length": most,
+            "max_rows": site.tokens * self.heads,
+        }
+        where = {"heads": self.kv_heads, "t": site.tokens, "length": position + site.tokens}
+        scores = site.kernel(
+            "scores",
+            AttentionScoresParams(**built),
+            {**where, "scale": self.scale},
+            i_q=queries.x,
+            i_q_scale=queries.scale,
+            i_k=keys.x,
+            i_k_scale=keys.scale,
+        )["o"]
+        rows = {"rows": site.tokens * self.heads, "length": where["length"]}
+        mask = {
+            **rows,
+            "causal": self.causal,
+            "position": position,
+            "window": 0 if self.window is None or self.window >= most else self.window,
+            "rows_per_position": self.group,
+            "rows_per_head": site.tokens * self.group,
+        }
+        if self.soft_cap is not None:
+            cap = ScalarParams(
+                function="soft_cap",
+                lanes=lanes,
+                max_tokens=-(-most // lanes),
+                max_rows=site.tokens * self.heads,
+            )
+            bounds = {"itensor": scores.itensor, "constant": self.soft_cap, **rows}
+            scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
+        params = AttentionSoftmaxParams(lanes=lanes, max_length=most, p_bits=self.p_bits)
+        shares = site.kernel("softmax", params, mask, i=scores)
+        sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
+        found = site.kernel(
+            "values",
+            sums,
+            where,
+            i_p=shares["o_p"],
+            i_sum=shares["o_sum"],
+            i_v=values.x,
+            i_v_scale=values.scale,
+        )
+        return (found["o"],)
+
+    def __str__(self) -> str:
+        parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]
+        parts += ["causal"] if self.causal else []
+        parts += [] if self.window is None else [f"window {self.window}"]
+        return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"
+
+
+def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
+    """The codes (part 0) or the scales of a cache, a tile of positions a token; each head so often."""
+    layout = kept.layout[part]
+    bounds = {"layer": kept.layer, "position": site.position, "rows": site.tokens, "again": again}
+    params = KvLoadParams(
+        layout=layout,
+        lanes=site.attention_lanes,
+        parts=layout.width if part else 1,
+        pieces=kept.pieces,
+        max_new=site.tokens,
+        max_again=again,
+        rate=site.rate,
+    )
+    name = f"load_{kept.name}_{('x', 'scale')[part]}"
+    rows = (kept.rows.x, kept.rows.scale)[part]
+    found = site.kernel(name, params, bounds, steps={"layer": kept.step}, behind=kept.behind[part], i=rows)
+    return found["o"]

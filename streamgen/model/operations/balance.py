@@ -1,0 +1,99 @@
+"""Scales that move between operations, so that codes of 8 bits lose less: the same function in other numbers.
+
+Queries and keys that are normalised, each head by itself, become codes with one scale a head, and only
+products of the two count. Where a norm's weight makes a feature of keys large, that of queries is small as a
+rule, and the features beside it lose their precision for nothing. A factor makes them alike:
+
+    norm_q'[d] = norm_q[d] · f[d]     norm_k'[d] = norm_k[d] / f[d]     f[d] = sqrt(|norm_k[d]| / |norm_q[d]|)
+
+Features that rotate as a pair have one factor, of the roots of their mean squares, for a rotation mixes them.
+Source of the idea: SmoothQuant (Xiao et al., arXiv 2211.10438), which moves scales between activations and
+weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.operations.attention import Attention
+from streamgen.model.operations.cache import Cache
+from streamgen.model.operations.norm import Norm
+from streamgen.model.operations.rotary import Rotary
+
+__all__ = ["balanced"]
+
+
+def balanced(graph: LogicalGraph) -> LogicalGraph:
+    """The graph, its norms of queries balanced with those of keys; one that is balanced is given back."""
+    changed: dict[str, Operator] = {}
+    for operation in graph.operations:
+        if isinstance(operation.op, Repeat):
+            layers = tuple(balanced(layer) for layer in operation.op.layers)
+            if any(new is not old for new, old in zip(layers, operation.op.layers, strict=True)):
+                changed[operation.name] = Repeat(layers)
+        elif isinstance(operation.op, Attention):
+            changed |= _evened(graph, operation, operation.op)
+    if not changed:
+        return graph
+    operations = tuple(replace(o, op=changed.get(o.name, o.op)) for o in graph.operations)
+    return replace(graph, operations=operations)
+
+
+def _evened(graph: LogicalGraph, operation: Operation, attention: Attention) -> Mapping[str, Operator]:
+    """By name, the norms before an attention with factors that went from one to the other; none where there
+    are no such norms."""
+    found = [_norm_before(graph, value, attention.head_dim) for value in operation.inputs[:2]]
+    if None in found:
+        return {}
+    (q_name, q, q_turns), (k_name, k, k_turns) = found  # type: ignore[misc]
+    if q_name == k_name or q_turns != k_turns:
+        return {}
+    of_q, of_k = (_of_pairs(np.square(_factors(norm)), q_turns) for norm in (q, k))
+    used = (of_q > 0) & (of_k > 0)
+    f = np.where(used, of_k / np.where(used, of_q, 1.0), 1.0) ** 0.25
+    return {} if np.allclose(f, 1, rtol=1e-5) else {q_name: _scaled(q, f), k_name: _scaled(k, 1 / f)}
+
+
+def _norm_before(graph: LogicalGraph, value: str, head_dim: int) -> tuple[str, Norm, list[Rotary]] | None:
+    """The norm of heads that an operand of an attention comes from, and the rotations, as those of one head,
+    between them; None where something else reads what is between, too."""
+    makers = {made: operation for operation in graph.operations for made in operation.values}
+    turns: list[Rotary] = []
+    while value in makers and value not in graph.outputs:
+        if sum(value in operation.inputs for operation in graph.operations) > 1:
+            return None
+        operation = makers[value]
+        op = operation.op
+        if isinstance(op, Norm):
+            return (operation.name, op, turns) if len(op.weight) == head_dim else None
+        if isinstance(op, Rotary):
+            turns.append(replace(op, heads=1))
+        elif not isinstance(op, Cache):
+            return None
+        (value,) = operation.inputs
+    return None
+
+
+def _of_pairs(squares: np.ndarray, turns: list[Rotary]) -> np.ndarray:
+    """The squares of a head's features; features that rotate as a pair have their mean."""
+    for turn in turns:
+        rotated = squares[: turn.rotated]
+        pairs = rotated.reshape(-1, 2) if turn.interleaved else rotated.reshape(2, -1).T
+        pairs[:] = pairs.mean(axis=1, keepdims=True)
+    return squares
+
+
+def _factors(norm: Norm) -> np.ndarray:
+    """What a norm multiplies features with, float64."""
+    weight: np.ndarray = norm.weight.astype(np.float64) + norm.plus_one
+    return weight
+
+
+def _scaled(norm: Norm, by: np.ndarray) -> Norm:
+    """A norm whose features are `by` times as large."""
+    weight = (_factors(norm) * by - norm.plus_one).astype(np.float32)
+    return replace(
+        norm, weight=weight, bias=None if norm.bias is None else (norm.bias * by).astype(np.float32)
+    )

@@ -1,0 +1,128 @@
+"""Cache: rows of all positions of a text so far, those of this pass behind those of the passes before.
+
+In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exact_attention`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.artifact.kv_layout import KvLayout
+from streamgen.base.errors import GraphError
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.memory import KvStoreParams
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.as_made import tile_as_made
+from streamgen.model.operations.exact_attention import Heads, joined, quantise_heads
+from streamgen.model.operations.site import Behind, Codes, Kept, Site, Stream, head_lanes
+
+__all__ = ["Cache"]
+
+
+@dataclass(frozen=True)
+class Cache(Operator):
+    """heads, head_dim: of a row."""
+
+    heads: int
+    head_dim: int
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} of a cache is {getattr(self, name)}; at least 1 is needed")
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,), needed = inputs, self.heads * self.head_dim
+        if x.rows != "tokens" or x.features != needed:
+            raise GraphError(
+                f"a cache of {self.heads} heads of {self.head_dim} takes {needed} features a token, not {x}"
+            )
+        return (replace(x, rows="positions"),)
+
+    def _require(self, run: Run, held: int) -> None:
+        if held < run.position:
+            raise ValueError(f"the state of {run.path} holds {held} positions; {run.position} are needed")
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        held = run.state.get(run.path)
+        if held is None:
+            held = np.zeros((0, self.heads * self.head_dim), run.dtype)
+        self._require(run, len(held))
+        run.kept[run.path] = np.concatenate([held[: run.position], inputs[0]])
+        return run.kept[run.path]
+
+    def exact(self) -> Exact:
+        """Gives `Heads`, codes with their scales."""
+
+        def compute(run: Run, x: np.ndarray) -> Heads:
+            held = run.state.get(run.path) or Heads.empty(self.heads, self.head_dim)
+            self._require(run, held.codes.shape[1])
+            run.kept[run.path] = joined(held, run.position, quantise_heads(x, self.heads))
+            return run.kept[run.path]
+
+        return compute
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Kept, ...]:
+        """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
+        (x,) = inputs
+        name = f"quantise_{site.name}"
+        codes = quantise_heads_of(
+            site, name, self.heads, self.head_dim, x, lambda tile: self.pieces(tile) > 1
+        )
+        pieces = self.pieces(codes.tile)
+        layouts: list[KvLayout] = []
+        behind = []
+        for part, source, width, dtype, heads, stored in (
+            ("x", codes.x, self.head_dim, "i8", self.heads, pieces),
+            ("scale", codes.scale, self.heads, "i24", 1, 1),
+        ):
+            layout, first, layer, step = site.caches(width, dtype, heads, *layouts)
+            name = f"{site.name}_{part}"
+            states = [
+                Behind(
+                    port=f"memory_{c}",
+                    name=f"{c}",
+                    channel=first + c,
+                    itensor=layout.order,
+                    buffer=f"cache_{name}_{c}",
+                )
+                for c in range(layout.channels)
+            ]
+            site.kernel(
+                f"store_{name}",
+                KvStoreParams(layout=layout, pieces=stored, rate=site.rate),
+                {"layer": layer, "position": site.position, "rows": site.tokens},
+                steps={"layer": step},
+                behind=states,
+                i=source,
+            )
+            layouts.append(layout)
+            behind.append(states)
+        return (Kept(site.name, codes, tuple(layouts), pieces, layer, step, tuple(behind)),)  # type: ignore[arg-type]
+
+    def pieces(self, tile: int | None) -> int:
+        """In which a row comes, of so many features: of whole heads, a power of two; else 1."""
+        if tile is None:
+            return 1
+        pieces, rest = divmod(self.heads * self.head_dim, tile)
+        return pieces if not rest and not tile % self.head_dim and not pieces & (pieces - 1) else 1
+
+    def __str__(self) -> str:
+        return f"cache[{self.heads} x {self.head_dim}]"
+
+
+def quantise_heads_of(
+    site: Site, name: str, heads: int, head_dim: int, x: Stream, as_made: Callable[[int], bool] | None = None
+) -> Codes:
+    """The kernel that makes codes of rows of heads. as_made: whether a matmul's tiles of so many features,
+    whole heads, are taken as they come; else row after row."""
+    rows, lanes = site.count(x.shape), head_lanes(site, head_dim)
+    params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
+    bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
+    if as_made is not None:
+        tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"], head_dim)
+        bounds |= {} if tile is None or not as_made(tile) else {"tile": tile}
+    found = site.kernel(name, params, bounds, i=x)
+    return Codes(found["o_x"], found["o_scale"], bounds.get("tile"))

@@ -1,0 +1,58 @@
+"""Concat: the features of several values, one behind the other."""
+
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.kernels.moves.join_rows import JoinRowsParams
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.site import Site, Stream
+
+__all__ = ["Concat"]
+
+
+@dataclass(frozen=True)
+class Concat(Operator):
+    """parts: features of each value."""
+
+    parts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise GraphError(f"{len(self.parts)} values are put together; at least 2 are needed")
+
+    @property
+    def arity(self) -> int:  # type: ignore[override]
+        return len(self.parts)
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        if tuple(x.features for x in inputs) != self.parts or len({(x.rows, x.kind) for x in inputs}) > 1:
+            raise GraphError(f"{self} is given {', '.join(map(str, inputs))}")
+        return (replace(inputs[0], features=sum(self.parts)),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        return np.concatenate(inputs, axis=1)
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Rows without their padding, one behind the other, in tokens that divide each."""
+        rows = site.count(inputs[0].shape)
+        lanes = gcd(site.lanes, *self.parts)
+        params = JoinRowsParams(
+            ways=len(self.parts), dtype="f24", lanes=lanes, max_tokens=rows * sum(self.parts) // lanes
+        )
+        parts: dict[str, Any] = {
+            f"i_{way}": site.fit(x, part)
+            for way, (x, part) in enumerate(zip(inputs, self.parts, strict=True))
+        }
+        joined = site.kernel(site.name, params, {"rows": rows, "parts": self.parts}, **parts)["o"]
+        return (site.fit(replace(joined, shape=inputs[0].shape), site.extent),)
+
+    def __str__(self) -> str:
+        return f"concat[{' + '.join(map(str, self.parts))}]"

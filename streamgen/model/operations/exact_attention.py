@@ -1,0 +1,141 @@
+"""Attention over quantised keys and values, in the order of roundings of the hardware.
+
+q, k and v are int8 codes, each head of each token with a scale m·2^e (`kernels.quantise_rows`).
+
+    f[t,s]     = f24(dot(q[t], k[s]) · m_q · m_k · 2^(e_q + e_k))     an exact integer, rounded once
+    score[t,s] = f24(f · f24(attention scale))        then soft-capped, where there is a cap
+    p, sum     = the integers of `kernels.attention_softmax` and their sum in f24
+    acc[t,j]   = Σ_s p · m_v · v[s,j] · 2^(15 - d)    d = E_V - e_v[s]; 0 where d > 15; an integer
+    o[t,j]     = f24(f24(acc · 2^(E_V - 15)) / sum)     0 where the sum is 0
+
+E_V is the greatest e_v of a head over all positions in the cache, those of the pass that a row does not see
+included. A split of a text into passes so changes nothing unless values of a head differ by more than 2^15.
+A key or query that is not finite makes NaN of the scores it takes part in, a value of all results of its
+head in the pass.
+
+GEMM in float64 is exact here: the products of one f share one power of two and stay below
+d · 127^2 · 255^2 < 2^53 (d < 8 million), a term of acc is (2^p_bits - 1) · 255 · 127 · 2^15 at most, so 2,072
+positions may be added for 12 bits; pieces of so many are added as int64.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray
+
+from streamgen.gateware.arith import F24, DivideParams, ScaleAccumulatorParams
+from streamgen.gateware.arith.scale import ACCUMULATOR_FRACTION
+from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
+from streamgen.kernels.attention.row_codes import split_scale
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.elementwise import ScalarParams
+from streamgen.model.operations.exact_linear import EXACT
+from streamgen.numbers.formats import E_NOT_FINITE
+
+__all__ = ["Heads", "attend", "joined", "quantise_heads"]
+
+SCALER = ScaleAccumulatorParams(width=64, form=F24)
+DIVIDE = DivideParams(form=F24)
+TOKENS_AT_ONCE = 64
+LARGEST_VALUE = 255 * 127 << ACCUMULATOR_FRACTION
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """codes int8 [heads, T, d]; m, e int32 [heads, T]."""
+
+    codes: ndarray
+    m: ndarray
+    e: ndarray
+
+    @classmethod
+    def empty(cls, heads: int, d: int) -> "Heads":
+        """No positions yet."""
+        nothing = np.zeros((heads, 0), np.int32)
+        return cls(np.zeros((heads, 0, d), np.int8), nothing, nothing)
+
+    def reals(self) -> ndarray:
+        """float64 [heads, T, d], exact; NaN where a head is not finite."""
+        finite = self.e != E_NOT_FINITE
+        scale = np.where(finite, np.ldexp(self.m.astype(np.float64), np.where(finite, self.e, 0)), np.nan)
+        return self.codes * scale[..., None]
+
+
+def quantise_heads(x: ndarray, heads: int) -> Heads:
+    """Rows of f24 values [T, heads · d] through the quantiser of rows."""
+    T, features = x.shape
+    d = features // heads
+    quantiser = QuantiseRowsParams(lanes=1, max_d=d, max_tokens=T * features)
+    result = quantiser.golden({"t": T, "features": features, "d": d}, {"i": x})
+    m, e = split_scale(result["o_scale"].T)
+    return Heads(result["o_x"].reshape(T, heads, d).swapaxes(0, 1), m, e)
+
+
+def joined(held: Heads, position: int, more: Heads) -> Heads:
+    """Heads of tokens in their places from `position` on; what lies behind them is forgotten."""
+    parts = (
+        np.concatenate([old[:, :position], new], axis=1)
+        for old, new in ((held.codes, more.codes), (held.m, more.m), (held.e, more.e))
+    )
+    return Heads(*parts)
+
+
+def attend(
+    queries: Heads,
+    keys: Heads,
+    values: Heads,
+    *,
+    position: int,
+    scale: float,
+    softmax: AttentionSoftmaxParams,
+    causal: bool = True,
+    window: int = 0,
+    soft_cap: float | None = None,
+) -> ndarray:
+    """Heads of tokens from `position` on over those of all positions -> f24 values float32 [T, heads · d].
+
+    window: positions that a token sees, 0 for all.
+    """
+    heads, T, d = queries.codes.shape
+    reals = keys.reals()
+    sharing = heads // len(reals)
+    rounded_scale = F24.round(np.array(scale))
+    greatest = values.e.max(axis=1)
+    shift = greatest[:, None] - values.e
+    weight = np.where(shift <= ACCUMULATOR_FRACTION, np.ldexp(1.0, ACCUMULATOR_FRACTION - shift), 0.0)
+    integers = values.codes * (values.m * weight)[..., None]
+    # Rows of a key head: token by token, in it the query heads that share it.
+    grouped = queries.reals().reshape(len(reals), sharing, T, d).swapaxes(1, 2)
+    result = np.empty((T, len(reals), sharing, d), np.float32)
+    for first in range(0, T, TOKENS_AT_ONCE):
+        tokens = slice(first, min(first + TOKENS_AT_ONCE, T))
+        seen = position + tokens.stop if causal else reals.shape[1]
+        bounds = {
+            "rows": (tokens.stop - first) * sharing,
+            "length": seen,
+            "causal": causal,
+            "position": position + first,
+            "window": window,
+            "rows_per_position": sharing,
+        }
+        for head in range(len(reals)):
+            rows = grouped[head, tokens].reshape(-1, d)
+            scores = F24.round(F24.round(rows @ reals[head, :seen].T) * rounded_scale)
+            if soft_cap is not None:
+                cap = ScalarParams(function="soft_cap", lanes=1, max_tokens=1)
+                scores = cap.golden({"constant": soft_cap}, {"i": scores})["o"]
+            shares = softmax.golden(bounds, {"i": scores})
+            sums = _sums(shares["o_p"].astype(np.float64), integers[head, :seen], softmax.p_bits)
+            total = shares["o_sum"][:, None]
+            o = DIVIDE.golden(SCALER.golden(sums, np.array(1.0), greatest[head]), total)
+            result[tokens, head] = np.where(total == 0, 0.0, o).reshape(-1, sharing, d)
+    return result.reshape(T, heads * d)
+
+
+def _sums(shares: ndarray, values: ndarray, p_bits: int) -> ndarray:
+    """shares @ values: float64 if it is surely exact there, else int64."""
+    piece = (EXACT - 1) // (((1 << p_bits) - 1) * LARGEST_VALUE)
+    if len(values) <= piece:
+        return shares @ values + 0.0
+    parts = (slice(first, first + piece) for first in range(0, len(values), piece))
+    return sum((shares[:, part] @ values[part]).astype(np.int64) for part in parts)

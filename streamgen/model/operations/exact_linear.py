@@ -1,0 +1,127 @@
+"""Matmuls in exact integers by floating-point GEMM: the bits of `kernels.matmul`, fast.
+
+    sum[t,n] = sum over k of a[t,k] * w[n,k]        a = code * f * 2^(15 - d), 0 where d is 16
+    y[t,n]   = f24(f24(sum) * r[n]) * 2^(E[t] - 15)  w = scale * code + minimum, or code
+
+A column of the hardware adds (scale * dot + minimum * sum) * f * 2^(15 - d) over groups; the integers w and a
+give the same sum, and a sum of integers has no order. GEMM in float64 is exact as long as no partial sum, in
+whatever order and with whatever fusing of multiplication and addition, leaves the integers up to 2^53:
+
+    |partial sum| <= K * max|a| * max|w|        max|a| = 127 * 8 * 2^15
+
+With 8-bit scales and minimums max|w| <= 127 * 8 + 127, so K may reach 236,000; with 16 bits 917. Where K
+is larger, it is cut in pieces of which this holds, and their sums are added as int64, which holds what the
+64-bit accumulator of the hardware does.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray
+
+from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
+from streamgen.gateware.arith.scale import ACCUMULATOR_FRACTION
+from streamgen.kernels.matmul.quantise import golden as quantise
+from streamgen.numbers.formats import (
+    E_NOT_FINITE,
+    MX_GROUP,
+    MX_LEAST_FACTOR,
+    MX_MAX_FACTOR,
+    MX_MAX_SHIFT,
+    round_f24,
+)
+from streamgen.numbers.quantisation import QuantisedWeight
+
+__all__ = ["EXACT", "Activations", "ExactLinear", "quantise_activations"]
+
+EXACT = 1 << 53
+"""float64 holds every integer up to it."""
+LARGEST_ACTIVATION = 127 * MX_MAX_FACTOR << ACCUMULATOR_FRACTION
+SCALER = ScaleAccumulatorParams(width=64, form=F24)
+ADD = AddParams(form=F24)
+ROWS_AT_ONCE = 256  # of a weight: in float64 they stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """Rows out of the quantiser: integers a, float64 [T, K] with K padded to groups, and E, int16 [T]."""
+
+    integers: ndarray
+    exponents: ndarray
+
+    def reals(self) -> ndarray:
+        """The numbers that they stand for, float64 [T, padded K], exact; NaN in a row that is not finite."""
+        finite = self.exponents != E_NOT_FINITE
+        e = np.where(finite, self.exponents, 0).astype(np.int32) - ACCUMULATOR_FRACTION
+        return np.where(finite[:, None], np.ldexp(self.integers, e[:, None]), np.nan)
+
+
+def quantise_activations(x: ndarray) -> Activations:
+    """Rows of f24 values [T, K] through the quantiser of the hardware."""
+    T, K = x.shape
+    padded = np.pad(x, ((0, 0), (0, -K % MX_GROUP)))
+    mx, exponents = quantise(padded, K)
+    groups = mx.reshape(T, -1, MX_GROUP)
+    shift, step = (groups[name][:, :, 0].astype(np.int32) for name in ("shift", "step"))
+    factor = np.ldexp(MX_LEAST_FACTOR + step.astype(np.float64), ACCUMULATOR_FRACTION - shift)
+    factor = np.where(shift < MX_MAX_SHIFT, factor, 0.0)
+    integers = groups["code"] * factor[:, :, None]
+    return Activations(integers.reshape(padded.shape), exponents)
+
+
+class ExactLinear:
+    """y = x @ weight.T [+ bias] as the hardware computes it; a bias is added in f24.
+
+    ValueError when a sum could leave 64 bits.
+    """
+
+    def __init__(self, weight: QuantisedWeight, bias: ndarray | None = None) -> None:
+        integers = _fold(weight)
+        largest = max(1, int(np.abs(integers).max()))
+        K = integers.shape[1]
+        if K * LARGEST_ACTIVATION * largest >= 1 << 63:
+            raise ValueError(f"a sum of {K} products with weights up to {largest} can leave 64 bits")
+        narrow = np.int16 if largest < 1 << 15 else np.int32
+        self.weight = np.pad(integers.astype(narrow), ((0, 0), (0, -K % MX_GROUP)))
+        self.piece = (EXACT - 1) // (LARGEST_ACTIVATION * largest)
+        """Columns whose sum is exact in float64."""
+        self.row_scale = weight.row_scale
+        self.bias = None if bias is None else round_f24(bias)
+
+    def __call__(self, x: Activations) -> ndarray:
+        """float32 array [T, N] of f24 values."""
+        T, N = len(x.integers), len(self.weight)
+        result = np.empty((T, N), np.float32)
+        exponents = x.exponents[:, None]
+        for first in range(0, N, ROWS_AT_ONCE):
+            rows = slice(first, first + ROWS_AT_ONCE)
+            y = SCALER.golden(self._sums(x.integers, rows), self.row_scale[rows], exponents)
+            result[:, rows] = y if self.bias is None else ADD.golden(y, self.bias[rows])
+        return result
+
+    def sums(self, x: Activations) -> ndarray:
+        """The exact sums of the accumulators, int64 [T, N]."""
+        return self._sums(x.integers, slice(None)).astype(np.int64)
+
+    def _sums(self, integers: ndarray, rows: slice) -> ndarray:
+        """Sums for some rows of the weight: float64 if they are surely exact there, else int64."""
+        weight = self.weight[rows].astype(np.float64)
+        pieces = range(0, weight.shape[1], self.piece)
+        if len(pieces) == 1:
+            return integers @ weight.T + 0.0  # a sum of zeros is +0
+        total = np.zeros((len(integers), len(weight)), np.int64)
+        for first in pieces:
+            part = slice(first, first + self.piece)
+            total += (integers[:, part] @ weight[:, part].T).astype(np.int64)
+        return total
+
+
+def _fold(weight: QuantisedWeight) -> ndarray:
+    """The integers w, int64 [N, K]."""
+    integers = weight.codes.astype(np.int64)
+    K = integers.shape[1]
+    if weight.group is not None:
+        for per_group, join in ((weight.scale, np.multiply), (weight.minimum, np.add)):
+            if per_group is not None:
+                integers = join(integers, np.repeat(per_group.astype(np.int64), weight.group, axis=1)[:, :K])
+    return integers

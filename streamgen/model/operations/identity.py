@@ -1,0 +1,31 @@
+"""Identity: a value under another name, as what begins a repetition or ends a graph."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.site import Site, Stream
+
+__all__ = ["Identity"]
+
+
+@dataclass(frozen=True)
+class Identity(Operator):
+    """Costs no hardware: its stream is that of what it reads."""
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        return inputs
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        return inputs[0]
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        return inputs
+
+    def __str__(self) -> str:
+        return "identity"

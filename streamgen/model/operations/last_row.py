@@ -1,0 +1,46 @@
+"""The last row of a pass: what follows a text is asked behind its last token only."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.kernels.moves.take_rows import TakeRowsParams
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.as_made import tile_as_made
+from streamgen.model.operations.site import Site, Stream
+
+__all__ = ["LastRow"]
+
+
+@dataclass(frozen=True)
+class LastRow(Operator):
+    """Of a run with `every_row` all rows pass."""
+
+    mixes_tokens = True
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,) = inputs
+        if x.rows != "tokens":
+            raise GraphError(f"the last row of tokens is taken, not of {x}")
+        return (replace(x, rows="one"),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        return x if run.every_row else x[-1:]
+
+    def exact(self) -> Exact:
+        return self.reference
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        (x,) = inputs
+        rows, features = site.count(x.shape), x.extent
+        params = TakeRowsParams(dtype="f24", lanes=site.lanes, max_tokens=rows * features // site.lanes)
+        bounds = {"rows": rows, "features": features, "first": rows - 1, "count": 1}
+        tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"])
+        bounds |= {} if tile is None else {"tile": tile}
+        return (site.kernel(f"take_{site.name}", params, bounds, i=x)["o"],)
+
+    def __str__(self) -> str:
+        return "last_row"

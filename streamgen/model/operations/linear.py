@@ -1,0 +1,110 @@
+"""Linear: y = x @ weight.T + bias.
+
+In the accelerator activations are mxi8 and weights integers; sums are exact, a bias is added in f24
+(`exact_linear`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Form, Operator, Shape
+from streamgen.model.operations.exact_linear import ExactLinear, quantise_activations
+from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
+
+__all__ = ["Linear"]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Operator):
+    """weight: float32 [N, K], or integers on the grid of the hardware. bias: float32 [N]. grid: the weight's
+    own 4-bit grid, when its checkpoint had one. asked: the format that its checkpoint asks for where there is
+    no grid: "w8" where it was quantised otherwise, None where it had floats."""
+
+    weight: np.ndarray | QuantisedWeight
+    bias: np.ndarray | None = None
+    grid: GroupGrid | None = None
+    asked: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.extents) != 2 or 0 in self.extents:
+            raise GraphError(f"the weight of a Linear has shape {list(self.extents)}; [N, K] is needed")
+        if self.bias is not None and self.bias.shape != self.extents[:1]:
+            raise GraphError(
+                f"a Linear has weight {list(self.extents)} and bias {list(self.bias.shape)}; "
+                f"[{self.extents[0]}] is needed"
+            )
+        if self.grid is not None and self.grid.codes.shape != self.extents:
+            raise GraphError(
+                f"a Linear has weight {list(self.extents)} and a grid of {list(self.grid.codes.shape)}"
+            )
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """N and K."""
+        weight = self.weight
+        return weight.codes.shape if isinstance(weight, QuantisedWeight) else weight.shape
+
+    @property
+    def wanted(self) -> str | None:
+        """The format that keeps what the checkpoint has."""
+        return self.asked if self.grid is None else "w4"
+
+    def is_fitted(self, numbers: Numbers, path: str) -> bool:
+        """Whether its floats are to be fitted to 4 bits, for want of a grid of their own."""
+        own = isinstance(self.weight, QuantisedWeight) or self.grid is not None
+        return not own and numbers.weight_format(path, self.wanted) == "w4"
+
+    @property
+    def integers(self) -> QuantisedWeight:
+        """The quantised weight; GraphError when it is not quantised."""
+        if not isinstance(self.weight, QuantisedWeight):
+            raise GraphError(f"{self} is not quantised")
+        return self.weight
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        (x,), (N, K) = inputs, self.extents
+        if x.features != K or x.kind != "real":
+            raise GraphError(f"a Linear of weight [{N}, {K}] takes {K} features, it is given {x.features}")
+        return (replace(x, features=N),)
+
+    def form(self) -> Form:
+        """What a checkpoint asks for is no part of it: layers that are alike may differ there."""
+        return super().form() if not (self.grid or self.asked) else Linear(self.weight, self.bias).form()
+
+    def quantised(self, numbers: Numbers, path: str) -> "Linear":
+        if isinstance(self.weight, QuantisedWeight):
+            return self
+        weight = quantise(
+            self.weight,
+            self.grid,
+            form=numbers.weight_format(path, self.wanted),
+            group=numbers.group,
+            scale_bits=numbers.scale_bits,
+            minimum=numbers.minimum,
+        )
+        return Linear(weight, self.bias)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        y = x @ self.floats.astype(x.dtype, copy=False).T
+        return y if self.bias is None else y + self.bias.astype(x.dtype)
+
+    @property
+    def floats(self) -> np.ndarray:
+        """The weight as numbers; of a quantised one those that its integers stand for."""
+        return self.weight.dequantise() if isinstance(self.weight, QuantisedWeight) else self.weight
+
+    def exact(self) -> Exact:
+        linear = ExactLinear(self.integers, self.bias)
+        return lambda run, x: linear(run.once("mxi8", x, quantise_activations))
+
+    def __str__(self) -> str:
+        N, K = self.extents
+        extras = [] if self.bias is None else ["bias"]
+        extras += [] if self.grid is None else [f"grid of {self.grid.group}"]
+        extras += [] if self.asked is None else [f"of {self.asked}"]
+        extras += [self.weight.format] if isinstance(self.weight, QuantisedWeight) else []
+        return f"linear[{', '.join([f'{K} -> {N}', *extras])}]"

@@ -1,0 +1,48 @@
+"""Softmax over the features of a row: exp(x - max) / sum(exp(x - max)).
+
+The exact result is that of the kernel (`kernels.softmax`): its own golden.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgen.kernels.softmax.softmax import SoftmaxParams
+from streamgen.model.graph.interpret import Run
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.operations.site import Site, Stream, of_stream
+
+__all__ = ["Softmax"]
+
+
+@dataclass(frozen=True)
+class Softmax(Operator):
+    """Of all features."""
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        return inputs
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        (x,) = inputs
+        terms = np.exp(x - x.max(axis=1, keepdims=True))
+        return terms / terms.sum(axis=1, keepdims=True)
+
+    def exact(self) -> Exact:
+        def compute(run: Run, x: np.ndarray) -> np.ndarray:
+            rows, length = x.shape
+            params = SoftmaxParams(lanes=1, max_length=length)
+            return params.golden({"rows": rows, "length": length}, {"i": x})["o"]
+
+        return compute
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Rows that are padded to whole tokens and no further."""
+        (x,) = inputs
+        lanes, length = of_stream(x)["lanes"], x.shape.features
+        params = SoftmaxParams(lanes=lanes, max_length=length)
+        bounds = {"rows": site.count(x.shape), "length": length}
+        y = site.kernel(site.name, params, bounds, i=site.fit(x, -(-length // lanes) * lanes))["o"]
+        return (site.fit(Stream(y.port, y.itensor, x.shape), site.extent),)
+
+    def __str__(self) -> str:
+        return "softmax"

@@ -1,0 +1,214 @@
+"""The device process that XRT starts in the unpacked bitstream: `-m streamgen.package.emulation.process`.
+
+It answers XRT's requests with the kernels of a simulated card until XRT closes it or goes away. Time passes
+while the host polls a run, for all that are under way; memory is where the host allocates it, in the banks of
+the card. The file that STREAMGEN_RUNS names gets a line for each run: the kernel, and from which cycle to
+which it has worked, in those of the card.
+"""
+
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from streamgen.artifact.manifest import Manifest, StatusBlock
+from streamgen.artifact.written import MANIFEST
+from streamgen.base.errors import DeviceError
+from streamgen.package.emulation.binary import BASE, LIBRARY, REGISTERS
+from streamgen.package.emulation.messages import Call, Value, decoded, encoded, receive, send
+from streamgen.runtime.banks import Region
+from streamgen.runtime.card import Card
+from streamgen.runtime.instruments import Instruments
+from streamgen.runtime.memory import MemoryModel
+from streamgen.runtime.simulator import (
+    CONTROL,
+    DONE,
+    START,
+    SimulatedBuffer,
+    SimulatedCard,
+    SimulatedDevice,
+)
+
+__all__ = ["RUNS", "EmulatedCard", "main", "serve"]
+
+RUNS = "STREAMGEN_RUNS"
+PATIENCE = 60.0  # seconds for XRT to listen
+POLL_CYCLES = 1 << 10  # that pass while the host reads the control register once
+
+
+class EmulatedKernel:
+    """A kernel of the card. banks: that of each of its buffers. log: gets a line for each run."""
+
+    def __init__(self, device: SimulatedDevice, banks: Mapping[str, int], log: Path | None = None) -> None:
+        self.device, self._log, self._running, self._start = device, log, False, 0
+        channels = {info.name: info.channel for info in device.manifest.buffers}
+        self._reach = {(channels[name], bank) for name, bank in banks.items()}
+
+    def attach(self, region: Region) -> None:
+        """Those masters reach a region that are connected to its bank."""
+        bank = region.address // self.device.card.banks.size
+        for channel, own in self._reach:
+            if own == bank:
+                self.device.attach(channel, region)
+
+    def detach(self, region: Region) -> None:
+        """It is given back."""
+        bank = region.address // self.device.card.banks.size
+        for channel, own in self._reach:
+            if own == bank:
+                self.device.detach(channel, region)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Registers, word by word."""
+        for place in range(0, len(data), 4):
+            value = int.from_bytes(data[place : place + 4], "little")
+            if offset + place == CONTROL and value & START:
+                self._running, self._start = True, self.device.time
+            self.device.write_register(offset + place, value)
+
+    def read(self, offset: int, size: int, regions: Mapping[int, SimulatedBuffer]) -> bytes:
+        """The same; a run goes on while its state is read."""
+        polled = self._running and offset == CONTROL
+        if polled:
+            self.device.advance(POLL_CYCLES)
+        words = [self.device.read_register(offset + place) for place in range(0, size, 4)]
+        if polled and words[0] & DONE:
+            self._running = False
+            self._note(regions)
+        return b"".join(word.to_bytes(4, "little") for word in words)
+
+    def _note(self, regions: Mapping[int, SimulatedBuffer]) -> None:
+        """What the run that has ended says of its cycles."""
+        if self._log is None:
+            return
+        manifest = self.device.manifest
+        (status,) = (info for info in manifest.buffers if info.role == "status")
+        (offset,) = (one.offset for one in manifest.arguments if one.name == status.name)
+        low, high = (self.device.read_register(offset + place) for place in (0, 4))
+        address = high << 32 | low
+        if (buffer := regions.get(address)) is None:
+            return
+        try:
+            block = StatusBlock.unpack(buffer.read(manifest.status_bytes), len(manifest.counters))
+        except ValueError:  # a reset leaves none
+            return
+        with self._log.open("a") as file:
+            file.write(f"{manifest.top} {self._start} {self._start + block.cycles}\n")
+
+
+class EmulatedCard:
+    """What XRT asks of a device, done by a simulated card. kernels: in the order of their registers."""
+
+    def __init__(self, card: SimulatedCard, kernels: Sequence[EmulatedKernel]) -> None:
+        self._card, self._kernels = card, kernels
+        self._regions: dict[int, SimulatedBuffer] = {}
+
+    def answer(self, call: int, request: dict[int, Value]) -> dict[int, Value]:
+        """The reply to a request, both by the numbers of their fields."""
+        number = {key: value for key, value in request.items() if isinstance(value, int)}
+        match call:
+            case Call.ALLOCATE:
+                return {1: self._allocate(number.get(1, 0), number.get(2, 0))}
+            case Call.FREE:
+                if (buffer := self._regions.pop(number.get(1, 0), None)) is not None:
+                    for kernel in self._kernels:
+                        kernel.detach(buffer.region)
+                return {1: 1}
+            case Call.WRITE_MEMORY:
+                data = request.get(4, b"")
+                assert isinstance(data, bytes)
+                address = number.get(3, 0) + number.get(6, 0)
+                region = self._region(address, len(data))
+                region.write(data, address - region.address)
+                return {1: len(data)}
+            case Call.READ_MEMORY:
+                address, size = number.get(4, 0) + number.get(6, 0), number.get(5, 0)
+                region = self._region(address, size)
+                return {1: size, 2: region.read(size, address - region.address)}
+            case Call.WRITE_REGISTER:
+                kernel, offset = self._register(number.get(2, 0))
+                data = request.get(4, b"")
+                assert isinstance(data, bytes)
+                kernel.write(offset, data)
+                return {1: 1}
+            case Call.READ_REGISTER:
+                kernel, offset = self._register(number.get(2, 0))
+                return {1: 1, 2: kernel.read(offset, number.get(3, 4), self._regions)}
+            case Call.TIME:
+                return {1: time.monotonic_ns()}
+            case Call.MESSAGES:
+                return {}
+            case Call.ENVIRONMENT | Call.SET_UP | Call.CLOSE:
+                return {1: 1}
+        raise DeviceError(f"XRT asks for call {call}, which is not known here")
+
+    def _register(self, address: int) -> tuple[EmulatedKernel, int]:
+        number, offset = divmod(address - BASE, REGISTERS)
+        if not 0 <= number < len(self._kernels):
+            raise DeviceError(f"no kernel has a register at {address:#x}")
+        return self._kernels[number], offset
+
+    def _allocate(self, address: int, size: int) -> int:
+        try:
+            region = self._card.banks.place(address, size)
+        except DeviceError as error:
+            print(error, file=sys.stderr)
+            return 0
+        for kernel in self._kernels:
+            kernel.attach(region)
+        self._regions[address] = SimulatedBuffer(self._card, region)
+        return 1
+
+    def _region(self, address: int, size: int) -> SimulatedBuffer:
+        for region in self._regions.values():
+            if region.address <= address and address + size <= region.address + region.size:
+                return region
+        raise DeviceError(f"no buffer holds {size} bytes at {address:#x}")
+
+
+def serve(connection: socket.socket, card: EmulatedCard) -> None:
+    """Answer until XRT closes the device. DeviceError and ValueError for what cannot be answered."""
+    while (request := receive(connection)) is not None:
+        call, record = request
+        send(connection, encoded(card.answer(call, decoded(record))))
+        if call == Call.CLOSE:
+            return
+
+
+def main() -> None:
+    """Answer the XRT whose socket the environment names."""
+    linked = Card.read(Path())
+    manifests = [Manifest.from_json(Path(kernel.name, MANIFEST).read_text()) for kernel in linked.kernels]
+    card, log = SimulatedCard(manifests[0].board), os.environ.get(RUNS)
+    with ExitStack() as stack:
+        kernels = []
+        for kernel, manifest in zip(linked.kernels, manifests, strict=True):
+            library, memory = Path(kernel.name, LIBRARY).resolve(), MemoryModel.of(manifest.memory)
+            device = SimulatedDevice(library, manifest, memory, Instruments(), card)
+            stack.enter_context(device)
+            kernels.append(EmulatedKernel(device, kernel.banks, None if log is None else Path(log)))
+        serve(stack.enter_context(_connected()), EmulatedCard(card, kernels))
+
+
+def _connected() -> socket.socket:
+    """A connection to XRT, which may not listen yet."""
+    path = Path(tempfile.gettempdir(), os.environ.get("USER", ""), os.environ["EMULATION_SOCKETID"])
+    until = time.monotonic() + PATIENCE
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+            return connection
+        except OSError as error:
+            connection.close()
+            if time.monotonic() > until:
+                raise DeviceError(f"XRT does not listen at {path}: {error}") from error
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

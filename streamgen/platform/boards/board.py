@@ -1,0 +1,97 @@
+"""A board: its regions, its memory, its fabric."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.contract.cost import Resources
+from streamgen.gateware.fabric import Fabric
+
+__all__ = ["Board", "Hbm", "Slr"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slr:
+    """A super logic region and what it offers."""
+
+    name: str
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hbm:
+    """Pseudo-channels, all at one SLR; channel i begins at i * channel_bytes.
+
+    channel_rate: bytes per second of one channel, sustained. latency: cycles of the kernel clock from
+    an address accepted to its first beat, in the model of every performance figure.
+    """
+
+    channels: int
+    channel_bytes: int
+    channel_rate: int
+    latency: int
+    slr: str
+
+    def beats_per_cycle(self, clock_mhz: float) -> Fraction:
+        """512-bit beats a cycle that one channel gives a kernel of this clock, at most 1."""
+        if clock_mhz <= 0:
+            raise ValueError(f"clock_mhz must be above 0, not {clock_mhz}")
+        return min(Fraction(1), Fraction(self.channel_rate) / (BEAT_BYTES * Fraction(clock_mhz) * 10**6))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A card. name: as the command line and reports call it. platform: what kernels are linked to; tools: the
+    oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order. wires:
+    between two that are neighbours. clock_mhz: of kernels, unless asked otherwise. fill: the share of each
+    SLR that a design may fill; beyond, it is not routed at speed. wires_fill: the same of the wires."""
+
+    name: str
+    part: str
+    platform: str
+    tools: str
+    fabric: Fabric
+    slrs: tuple[Slr, ...]
+    wires: int
+    hbm: Hbm
+    clock_mhz: float
+    watts: float
+    fill: float
+    wires_fill: float
+
+    def __post_init__(self) -> None:
+        names = [slr.name for slr in self.slrs]
+        if self.hbm.slr not in names:
+            raise ValueError(
+                f"the memory of board {self.name!r} lies at {self.hbm.slr}; its SLRs are {names}"
+            )
+        if not re.fullmatch(r"\d{4}\.\d", self.tools):
+            raise ValueError(f"tools of board {self.name!r} is {self.tools!r}; a release is like 2022.1")
+        for name in ("fill", "wires_fill"):
+            if not 0 < (share := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} of board {self.name!r} must be above 0 and at most 1, not {share}")
+
+    @property
+    def resources(self) -> Resources:
+        """What all SLRs offer together."""
+        total = Resources(lut=0, ff=0)
+        for slr in self.slrs:
+            total += slr.resources
+        return total
+
+    @property
+    def room(self) -> float:
+        """Wires between two neighbouring SLRs that a design may use."""
+        return self.wires * self.wires_fill
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits of its block and ultra RAMs."""
+        offered = self.resources
+        return int(offered.bram * self.fabric.bram_bits + offered.uram * self.fabric.uram_bits)
+
+    @property
+    def rate(self) -> float:
+        """Beats a cycle of a channel at the board's clock."""
+        return float(self.hbm.beats_per_cycle(self.clock_mhz))
