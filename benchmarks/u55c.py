@@ -30,7 +30,7 @@ from streamgen.api.estimation import imported
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.lower import unfused_bits
 from streamgen.compiler.plan.grouping import parts_of
-from streamgen.model.golden_text import limited
+from streamgen.compiler.plan.policy import limited
 from streamgen.observe.estimate import Estimate, PassEstimate
 
 EVERY = 32  # positions from one predicted step to the next

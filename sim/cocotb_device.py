@@ -10,7 +10,6 @@ languages. Every run starts from reset in a new process; what the host wrote so 
 import pickle
 import tempfile
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 
 from cocotb_tools.runner import Runner
@@ -59,10 +58,7 @@ class CocotbDevice(Device):
         timeout_cycles: int = 1_000_000,
     ) -> None:
         super().__init__(manifest)
-        timing = manifest.memory
-        self.memory = memory or MemoryModel(
-            rate=Fraction(timing.beats, timing.cycles), latency=timing.latency
-        )
+        self.memory = memory or MemoryModel()
         self._reads, self._timeout_cycles = list(reads), timeout_cycles
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._content: dict[int, dict[int, bytearray]] = {port.channel: {} for port in manifest.ports}
@@ -98,7 +94,7 @@ class CocotbDevice(Device):
         ports = [(port.name, self._content[port.channel]) for port in self.manifest.ports]
         registers = sorted(self._registers.items())
         job = Job(
-            memory=self.memory,
+            memory=self.memory.on(self.manifest.memory),
             ports=ports,
             faults=self.faults,
             registers=registers,

@@ -77,7 +77,10 @@ class _Burst:
 
 @dataclass
 class Channel:
-    """Channel `index`; `buffers` maps first address to content (bytearrays, multiples of 64 bytes)."""
+    """Channel `index`; `buffers` maps first address to content (bytearrays, multiples of 64 bytes).
+
+    model: with rate and latency.
+    """
 
     model: MemoryModel
     index: int = 0
@@ -86,13 +89,15 @@ class Channel:
     """By address, what goes wrong with beats."""
 
     def __post_init__(self) -> None:
+        assert self.model.rate is not None and self.model.latency is not None
+        self.rate, self.latency = self.model.rate, self.model.latency
         self.now = 0
         self.reset()
 
     def reset(self) -> None:
         """What ap_rst_n does: forget all that is under way; memory and time stay."""
         self.pins = MemoryPins()
-        self.credit = self.model.rate.numerator + self.model.rate.denominator
+        self.credit = self.rate.numerator + self.rate.denominator
         self.turn = 0
         self.reads: deque[_Burst] = deque()
         self.writes: deque[_Burst] = deque()
@@ -121,7 +126,7 @@ class Channel:
         if pins.bvalid and master.bready:
             pins.bvalid = 0
         if master.arvalid and pins.arready:
-            time = self.now + model.latency + self.delay(READ_TIME)
+            time = self.now + self.latency + self.delay(READ_TIME)
             self.reads.append(_Burst(master.araddr, master.arlen + 1, master.arid, time))
             self.gaps[AR_GAP] = self.delay(AR_GAP)
         if master.awvalid and pins.awready:
@@ -131,7 +136,7 @@ class Channel:
             self.data.append((master.wdata, master.wstrb, master.wlast))
             self.gaps[W_GAP] = self.delay(W_GAP)
 
-        n, d = model.rate.numerator, model.rate.denominator
+        n, d = self.rate.numerator, self.rate.denominator
         self.credit = min(self.credit + n, n + d)
         for kind in (self.turn, 1 - self.turn):
             if self.credit >= d and (self._serve_write() if kind else self._serve_read()):
@@ -189,7 +194,7 @@ class Channel:
         burst.address += BEAT_BYTES
         burst.beats -= 1
         if not burst.beats:
-            burst.time = self.now + self.model.latency + self.delay(WRITE_TIME) + burst.delay
+            burst.time = self.now + self.latency + self.delay(WRITE_TIME) + burst.delay
             self.responses.append(self.writes.popleft())
         return True
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from streamgen import progress, rtl
+from streamgen.base import progress
+from streamgen.gateware import rtl
 from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
 from tests.campaigns import shares

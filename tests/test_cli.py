@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from accelerators import TINY, same, tiny, values
 
-from streamgen import cli, progress
+from streamgen import cli
 from streamgen.artifact.manifest import Buffer
+from streamgen.base import progress
 from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import PASSES
 from streamgen.compiler.config import CompileConfig

@@ -16,8 +16,9 @@ import torch
 from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
-from streamgen import accelerator, folders
+from streamgen.api import accelerator
 from streamgen.artifact.packing import MemoryLayout
+from streamgen.base import folders
 from streamgen.base.errors import BudgetError, GraphError, UnsupportedOperationError
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit import design

@@ -12,9 +12,11 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from streamgen import cli, errors
+from streamgen import cli
+from streamgen.artifact.roles import KEEP
+from streamgen.base import errors
 from streamgen.compiler.explore.bound import pass_cycles
-from streamgen.runtime.generation import KEEP, Session
+from streamgen.runtime.generation import Session
 from tests.decoders import WORDS, tiny_accelerator
 
 ROOT = Path(__file__).parents[1]

@@ -12,13 +12,13 @@ import torch
 
 import streamgen
 from streamgen import cli
+from streamgen.artifact.roles import BEST
 from streamgen.base.errors import BudgetError, CheckpointError, GraphError
 from streamgen.compiler.config import CompileConfig
 from streamgen.model.frontend import import_any, shapes_of
 from streamgen.model.graph.logical import Repeat
 from streamgen.model.operations import LastRow, Linear
 from streamgen.numbers.quantisation import is_uniform, quantise, quantise_w4, quantise_w8
-from streamgen.runtime.generation import BEST
 from tests.decoders import TINY, random_decoder, tiny_accelerator, tiny_decoder
 from tests.frontend.checkpoints import llama
 from tests.frontend.test_load_gguf import gguf_file

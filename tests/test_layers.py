@@ -11,77 +11,37 @@ import streamgen
 
 PACKAGE = Path(streamgen.__file__).parent
 
-# The floors of the house. Modules that share an entry are one block and may import one another.
-FLOORS: list[list[set[str]]] = [
-    [
-        {
-            "boards",
-            "buffers",
-            "capacity",
-            "collector",
-            "errors",
-            "extras",
-            "files",
-            "folders",
-            "config",
-            "cost",
-            "contract",
-            "manifest",
-            "nests",
-            "phase_table",
-            "numbers",
-            "text",
-            "itensor",
-            "progress",
-            "remembered",
-            "screen",
-            "tables",
-            "gguf_metadata",
-            "written",
-            "threads",
-            "turns",
-            "wording",
-        }
-    ],
-    [{"rtl"}],
-    [{"arith"}, {"stream"}, {"graph"}],
-    [{"fifo"}, {"golden"}],
-    [{"kernels"}, {"converters"}, {"control"}, {"platform"}],
-    [{"memory"}],
-    [{"operations"}],
-    [{"frontend"}, {"explore"}, {"lower"}, {"emit"}, {"golden_text"}, {"calibration"}],
-    [{"schedule"}],
-    [
-        {
-            "accelerator",
-            "compiler",
-            "estimation",
-            "grouping",
-            "language_model",
-            "observe",
-            "package",
-            "policy",
-            "search",
-            "cli",
-            "cosim",
-            "emulation",
-        },
-        {"testing"},
-    ],
-]
-APART = "runtime"
+# The floors of the house, the lowest first: a room imports from rooms of lower floors only.
+FLOORS = (
+    ("base",),
+    ("numbers",),
+    ("itensor",),
+    ("artifact", "contract", "text"),
+    ("gateware",),
+    ("fifo",),
+    ("converters", "platform"),
+    ("kernels",),
+    ("model",),
+    ("compiler",),
+    ("runtime",),
+    ("observe", "testing"),
+    ("package",),
+    ("api",),
+    ("cli",),
+)
+ROOMS = [room for floor in FLOORS for room in floor]
+# A host with a board installs no compiler: what it runs needs these alone.
+OF_A_HOST = ("base", "numbers", "itensor", "artifact", "text")
+TORCH = ("model/frontend", "api/compiling.py")
+LINES = 500
 
 
-def _place(name: str) -> tuple[int, int]:
-    for floor, blocks in enumerate(FLOORS):
-        for index, block in enumerate(blocks):
-            if name in block:
-                return floor, index
-    raise AssertionError(f"streamgen.{name} stands on no floor: add it to FLOORS")
+def _floor(room: str) -> int:
+    return next(number for number, floor in enumerate(FLOORS) if room in floor)
 
 
 # Passes know a kernel by what `streamgen.contract` asks of it.
-NO_KERNEL_BY_TYPE = ("explore", "lower", "emit", "schedule", "observe")
+NO_KERNEL_BY_TYPE = ("compiler", "observe")
 
 
 def _known_by_type(package: Path) -> list[str]:
@@ -102,53 +62,36 @@ def test_passes_know_kernels_by_the_contract_alone() -> None:
     assert _known_by_type(PACKAGE) == []
 
 
-def _imports(path: Path, *, types: bool = True) -> list[tuple[int, str]]:
-    """(line, dotted module) of every import in a file, whatever its indentation.
-
-    types: those too that only a type checker reads.
-    """
+def _imports(path: Path) -> list[tuple[int, str]]:
+    """(line, dotted module) of every import in a file, those of type checkers included."""
     found = []
-    nodes = [ast.parse(path.read_text())]
-    while nodes:
-        node = nodes.pop()
-        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        nodes += ast.iter_child_nodes(node)
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            found.append((node.lineno, node.module or ""))
-            if node.module == "streamgen" or not types:
-                found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+            found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
     return found
 
 
 def _violations(package: Path) -> list[str]:
     wrong = []
     for path in sorted(package.rglob("*.py")):
-        parts = path.relative_to(package).with_suffix("").parts
-        name = parts[0]
+        place = path.relative_to(package)
+        room = place.parts[0]
         for line, module in _imports(path):
             where = f"{path.relative_to(package.parent)}:{line}: imports {module}"
-            if module == "sim" or module.startswith("sim."):
+            parts = module.split(".")
+            if parts[0] == "sim":
                 wrong.append(f"{where}; streamgen never imports the project's own benches")
-            if module.split(".")[0] == "torch" and name not in ("frontend", "compiler"):
+            if parts[0] == "torch" and not str(place).startswith(TORCH):
                 wrong.append(f"{where}; only the frontend knows torch")
-            if not module.startswith("streamgen.") or name == "__init__":
+            if parts[0] != "streamgen" or room in ("__init__.py", parts[1]):
                 continue
-            other = module.split(".")[1]
-            if other == name:
-                continue
-            if name == APART:
-                allowed = other != APART and _place(other)[0] == 0
-            elif other == APART:
-                allowed = _place(name)[0] == len(FLOORS) - 1
-            else:
-                mine, theirs = _place(name), _place(other)
-                allowed = theirs[0] < mine[0] or theirs == mine
-            if not allowed:
-                wrong.append(f"{where}; that is not on a floor below {name}")
+            if _floor(parts[1]) >= _floor(room):
+                wrong.append(f"{where}; that is not on a floor below {room}")
+            elif room == "runtime" and parts[1] not in OF_A_HOST:
+                wrong.append(f"{where}; a host has no compiler")
     return wrong
 
 
@@ -156,8 +99,19 @@ def test_floors() -> None:
     assert _violations(PACKAGE) == []
 
 
-def _cycles(package: Path) -> list[str]:
-    """Rings of imports among the modules and rooms of each package, but for what type checkers alone read."""
+def test_the_hall_holds_rooms_alone() -> None:
+    found = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "__init__.py", "py.typed"}
+    assert found == set(ROOMS)
+    assert len(found) <= 20
+
+
+def test_files_are_short() -> None:
+    lines = {str(path): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {path: count for path, count in lines.items() if count > LINES} == {}
+
+
+def _rings(package: Path) -> list[str]:
+    """Rings of imports among the modules and rooms of each package, those of type checkers included."""
     found = []
     for home in (package, *(init.parent for init in package.rglob("*/__init__.py"))):
         prefix = ".".join(home.relative_to(package.parent).parts) + "."
@@ -166,7 +120,7 @@ def _cycles(package: Path) -> list[str]:
         for path in home.rglob("*.py"):
             room = path.relative_to(home).with_suffix("").parts[0]
             if room != "__init__":
-                names = [name for _, name in _imports(path, types=False) if name.startswith(prefix)]
+                names = [name for _, name in _imports(path) if name.startswith(prefix)]
                 needs[room] |= ({name.removeprefix(prefix).split(".")[0] for name in names} & rooms) - {room}
         try:
             TopologicalSorter(needs).prepare()
@@ -175,19 +129,23 @@ def _cycles(package: Path) -> list[str]:
     return found
 
 
-def test_no_cycles_of_imports() -> None:
-    assert _cycles(PACKAGE) == []
+def test_no_rings_of_imports() -> None:
+    assert _rings(PACKAGE) == []
 
 
-def test_cycles_are_found(tmp_path: Path) -> None:
+def test_rings_are_found(tmp_path: Path) -> None:
     room = tmp_path / "streamgen" / "room"
     room.mkdir(parents=True)
     (room / "__init__.py").touch()
     (room / "a.py").write_text("from streamgen.room.b import x")
-    (room / "b.py").write_text("if TYPE_CHECKING:\n    from streamgen.room.a import y")
-    assert _cycles(tmp_path / "streamgen") == []
-    (room / "b.py").write_text("def f():\n    from streamgen.room import a")
-    assert len(_cycles(tmp_path / "streamgen")) == 1
+    (room / "b.py").write_text("import os")
+    assert _rings(tmp_path / "streamgen") == []
+    for text in (
+        "if TYPE_CHECKING:\n    from streamgen.room.a import y",
+        "def f():\n    from streamgen.room import a",
+    ):
+        (room / "b.py").write_text(text)
+        assert len(_rings(tmp_path / "streamgen")) == 1
 
 
 def test_no_board_is_named_but_among_the_boards() -> None:
@@ -197,26 +155,20 @@ def test_no_board_is_named_but_among_the_boards() -> None:
         for path in PACKAGE.rglob("*.py")
         if names.search(path.read_text()) and path.parent.name != "boards"
     }
-    assert named == {"config.py"}  # in the texts of its options
-
-
-def test_every_module_stands_on_a_floor() -> None:
-    for path in PACKAGE.iterdir():
-        is_module = path.suffix == ".py" or (path / "__init__.py").exists()
-        if is_module and path.stem not in ("__init__", APART):
-            _place(path.stem)
+    assert named == {"compiler/config.py"}  # in the texts of its options
 
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("kernels/a.py", "from streamgen.converters import x", "not on a floor below kernels"),
+        ("kernels/a.py", "from streamgen.model import x", "not on a floor below kernels"),
         ("fifo/a.py", "def f():\n    import streamgen.compiler.emit", "not on a floor below fifo"),
-        ("runtime/a.py", "from streamgen import graph", "not on a floor below runtime"),
-        ("stream/a.py", "import sim.axi", "never imports the project's own benches"),
-        ("compiler.py", "from streamgen.testing import run", "not on a floor below compiler"),
+        ("converters/a.py", "from streamgen.platform import axi", "not on a floor below converters"),
+        ("runtime/a.py", "from streamgen.model import graph", "a host has no compiler"),
+        ("gateware/a.py", "import sim.axi", "never imports the project's own benches"),
+        ("compiler/a.py", "from streamgen.testing import run", "not on a floor below compiler"),
         ("testing/a.py", "from streamgen.api.compiling import load", "not on a floor below testing"),
-        ("lower/a.py", "import torch.nn", "only the frontend knows torch"),
+        ("compiler/a.py", "import torch.nn", "only the frontend knows torch"),
     ],
 )
 def test_violations_are_found(tmp_path: Path, file: str, text: str, message: str) -> None:

@@ -21,8 +21,9 @@ import torch
 from accelerators import TINY, contents, same, tiny, tiny_module, values
 
 import streamgen
+from streamgen.artifact.roles import LOGITS
 from streamgen.compiler.config import CompileConfig
-from streamgen.runtime.generation import LOGITS, Part, Session, TextDevice
+from streamgen.runtime.generation import Part, Session, TextDevice
 from tests.decoders import tiny_accelerator
 
 ROOT = Path(__file__).parents[1]

@@ -25,8 +25,8 @@ from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import finish
 from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
-from streamgen.compiler.plan.policy import choices, finished
-from streamgen.model.golden_text import GoldenModel, is_language_model, limited, vocabulary_of
+from streamgen.compiler.plan.policy import choices, finished, limited
+from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.model.graph import Graph, Program
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Tried

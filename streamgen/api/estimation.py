@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from streamgen.artifact.manifest import MemoryTiming
+from streamgen.artifact.roles import BEST, KEEP
 from streamgen.base.collector import collector_at_rest
 from streamgen.base.extras import needed
 from streamgen.base.progress import Progress, step, told
@@ -25,10 +26,10 @@ from streamgen.compiler.emit import Outline, outline, place_program, promised, r
 from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.compiler.plan.grouping import Part, parts_of
-from streamgen.compiler.plan.policy import choices, finished
+from streamgen.compiler.plan.policy import choices, finished, limited
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
-from streamgen.model.golden_text import is_language_model, limited
+from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.observe.channels import channel_bytes
@@ -36,7 +37,6 @@ from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate
 from streamgen.observe.report import ResourceReport
 from streamgen.observe.summary import intermediate_memory
 from streamgen.observe.timing import predicted_pass
-from streamgen.runtime.generation import BEST, KEEP
 
 __all__ = ["estimate", "imported"]
 

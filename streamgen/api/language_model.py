@@ -15,6 +15,7 @@ import numpy as np
 
 from streamgen.api.accelerator import Accelerator, Group
 from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.roles import BEST, IDS, KEEP, LOGITS
 from streamgen.artifact.written import WrittenFolder
 from streamgen.base.progress import Progress
 from streamgen.base.turns import in_turn
@@ -29,7 +30,7 @@ from streamgen.observe.debugging import Debugging
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import Launch, OpenDevice
-from streamgen.runtime.generation import BEST, IDS, KEEP, LOGITS, Session, TextDevice
+from streamgen.runtime.generation import Session, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.continuation import Continuation, stops_of
 from streamgen.text.sampling import Sampler

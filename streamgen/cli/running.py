@@ -136,7 +136,7 @@ def simulate(
             arrays = given
         else:
             arrays = accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed)
-        memory = MemoryModel.of(accelerator.manifests[0].memory, delays=delays, seed=seed) if delays else None
+        memory = MemoryModel(delays=delays, seed=seed) if delays else None
         result = accelerator.run(
             *arrays,
             memory=memory,

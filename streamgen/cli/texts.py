@@ -14,6 +14,7 @@ from streamgen.api.compiling import compile, golden_model, load
 from streamgen.api.language_model import LanguageModel
 from streamgen.artifact.manifest import Manifest
 from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.artifact.roles import BEST
 from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import Progress
 from streamgen.base.remembered import remember, remembered
@@ -22,7 +23,7 @@ from streamgen.cli.options import config_of, require_no_options
 from streamgen.cli.sources import is_written, model_of
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.runtime.execution import OpenDevice
-from streamgen.runtime.generation import BEST, Pass, TextDevice
+from streamgen.runtime.generation import Pass, TextDevice
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler
 from streamgen.text.tokenizer import Tokenizer

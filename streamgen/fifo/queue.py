@@ -25,8 +25,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
 from streamgen.contract.cost import Resources
+from streamgen.gateware.fabric import ULTRASCALE_PLUS
 from streamgen.gateware.stream.register_slice import add_skid, skid_resources
-from streamgen.platform.boards import ULTRASCALE_PLUS
 
 __all__ = ["RAM_STYLE", "Kind", "Queue", "QueueParams"]
 

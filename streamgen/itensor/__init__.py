@@ -1,6 +1,5 @@
 """The iterative tensor: in which order the tiles of a tensor pass a point."""
 
-from streamgen.itensor.canonical import same_stream
 from streamgen.itensor.converter import Converter, infer_converter
 from streamgen.itensor.operations import (
     broadcast,
@@ -8,6 +7,7 @@ from streamgen.itensor.operations import (
     permute_loops,
     reassociate,
     repeat,
+    same_stream,
     split_loop,
     tile,
     transpose,

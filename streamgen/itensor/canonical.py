@@ -8,16 +8,10 @@ prolong, or they would have merged), and so on outwards.
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from streamgen.itensor.type import ITensor
-
-__all__ = ["Loop", "canonical", "same_stream", "scale"]
+__all__ = ["Loop", "canonical", "scale"]
 
 Loop = tuple[int, tuple[int, ...]]
-_KEPT = 1 << 12  # nests: passes compare the same streams again and again
 
 
 def scale(step: tuple[int, ...], factor: int) -> tuple[int, ...]:
@@ -35,18 +29,3 @@ def canonical(loops: Iterable[Loop]) -> tuple[Loop, ...]:
             trip *= result.pop()[0]
         result.append((trip, step))
     return tuple(result)
-
-
-def same_stream(a: "ITensor", b: "ITensor") -> bool:
-    """Whether both send the same tiles, of one dtype, in the same order; nothing is enumerated."""
-    return (
-        a.element_shape == b.element_shape
-        and a.dtype == b.dtype
-        and a.base == b.base
-        and _nest(a) == _nest(b)
-    )
-
-
-@lru_cache(maxsize=_KEPT)
-def _nest(itensor: "ITensor") -> tuple[Loop, ...]:
-    return canonical(itensor.loops)

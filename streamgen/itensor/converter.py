@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from streamgen.itensor.canonical import Loop, same_stream
+from streamgen.itensor.canonical import Loop
 from streamgen.itensor.cover import Cover, first_missing
 from streamgen.itensor.live import live_elements
 from streamgen.itensor.nests import (
@@ -32,6 +32,7 @@ from streamgen.itensor.nests import (
     single_units,
     with_trips,
 )
+from streamgen.itensor.operations import same_stream
 from streamgen.itensor.type import ITensor
 from streamgen.numbers import formats
 

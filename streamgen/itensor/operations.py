@@ -12,14 +12,18 @@ With o = stream.offsets() and q = result.offsets():
     counted_as      the same bits in narrower or wider elements
     broadcast       one row that meets every row: loops over dimension 0 re-send it
     without_reuse   each tile is sent once: loops that no dimension uses run once
+
+`same_stream` compares two.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 
+from streamgen.itensor.canonical import Loop, canonical
 from streamgen.itensor.type import ITensor
 
 __all__ = [
@@ -28,12 +32,30 @@ __all__ = [
     "permute_loops",
     "reassociate",
     "repeat",
+    "same_stream",
     "split_loop",
     "tile",
     "transpose",
     "vectorize",
     "without_reuse",
 ]
+
+_KEPT = 1 << 12  # nests: passes compare the same streams again and again
+
+
+def same_stream(a: ITensor, b: ITensor) -> bool:
+    """Whether both send the same tiles, of one dtype, in the same order; nothing is enumerated."""
+    return (
+        a.element_shape == b.element_shape
+        and a.dtype == b.dtype
+        and a.base == b.base
+        and _nest(a) == _nest(b)
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _nest(itensor: ITensor) -> tuple[Loop, ...]:
+    return canonical(itensor.loops)
 
 
 def broadcast(stream: ITensor) -> ITensor:

@@ -6,20 +6,18 @@ to measure the quality of a model.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy import ndarray
 
-from streamgen.base.errors import GraphError
-from streamgen.compiler.config import CompileConfig
-from streamgen.model.graph.interpret import State, exact
+from streamgen.model.graph.interpret import exact
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.graph.run import State
 from streamgen.model.operations import Embedding
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["GoldenModel", "Session", "is_language_model", "limited", "vocabulary_of"]
+__all__ = ["GoldenModel", "Session", "is_language_model", "vocabulary_of"]
 
 PASS_TOKENS = 256
 
@@ -34,21 +32,6 @@ def is_language_model(graph: LogicalGraph) -> bool:
         and len(graph.outputs) == 3
         and all(graph.shapes[name].rows == "one" for name in graph.outputs)
     )
-
-
-def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
-    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
-    if not is_language_model(graph):
-        if graph.context:
-            raise GraphError(
-                "a graph that keeps state from pass to pass must be a language model's: from ids to logits "
-                "on request, the greatest and its id, of the last row (`LastRow`) alone; outputs are "
-                f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
-            )
-        return config, graph
-    context = min(config.context, graph.context)
-    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
-    return config, replace(graph, context=context)
 
 
 def vocabulary_of(model: LogicalGraph) -> int:

@@ -50,12 +50,11 @@ class Core:
         return sum(sum(self.traffic(channel)) for channel in self._masters)
 
     def configure(self, channel: int, memory: MemoryModel) -> None:
-        """Give a channel another model; what is under way there is forgotten."""
+        """Give a channel another model, with rate and latency; what is under way there is forgotten."""
+        rate, latency, waiting = memory.rate, memory.latency, memory.outstanding
+        assert rate is not None and latency is not None
         self._models[channel] = memory
-        rate = memory.rate
-        model = Model(
-            rate.numerator, rate.denominator, memory.latency, memory.outstanding, memory.delays, memory.seed
-        )
+        model = Model(rate.numerator, rate.denominator, latency, waiting, memory.delays, memory.seed)
         self.do("configure", self._masters[channel], model)
 
     def attach(self, channel: int, region: Region) -> None:

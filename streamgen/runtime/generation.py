@@ -17,6 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from streamgen.artifact.manifest import Buffer, StatusBlock
+from streamgen.artifact.roles import BEST, IDS, INDEX, KEEP, LOGITS, POSITIONS
 from streamgen.base.turns import Turn, in_turn
 from streamgen.runtime.arrays import cropped, packed, unpacked
 from streamgen.runtime.device import Device
@@ -24,10 +25,7 @@ from streamgen.runtime.execution import Execution
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["BEST", "IDS", "KEEP", "LOGITS", "Part", "Pass", "Session", "TextDevice"]
-
-IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
-BEST, KEEP = "best", "keep"
+__all__ = ["Part", "Pass", "Session", "TextDevice"]
 
 
 @dataclass(frozen=True, kw_only=True)

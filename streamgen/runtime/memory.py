@@ -23,45 +23,45 @@ follow the same laws and give equal cycles on one trace:
    last beat; what is valid stays, unchanged, until it is taken. A breach ends the run with an error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, get_args
 
 from streamgen.artifact.manifest import MemoryTiming
-from streamgen.platform.boards import DEFAULT_BOARD
 
 __all__ = ["Fault", "MemoryModel"]
 
-_HBM = DEFAULT_BOARD.hbm
-_RATE = _HBM.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
 _LOST = 2**64 - 1  # cycles, of a response that never comes
 _Kind = Literal["SLVERR", "DECERR", "late", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryModel:
-    """Rate in beats of 64 bytes a cycle, latency in cycles; `delays` > 0 adds random cycles."""
+    """Rate in beats of 64 bytes a cycle, latency in cycles: None is the value of the design's board.
+    `delays` > 0 adds random cycles.
+    """
 
-    rate: Fraction = _RATE
-    latency: int = _HBM.latency
+    rate: Fraction | None = None
+    latency: int | None = None
     outstanding: int = 32
     delays: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rate = Fraction(self.rate)
-        object.__setattr__(self, "rate", rate)
-        if not (0 < rate <= 1 and rate.denominator < 2**31):
-            raise ValueError(f"rate is {rate} beats a cycle; more than 0 and at most 1 are allowed")
+        if self.rate is not None:
+            rate = Fraction(self.rate)
+            object.__setattr__(self, "rate", rate)
+            if not (0 < rate <= 1 and rate.denominator < 2**31):
+                raise ValueError(f"rate is {rate} beats a cycle; more than 0 and at most 1 are allowed")
         for name, low in (("latency", 1), ("outstanding", 1), ("delays", 0), ("seed", 0)):
             value = getattr(self, name)
-            if not low <= value < 2**31:
+            if value is not None and not low <= value < 2**31:
                 raise ValueError(f"{name} is {value}; {low} to 2147483647 are allowed")
 
-    @classmethod
-    def of(cls, timing: MemoryTiming, **choices: int) -> "MemoryModel":
-        """The channel that a manifest describes."""
-        return cls(rate=Fraction(timing.beats, timing.cycles), latency=timing.latency, **choices)
+    def on(self, timing: MemoryTiming) -> "MemoryModel":
+        """This model with the rate and the latency of a manifest where it has none."""
+        rate = Fraction(timing.beats, timing.cycles) if self.rate is None else self.rate
+        return replace(self, rate=rate, latency=self.latency or timing.latency)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def simulated(
     the pins that the manifest names.
     """
     sources = [Path(folder, name) for name in manifest.verilog_files]
-    instruments, memory = instruments or Instruments(), memory or MemoryModel.of(manifest.memory)
+    instruments, memory = instruments or Instruments(), memory or MemoryModel()
     what = sources, manifest.top, [port.name for port in manifest.ports]
     small = sum(file.stat().st_size for file in sources) <= QUICK_BYTES
     quick = small and instruments == Instruments() and not memory.delays and not is_built(*what)
@@ -179,7 +179,7 @@ class SimulatedDevice(Device):
 
     def configure(self, channel: int, memory: MemoryModel) -> None:
         """Give one channel another model; what is under way there is forgotten."""
-        self._core.configure(channel, memory)
+        self._core.configure(channel, memory.on(self.manifest.memory))
 
     def moved_bytes(self) -> int:
         return BEAT_BYTES * self._core.moved()

@@ -1,6 +1,7 @@
 """A compiled accelerator under cocotb, driven by registers and memory only: as on the C++ device."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.slow
 X = values(1, 40)
 MEMORIES = {
     "default": None,
-    "slow": MemoryModel(rate=MemoryModel().rate / 3, latency=170, outstanding=2),
+    "slow": MemoryModel(rate=Fraction(2, 9), latency=170, outstanding=2),
     "delays": MemoryModel(delays=50, seed=9),
 }
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from streamgen.api.language_model import LanguageModel
+from streamgen.artifact.roles import BEST, KEEP
 from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
 from streamgen.observe.waves import Waves
-from streamgen.runtime.generation import BEST, KEEP
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
 from streamgen.text.sampling import Sampler

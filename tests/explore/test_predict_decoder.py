@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamgen.api.language_model import LanguageModel
-from streamgen.runtime.generation import BEST, KEEP
+from streamgen.artifact.roles import BEST, KEEP
 from tests.campaigns import sampled
 from tests.decoders import TINY, compiled_model, random_decoder, tiny_accelerator
 

@@ -17,8 +17,9 @@ from streamgen.compiler.lower import insert_converters, insert_forks, place_cons
 from streamgen.compiler.schedule import Derivation, HardwarePlan
 from streamgen.model import golden
 from streamgen.model.frontend import import_module, import_structured
-from streamgen.model.graph.interpret import Run, exact, reference
+from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.graph.logical import Exact, Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations import Attention
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers

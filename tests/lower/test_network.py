@@ -20,8 +20,9 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit.images import write_constants
 from streamgen.model.frontend import default_checkpoint, load_feed_forward
 from streamgen.model.graph import verify
-from streamgen.model.graph.interpret import Run, reference
+from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.graph.run import Run
 from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import QuantisedWeight

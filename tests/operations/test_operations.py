@@ -15,8 +15,9 @@ from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams, UnaryParams
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.kernels.top_k import TopKParams
-from streamgen.model.graph.interpret import Run, exact, reference
+from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations import (
     BINARY_OPERATIONS,
     UNARY_FUNCTIONS,

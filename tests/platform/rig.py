@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from sim.memory import Channel
 from streamgen.artifact.packing import ADDRESS_BITS
 from streamgen.platform.axi import AxiSignature
+from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.runtime.memory import MemoryModel
 
@@ -72,7 +73,9 @@ def content(random: Random, beats: int) -> bytearray:
 
 
 def channel(buffers: dict[int, bytearray], **model: Any) -> Channel:
-    return Channel(MemoryModel(**model), 0, buffers)
+    hbm = DEFAULT_BOARD.hbm
+    timing = {"rate": hbm.beats_per_cycle(DEFAULT_BOARD.clock_mhz), "latency": hbm.latency}
+    return Channel(MemoryModel(**timing | model), 0, buffers)
 
 
 def beats_of(buffer: bytes, first: int, count: int) -> list[int]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sim.add_one import CYCLES, ERRORS, Breach, manifest
+from streamgen.artifact.manifest import MemoryTiming
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice, simulated
 
@@ -285,5 +285,8 @@ def test_bad_model(choice, message):
     assert str(error.value) == message
 
 
-def test_the_board_sets_the_rate():
-    assert MemoryModel().rate == DEFAULT_BOARD.hbm.beats_per_cycle(DEFAULT_BOARD.clock_mhz)
+def test_the_manifest_sets_what_a_model_leaves_open():
+    timing = MemoryTiming(beats=3, cycles=7, latency=90)
+    assert MemoryModel(delays=4).on(timing) == MemoryModel(rate=Fraction(3, 7), latency=90, delays=4)
+    chosen = MemoryModel(rate=Fraction(1, 2), latency=5)
+    assert chosen.on(timing) == chosen

@@ -24,10 +24,11 @@ from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import insert_converters, insert_forks
 from streamgen.compiler.plan.grouping import Part, parts_of
+from streamgen.compiler.plan.policy import limited
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
-from streamgen.model.golden_text import is_language_model, limited
+from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Node
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Linear

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from streamgen.artifact.packing import BEAT_BITS
-from streamgen.base.errors import BudgetError
+from streamgen.artifact.roles import BEST, KEEP
+from streamgen.base.errors import BudgetError, GraphError
 from streamgen.base.progress import After, Counted
 from streamgen.base.wording import counted
 from streamgen.compiler.config import CompileConfig
@@ -21,18 +22,19 @@ from streamgen.compiler.explore import Fixed, attention_width, explore, fixed_fa
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import finish
 from streamgen.compiler.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
+from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.numbers.formats import MX_GROUP
-from streamgen.runtime.generation import BEST, KEEP
 
 __all__ = [
     "choices",
     "finished",
     "hardware",
     "is_network",
+    "limited",
     "policy_of",
     "rate_of",
     "require_taken",
@@ -58,6 +60,21 @@ def is_network(model: LogicalGraph) -> bool:
 def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
     """The policy that is asked for; by default networks are spatial and all others shared."""
     return config.policy or ("spatial" if is_network(model) else "shared")
+
+
+def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
+    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
+    if not is_language_model(graph):
+        if graph.context:
+            raise GraphError(
+                "a graph that keeps state from pass to pass must be a language model's: from ids to logits "
+                "on request, the greatest and its id, of the last row (`LastRow`) alone; outputs are "
+                f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
+            )
+        return config, graph
+    context = min(config.context, graph.context)
+    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+    return config, replace(graph, context=context)
 
 
 def require_taken(model: LogicalGraph, config: CompileConfig) -> None:

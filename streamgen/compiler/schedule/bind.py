@@ -24,8 +24,9 @@ from streamgen.compiler.schedule.phases import Phase, Schedule
 from streamgen.compiler.schedule.place import PhaseSite, cache_places
 from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Step, Value
-from streamgen.contract import Bounds, KernelParams
-from streamgen.itensor import ITensor, broadcast, without_reuse
+from streamgen.compiler.schedule.uses import Uses
+from streamgen.contract import Bounds
+from streamgen.itensor import ITensor, broadcast
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.matmul.weights import WeightsParams
@@ -36,14 +37,13 @@ from streamgen.kernels.moves.unzip import UnzipParams
 from streamgen.model.graph import Port
 from streamgen.model.graph.logical import Shape
 from streamgen.model.operations import LastRow
-from streamgen.model.operations.site import Behind, Bound, Fixed, Source, Stream, of_itensor, of_stream
+from streamgen.model.operations.site import Bound, Fixed, Stream, of_itensor, of_stream
 from streamgen.numbers.formats import MX_GROUP, round_f24
-from streamgen.platform.dma import LoadParams, StoreParams
+from streamgen.platform.dma import StoreParams
 
 __all__ = ["Binding", "Given", "Hold", "bind"]
 
 REQUESTED = "take_"  # before the name of an output that is written on request
-INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
 
 
 @dataclass(eq=False)
@@ -126,17 +126,19 @@ class Binder:
     """One run; `place.PhaseSite` is what operations see of it."""
 
     def __init__(self, given: Given, tokens: int, position: int, like: Binding | None) -> None:
-        self.found, self.engine, self.plan, self.rate = given.found, given.engine, given.plan, given.rate
-        self.extent, self.tokens, self.position = given.extent, tokens, position
-        self.caches = cache_places(given.found)
-        self._alone, self._tensors = given.alone, given.tensors
+        self.found, self.engine, self.plan = given.found, given.engine, given.plan
+        self.extent, self._alone = given.extent, given.alone
+        self._caches = cache_places(given.found)
         taken = [f"load_{given.tensors[name]}" for name in self.found.inputs]
         taken += [f"store_{given.tensors[name]}" for name in self.found.outputs]
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
+        self._uses = Uses(
+            self._instances, given.plan, extent=given.extent, rate=given.rate, tensors=given.tensors,
+            tokens=tokens, position=position,
+        )  # fmt: skip
         self._holds: dict[str, Hold] = {}
         self._requested: dict[str, Bounds] = {}
         self._last: dict[str, Bounds] = {}
-        self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it
         self._operands: dict[Value, list[Hold]] = {}
@@ -148,7 +150,7 @@ class Binder:
         return Binding(found.by_name, self._holds, found.links, self._requested, self._last, found.uses)
 
     def _bind(self, phase: Phase) -> None:
-        site = PhaseSite(self, phase)
+        site = PhaseSite(self._uses, self._caches, phase)
         done: set[Step] = set()
         for outer in phase.quantised:
             if outer.section != phase.section:
@@ -204,7 +206,7 @@ class Binder:
 
     def _arrive(self, value: Value, phase: Phase) -> Stream:
         if value in self.found.inputs.values():
-            return replace(self._input(value, phase), shape=value.shape)
+            return replace(self._uses.input(value, phase), shape=value.shape)
         walked = None if value.again is None else value.again.section
         had = [s for other, s in self._lasts if other is value and (s == phase.section or s != walked)]
         if walked is not None and not had:
@@ -227,7 +229,7 @@ class Binder:
 
     def _kept(self, value: Value) -> ITensor:
         """The order in which a value is held."""
-        return self.rows(replace(value.shape, features=self.extent[value]))
+        return self._uses.rows(replace(value.shape, features=self.extent[value]))
 
     def _carrier(self, value: Value) -> Hold:
         return self._holds.setdefault(value.name, Hold(value.name, carried=True))
@@ -248,119 +250,12 @@ class Binder:
     def _walks(self, section: int) -> int:
         return self.found.sections[section].walks
 
-    # Streams.
-
-    def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
-        """A value row after row; the features of `shape` are those with padding."""
-        lanes = self.lanes_for(shape.features) if lanes is None else lanes
-        if shape.features % lanes:
-            raise GraphError(f"{shape.features} features do not divide into tokens of {lanes} lanes")
-        trips = (self.count(shape), shape.features // lanes)
-        return ITensor((1, lanes), "f24", trips, (1, lanes), ((0,), (1,)))
-
-    def lanes_for(self, features: int) -> int:
-        """Lanes of the plan, or the most that divide so many features."""
-        lanes = self.plan.lanes
-        while features % lanes:
-            lanes //= 2
-        return lanes
+    # Matmuls.
 
     def _operand_lanes(self, features: int) -> int:
         """The same of the quantiser of operands: not fewer than the columns send in a cycle, which take a
         group of 32 a cycle while they meet the first tile of weights."""
-        return max(self.lanes_for(features), min(MX_GROUP, 1 << self.plan.columns.bit_length() - 1))
-
-    def count(self, shape: Shape) -> int:
-        """Rows of a value."""
-        return {"tokens": self.tokens, "positions": self.position + self.tokens}.get(shape.rows, 1)
-
-    def _input(self, value: Value, phase: Phase) -> Stream:
-        if value.shape.kind == "ids":
-            return self.numbers(value.name, phase)
-        itensor = self.rows(replace(value.shape, features=self.extent[value]), self.plan.width(value.path))
-        beats = MemoryLayout.of(itensor).beats(itensor.token_count)
-        prefetch = min(-(-beats // 64) * 64, INPUT_PREFETCH)
-        shape = (self.count(value.shape), value.shape.features)
-        where = self._host(value.name, itensor)
-        return self._load(f"load_{where.name}", phase, itensor, prefetch, 64, where, "input", shape)
-
-    def _host(self, name: str, itensor: ITensor) -> Behind:
-        """Where an input or an output of the graph lies in memory."""
-        channel = self.plan.boundary.channels.get(name, self.plan.io_channel)
-        return Behind(port="memory", name=self._tensors.get(name, name), channel=channel, itensor=itensor)
-
-    def numbers(self, name: str, phase: Phase) -> Stream:
-        """An input of the host: a number for each token."""
-        itensor = ITensor((1,), "u32", (self.tokens,), (1,), ((0,),))
-        where = self._host(name, itensor)
-        return self._load(f"load_{where.name}", phase, itensor, 128, 64, where, "input", (self.tokens,))
-
-    def _load(
-        self,
-        node: str,
-        phase: Phase,
-        itensor: ITensor,
-        prefetch: int,
-        burst: int,
-        behind: Behind,
-        role: str,
-        shape: tuple[int, ...],
-    ) -> Stream:
-        """A load of what lies behind it in this phase."""
-        layout, most = MemoryLayout.of(itensor), itensor.token_count
-        params = LoadParams(layout=layout, prefetch=prefetch, burst=burst, max_tokens=most, rate=self.rate)
-        instance = self._instances.by_name.setdefault(node, Instance(node, params))
-        instance.params = replace(instance.params, max_tokens=max(instance.params.max_tokens, most))
-        instance.bounds[phase.number] = {"itensor": itensor, "offset": 0}
-        if role == "constant":
-            instance.behind.append((behind, role, phase.number, shape))
-        elif not instance.behind:  # an input that several phases read
-            instance.behind.append((behind, role, None, shape))
-        return Stream(Port(node, "o"), itensor, Shape(1))
-
-    def use(
-        self,
-        phase: Phase,
-        name: str,
-        params: KernelParams,
-        bounds: Bounds,
-        steps: Mapping[str, int],
-        behind: Sequence[Behind],
-        inputs: Mapping[str, Source],
-        alone: bool = False,
-    ) -> dict[str, Stream]:
-        """A kernel in a phase; its outputs by port. alone: it gets hardware of its own."""
-        sources = {port: source.port for port, source in inputs.items() if isinstance(source, Stream)}
-        instance = self._instances.use(phase.number, name, params, bounds, behind, sources, alone)
-        instance.steps |= steps
-        self._constants(phase, instance.name, inputs)
-        return {
-            port: Stream(Port(instance.name, port), itensor, Shape(1))
-            for port, itensor in params.outputs(bounds).items()
-        }
-
-    def _constants(self, phase: Phase, node: str, inputs: Mapping[str, Source]) -> None:
-        """Loads of what ports of an instance read in a phase."""
-        for port, fixed in inputs.items():
-            if not isinstance(fixed, Fixed):
-                continue
-            name = node if port == "i" else f"{node}_{port.removeprefix('i_')}"
-            once, data = without_reuse(fixed.itensor), np.asarray(fixed.data)
-            channel = fixed.channel
-            if channel is None:
-                channel = self._spread.setdefault(name, self.plan.constant_channel(len(self._spread)))
-            behind = Behind(
-                port="memory",
-                name=f"{name}_{phase.number}",
-                channel=channel,
-                itensor=once,
-                data=data if len(data) > 1 else data[0],
-            )
-            where = (f"load_{name}", phase, once, fixed.prefetch, fixed.burst)
-            load = self._load(*where, behind, "constant", once.shape)
-            self._instances.link(phase.number, load.port, Port(node, port))
-
-    # Matmuls.
+        return max(self._uses.lanes_for(features), min(MX_GROUP, 1 << self.plan.columns.bit_length() - 1))
 
     def _own_matmul(self, site: PhaseSite, step: Step) -> None:
         """A matmul with columns of its own."""
@@ -381,7 +276,7 @@ class Binder:
         """A value becomes an operand, held until the engine reads it."""
         x = self.stream(value, site.phase)
         assert isinstance(x, Stream)
-        rows = self.count(value.shape)
+        rows = self._uses.count(value.shape)
         k = next(m.k for m in self.engine.matmuls.values() if m.operand is value)
         x = site.fit(x, k)
         params = QuantiseParams(lanes=self._operand_lanes(k), max_k=k, sums=True)
@@ -403,7 +298,7 @@ class Binder:
         phase, engine, plan = site.phase, self.engine, self.plan
         matmul = engine.matmuls[phase.number]
         operand = matmul.operand
-        bounds = engine.bounds(phase.number, self.count(operand.shape))
+        bounds = engine.bounds(phase.number, self._uses.count(operand.shape))
         weights = WeightsParams(column=engine.params)
         layout = weights.layout(bounds)
         out = engine.params.outputs(bounds)["o_y"]
@@ -429,7 +324,7 @@ class Binder:
                 prefetch=plan.prefetch,
                 burst=64,
             )
-            self._constants(phase, feed, {"i": beats})
+            self._uses.constants(phase, feed, {"i": beats})
             for port in fed:
                 sink = Port(name, port.replace("o_", "i_"))
                 self._instances.link(phase.number, Port(feed, port), sink)
@@ -476,7 +371,7 @@ class Binder:
                 continue
             if not isinstance(made, Stream):
                 raise GraphError(f"output {name!r} is a constant; nothing computes it")
-            rows, features = self.count(value.shape), value.shape.features
+            rows, features = self._uses.count(value.shape), value.shape.features
             if name in self.found.requested:
                 lanes, extent = of_stream(made)["lanes"], made.extent
                 take = TakeRowsParams(dtype="f24", lanes=lanes, max_tokens=rows * extent // lanes)
@@ -486,9 +381,11 @@ class Binder:
             order = made.itensor
             by_rows = self.plan.columns > 0 or name in self.plan.boundary.by_rows
             if by_rows and value.shape.kind == "real" and made.extent % WORD_LANES == 0:
-                order = self.rows(replace(value.shape, features=made.extent), WORD_LANES)
-            params = StoreParams(layout=MemoryLayout.of(order), max_tokens=order.token_count, rate=self.rate)
-            behind = self._host(name, order)
+                order = self._uses.rows(replace(value.shape, features=made.extent), WORD_LANES)
+            params = StoreParams(
+                layout=MemoryLayout.of(order), max_tokens=order.token_count, rate=self._uses.rate
+            )
+            behind = self._uses.host(name, order)
             node = f"store_{behind.name}"
             instance = self._instances.by_name[node] = Instance(node, params)
             instance.bounds[site.phase.number] = {"itensor": order, "offset": 0}

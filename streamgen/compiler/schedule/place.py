@@ -1,12 +1,10 @@
-"""The site of an operation in a phase: what `operations.site.Site` promises, on a binder."""
-
-from __future__ import annotations
+"""The site of an operation in a phase: what `operations.site.Site` promises, on a uses."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +12,7 @@ from streamgen.artifact.kv_layout import KvLayout
 from streamgen.compiler.lower.columns import in_tokens_of
 from streamgen.compiler.schedule.phases import Phase, Schedule
 from streamgen.compiler.schedule.steps import Step
+from streamgen.compiler.schedule.uses import Uses
 from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.moves.fit_rows import FitRowsParams
@@ -21,26 +20,34 @@ from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Cache
 from streamgen.model.operations.site import Behind, Fixed, Source, Stream, of_stream
 
-if TYPE_CHECKING:
-    from streamgen.compiler.schedule.bind import Binder
-
 __all__ = ["CachePlace", "PhaseSite", "cache_places"]
 
 _UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
 
 
+@dataclass(frozen=True)
+class CachePlace:
+    """Where a cache lies in the memory of all caches of its kind. layer: in the first walk; step: layers from
+    walk to walk; layers: of all; index: which of the caches of its phase it is."""
+
+    layer: int
+    step: int
+    layers: int
+    index: int
+
+
 class PhaseSite:
     """`step` is the operation that is bound."""
 
-    def __init__(self, binder: Binder, phase: Phase) -> None:
-        self._binder, self.phase = binder, phase
+    def __init__(self, uses: Uses, places: Mapping[Step, CachePlace], phase: Phase) -> None:
+        self._uses, self._places, self.phase = uses, places, phase
         self.step: Step | None = None
         self._once: dict[Hashable, Any] = {}
         self._tables: dict[Operator, int] = {}
-        self.tokens, self.position = binder.tokens, binder.position
-        self.context, self.lanes, self.rate = binder.plan.context, binder.plan.lanes, binder.rate
-        self.attention_lanes = binder.plan.attention_lanes
-        self.rows, self.count = binder.rows, binder.count
+        self.tokens, self.position = uses.tokens, uses.position
+        self.context, self.lanes, self.rate = uses.plan.context, uses.plan.lanes, uses.rate
+        self.attention_lanes = uses.plan.attention_lanes
+        self.rows, self.count = uses.rows, uses.count
 
     @property
     def name(self) -> str:
@@ -52,7 +59,7 @@ class PhaseSite:
 
     @property
     def extent(self) -> int:
-        return self._binder.extent[self._own.outputs[0]]
+        return self._uses.extent[self._own.outputs[0]]
 
     @property
     def _own(self) -> Step:
@@ -70,10 +77,10 @@ class PhaseSite:
         alone: bool = False,
         **inputs: Source,
     ) -> dict[str, Stream]:
-        return self._binder.use(self.phase, name, params, bounds, steps or {}, behind, inputs, alone)
+        return self._uses.use(self.phase, name, params, bounds, steps or {}, behind, inputs, alone)
 
     def order(self, stream: Stream) -> ITensor:
-        width, itensor = self._binder.plan.width(self._own.path), stream.itensor
+        width, itensor = self._uses.plan.width(self._own.path), stream.itensor
         lanes = of_stream(stream)["lanes"]
         if width is None or (lanes % width and itensor.tripcounts[-1] * lanes % width):
             return itensor
@@ -97,17 +104,17 @@ class PhaseSite:
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
         # rows that are read at once, as of tokens and of positions, share no channel
         number = self._tables.setdefault(self._own.op, len(self._tables))
-        channel = self._binder.plan.constant_channel(number)
+        channel = self._uses.plan.constant_channel(number)
         return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
 
     def numbers(self, name: str) -> Stream:
-        return self._binder.numbers(name, self.phase)
+        return self._uses.numbers(name, self.phase)
 
     def caches(
         self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
     ) -> tuple[KvLayout, int, int, int]:
-        place = self._binder.caches[self._own]
-        plan = self._binder.plan
+        place = self._places[self._own]
+        plan = self._uses.plan
         layout = KvLayout(
             dtype=dtype,
             width=width,
@@ -130,17 +137,6 @@ class PhaseSite:
         if key not in self._once:
             self._once[key] = make()
         return self._once[key]
-
-
-@dataclass(frozen=True)
-class CachePlace:
-    """Where a cache lies in the memory of all caches of its kind. layer: in the first walk; step: layers from
-    walk to walk; layers: of all; index: which of the caches of its phase it is."""
-
-    layer: int
-    step: int
-    layers: int
-    index: int
 
 
 def cache_places(found: Schedule) -> dict[Step, CachePlace]:

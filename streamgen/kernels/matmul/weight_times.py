@@ -6,18 +6,15 @@ a word is read 2 cycles after its slot, a row 1 cycle after its beat
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamgen.artifact.weight_layout import ROWS
+from streamgen.artifact.weight_layout import ROWS, WeightLayout
 from streamgen.contract.cost import Curve
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import Part
-
-if TYPE_CHECKING:
-    from streamgen.kernels.matmul.weights import WeightsParams
+from streamgen.kernels.matmul.replay import ReplayParams
+from streamgen.kernels.matmul.row_scales import RowScalesParams
 
 __all__ = ["WeightTimes", "times_of"]
 
@@ -35,14 +32,23 @@ class WeightTimes:
     clocks: Clocks
 
 
-@lru_cache(maxsize=64)
-def times_of(params: "WeightsParams", key: tuple[tuple[str, Any], ...]) -> WeightTimes:
-    """Of the bounds that `key` lists."""
-    bounds = dict(key)
-    run = _Run(params, bounds)
+def times_of(
+    layout: WeightLayout,
+    replay: ReplayParams,
+    row_scales: RowScalesParams,
+    *,
+    passes: int,
+    tokens: int,
+    grouped: bool,
+) -> WeightTimes:
+    """Times of weights in this layout that are sent in so many passes, with row scales for so many tokens.
+
+    replay, row_scales: the rings that hold words and row scales. grouped: group scales are sent, too.
+    """
+    run = _Run(layout, replay, row_scales, passes, tokens)
     run.walk()
-    ports = {"i": run.taken, "o_w": run.read + params.replay.latency, "o_r": run.rows + 1}
-    if bounds["grouped"]:
+    ports = {"i": run.taken, "o_w": run.read + replay.latency, "o_r": run.rows + 1}
+    if grouped:
         ports["o_s"] = ports["o_w"]
     curves = {port: Curve.at(cycles) for port, cycles in ports.items()}
     return WeightTimes(ports, curves, run.clocks(ports))
@@ -51,15 +57,20 @@ def times_of(params: "WeightsParams", key: tuple[tuple[str, Any], ...]) -> Weigh
 class _Run:
     """One execution."""
 
-    def __init__(self, params: "WeightsParams", bounds: dict[str, Any]) -> None:
-        layout = params.layout(bounds)
-        self.params, self.bounds, self.layout = params, bounds, layout
-        self.passes = bounds["t"] // params.column.t_lanes
-        self.again = self.passes * params.column.t_lanes  # of row scales
+    def __init__(
+        self,
+        layout: WeightLayout,
+        replay: ReplayParams,
+        row_scales: RowScalesParams,
+        passes: int,
+        tokens: int,
+    ) -> None:
+        self.layout, self.passes = layout, passes
+        self.again = tokens  # of row scales
         self.tiles, self.words = layout.tiles, layout.words
         self.needs = layout.needs
-        self.depth, self.row_depth = params.replay.depth, params.row_scales.depth
-        self.beat_rows = params.row_scales.beat_rows
+        self.latency, self.depth, self.row_depth = replay.latency, replay.depth, row_scales.depth
+        self.beat_rows = row_scales.beat_rows
 
     def walk(self) -> None:
         """Tile by tile; at once, where neither ring can be full."""
@@ -128,7 +139,7 @@ class _Run:
 
     def clocks(self, ports: dict[str, np.ndarray]) -> Clocks:
         """Beats are taken, words made of them, read and sent; row scales go their own way."""
-        words, layout, latency = self.words, self.layout, self.params.replay.latency
+        words, layout, latency = self.words, self.layout, self.latency
         take, make = Part("take", self.taken), Part("make", self.done)
         send, scale = Part("send", ports["o_w"]), Part("scale", ports["o_r"])
         number = np.arange(len(self.done))

@@ -1,6 +1,6 @@
 """The weights of a matmul column: beats of memory become its codes, group scales and row scales.
 
-    i (1, 64) bytes, in the order of `buffers.weight_layout`  ->  o_w, o_s, o_r, as the column reads them
+    i (1, 64) bytes, in the order of `artifact.weight_layout`  ->  o_w, o_s, o_r, as the column reads them
 
 A beat goes to whoever lacks tokens. A token of codes and the scales of its rows make a word, words lie in a
 ring (`replay`) that holds the tile which is sent token after token of the activations, and what runs ahead of
@@ -12,6 +12,7 @@ beats wait (`weight_times`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -145,8 +146,8 @@ class WeightsParams:
 
     def times(self, bounds: Bounds) -> WeightTimes:
         """In which cycle what moves, nothing stalling."""
-        key = tuple(sorted((name, value) for name, value in bounds.items() if name != "offset"))
-        return times_of(self, key)
+        timed = {name: value for name, value in bounds.items() if name != "offset"}
+        return _times(self, tuple(sorted(timed.items())))
 
     def cost(self, bounds: Bounds) -> Cost:
         found = self.times(bounds)
@@ -189,6 +190,20 @@ class WeightsParams:
 
     def build(self) -> "Weights":
         return Weights(self)
+
+
+@lru_cache(maxsize=64)
+def _times(params: WeightsParams, key: tuple[tuple[str, Any], ...]) -> WeightTimes:
+    """Times of the bounds that `key` lists."""
+    bounds = dict(key)
+    return times_of(
+        params.layout(bounds),
+        params.replay,
+        params.row_scales,
+        passes=bounds["t"] // params.column.t_lanes,
+        tokens=bounds["t"] // params.column.t_lanes * params.column.t_lanes,
+        grouped=bool(bounds["grouped"]),
+    )
 
 
 class Weights(wiring.Component):

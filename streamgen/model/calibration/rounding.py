@@ -18,8 +18,8 @@ from streamgen.base.errors import CheckpointError
 from streamgen.base.files import read_arrays
 from streamgen.base.folders import new_file
 from streamgen.base.progress import Progress
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.graph.run import Run
 from streamgen.model.operations import Linear
 from streamgen.model.operations.balance import balanced
 from streamgen.model.operations.exact_linear import quantise_activations

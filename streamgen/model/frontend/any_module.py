@@ -8,7 +8,8 @@ import torch
 
 from streamgen.base.errors import GraphError
 from streamgen.model.frontend.decoder import import_decoder, traced_context
-from streamgen.model.frontend.export import Imported, import_structured
+from streamgen.model.frontend.export import import_structured
+from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain

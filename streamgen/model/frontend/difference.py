@@ -16,8 +16,9 @@ import torch
 
 from streamgen.base.errors import ImportMismatchError
 from streamgen.model.frontend.eager import HALVES, Seen
-from streamgen.model.graph.interpret import Interpreter, Run, reference
+from streamgen.model.graph.interpret import Interpreter, reference
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
+from streamgen.model.graph.run import Run
 
 __all__ = ["BOUND", "Pass", "Passes", "gap_of", "require_equal"]
 

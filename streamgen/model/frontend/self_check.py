@@ -7,7 +7,7 @@ in the extents of their example, and in others that they run with.
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +17,12 @@ from streamgen.base.errors import ImportMismatchError
 from streamgen.model.frontend.check_switch import is_checking
 from streamgen.model.frontend.difference import BOUND, Pass, gap_of, require_equal
 from streamgen.model.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
+from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.trace import plain_attention
-from streamgen.model.graph.interpret import Interpreter, State
+from streamgen.model.graph.interpret import Interpreter
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.graph.run import State
 from streamgen.model.operations import Attention, Cache, Embedding
-
-if TYPE_CHECKING:
-    from streamgen.model.frontend.export import Imported
 
 __all__ = ["require_equal_module", "require_equal_text"]
 
@@ -129,7 +128,7 @@ class _Text:
 
 
 def require_equal_module(
-    found: "Imported", module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    found: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
 ) -> None:
     """ImportMismatchError unless a graph computes what its module does.
 
@@ -149,7 +148,7 @@ class _Both:
     """A module and its graph."""
 
     def __init__(
-        self, found: "Imported", module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
+        self, found: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
     ) -> None:
         self.found, self.module, self.leaves, self.spec = found, module, leaves, spec
         self.floats = floats_of(module)

@@ -16,15 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from streamgen.base.errors import GraphError
-
-if TYPE_CHECKING:
-    from streamgen.model.graph.interpret import Run
-    from streamgen.numbers.quantisation import Numbers
+from streamgen.model.graph.run import Run
+from streamgen.numbers.quantisation import Numbers
 
 __all__ = ["Input", "LogicalGraph", "Operation", "Operator", "Repeat", "Shape"]
 

@@ -19,8 +19,8 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import ScalarParams
 from streamgen.kernels.memory import KvLoadParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.exact_attention import Heads, attend, quantise_heads
 from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes

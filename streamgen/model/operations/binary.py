@@ -11,8 +11,8 @@ from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
 from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Bound, Site, Source, Stream, of_itensor, of_stream
 from streamgen.model.operations.unary import UNARY_FUNCTIONS
 

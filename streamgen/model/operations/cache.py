@@ -12,8 +12,8 @@ from streamgen.artifact.kv_layout import KvLayout
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.memory import KvStoreParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.as_made import tile_as_made
 from streamgen.model.operations.exact_attention import Heads, joined, quantise_heads
 from streamgen.model.operations.site import Behind, Codes, Kept, Site, Stream, head_lanes

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.moves.join_rows import JoinRowsParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 
 __all__ = ["Concat"]

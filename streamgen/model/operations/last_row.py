@@ -6,8 +6,8 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.moves.take_rows import TakeRowsParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.as_made import tile_as_made
 from streamgen.model.operations.site import Site, Stream
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Form, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.exact_linear import ExactLinear, quantise_activations
 from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.norm.norm import NormParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 from streamgen.numbers.formats import round_f24
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 from streamgen.model.operations.table_rows import TableRows
 from streamgen.numbers.formats import round_f24

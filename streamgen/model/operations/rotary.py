@@ -16,8 +16,8 @@ from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
 from streamgen.kernels.memory import RowsLoadParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, head_lanes
 
 __all__ = ["Rotary"]

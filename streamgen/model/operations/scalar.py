@@ -7,8 +7,8 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.elementwise import ScalarParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_itensor
 from streamgen.numbers.formats import round_f24
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 
 __all__ = ["Slice"]

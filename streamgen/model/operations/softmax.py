@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgen.kernels.softmax.softmax import SoftmaxParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_stream
 
 __all__ = ["Softmax"]

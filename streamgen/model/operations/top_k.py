@@ -9,8 +9,8 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.top_k import TopKParams
-from streamgen.model.graph.interpret import Run
 from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_stream
 
 __all__ = ["TopK"]

@@ -187,7 +187,7 @@ def main() -> None:
     with ExitStack() as stack:
         kernels = []
         for kernel, manifest in zip(linked.kernels, manifests, strict=True):
-            library, memory = Path(kernel.name, LIBRARY).resolve(), MemoryModel.of(manifest.memory)
+            library, memory = Path(kernel.name, LIBRARY).resolve(), MemoryModel()
             device = SimulatedDevice(library, manifest, memory, Instruments(), card)
             stack.enter_context(device)
             kernels.append(EmulatedKernel(device, kernel.banks, None if log is None else Path(log)))

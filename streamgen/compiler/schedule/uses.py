@@ -1,0 +1,152 @@
+"""Uses of kernels in the phases of a run, and the loads that feed them from memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamgen.artifact.packing import MemoryLayout
+from streamgen.base.errors import GraphError
+from streamgen.compiler.schedule.instances import Instance, Instances
+from streamgen.compiler.schedule.phases import Phase
+from streamgen.compiler.schedule.plan import HardwarePlan
+from streamgen.compiler.schedule.steps import Value
+from streamgen.contract import Bounds, KernelParams
+from streamgen.itensor import ITensor, without_reuse
+from streamgen.model.graph import Port
+from streamgen.model.graph.logical import Shape
+from streamgen.model.operations.site import Behind, Fixed, Source, Stream
+from streamgen.platform.dma import LoadParams
+
+__all__ = ["Uses"]
+
+INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
+
+
+class Uses:
+    """Instances of kernels of one run of so many tokens from a position on.
+
+    extent: features of values with their padding. rate: beats a cycle that a memory channel gives. tensors:
+    names in memory of inputs and outputs.
+    """
+
+    def __init__(
+        self,
+        instances: Instances,
+        plan: HardwarePlan,
+        *,
+        extent: Mapping[Value, int],
+        rate: float,
+        tensors: Mapping[str, str],
+        tokens: int,
+        position: int,
+    ) -> None:
+        self.plan, self.extent, self.rate = plan, extent, rate
+        self.tokens, self.position = tokens, position
+        self._instances, self._tensors = instances, tensors
+        self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
+
+    def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
+        """A value row after row; the features of `shape` are those with padding."""
+        lanes = self.lanes_for(shape.features) if lanes is None else lanes
+        if shape.features % lanes:
+            raise GraphError(f"{shape.features} features do not divide into tokens of {lanes} lanes")
+        trips = (self.count(shape), shape.features // lanes)
+        return ITensor((1, lanes), "f24", trips, (1, lanes), ((0,), (1,)))
+
+    def lanes_for(self, features: int) -> int:
+        """Lanes of the plan, or the most that divide so many features."""
+        lanes = self.plan.lanes
+        while features % lanes:
+            lanes //= 2
+        return lanes
+
+    def count(self, shape: Shape) -> int:
+        """Rows of a value."""
+        return {"tokens": self.tokens, "positions": self.position + self.tokens}.get(shape.rows, 1)
+
+    def input(self, value: Value, phase: Phase) -> Stream:
+        if value.shape.kind == "ids":
+            return self.numbers(value.name, phase)
+        itensor = self.rows(replace(value.shape, features=self.extent[value]), self.plan.width(value.path))
+        beats = MemoryLayout.of(itensor).beats(itensor.token_count)
+        prefetch = min(-(-beats // 64) * 64, INPUT_PREFETCH)
+        shape = (self.count(value.shape), value.shape.features)
+        where = self.host(value.name, itensor)
+        return self.load(f"load_{where.name}", phase, itensor, prefetch, 64, where, "input", shape)
+
+    def host(self, name: str, itensor: ITensor) -> Behind:
+        """Where an input or an output of the graph lies in memory."""
+        channel = self.plan.boundary.channels.get(name, self.plan.io_channel)
+        return Behind(port="memory", name=self._tensors.get(name, name), channel=channel, itensor=itensor)
+
+    def numbers(self, name: str, phase: Phase) -> Stream:
+        """An input of the host: a number for each token."""
+        itensor = ITensor((1,), "u32", (self.tokens,), (1,), ((0,),))
+        where = self.host(name, itensor)
+        return self.load(f"load_{where.name}", phase, itensor, 128, 64, where, "input", (self.tokens,))
+
+    def load(
+        self,
+        node: str,
+        phase: Phase,
+        itensor: ITensor,
+        prefetch: int,
+        burst: int,
+        behind: Behind,
+        role: str,
+        shape: tuple[int, ...],
+    ) -> Stream:
+        """A load of what lies behind it in this phase."""
+        layout, most = MemoryLayout.of(itensor), itensor.token_count
+        params = LoadParams(layout=layout, prefetch=prefetch, burst=burst, max_tokens=most, rate=self.rate)
+        instance = self._instances.by_name.setdefault(node, Instance(node, params))
+        instance.params = replace(instance.params, max_tokens=max(instance.params.max_tokens, most))
+        instance.bounds[phase.number] = {"itensor": itensor, "offset": 0}
+        if role == "constant":
+            instance.behind.append((behind, role, phase.number, shape))
+        elif not instance.behind:  # an input that several phases read
+            instance.behind.append((behind, role, None, shape))
+        return Stream(Port(node, "o"), itensor, Shape(1))
+
+    def use(
+        self,
+        phase: Phase,
+        name: str,
+        params: KernelParams,
+        bounds: Bounds,
+        steps: Mapping[str, int],
+        behind: Sequence[Behind],
+        inputs: Mapping[str, Source],
+        alone: bool = False,
+    ) -> dict[str, Stream]:
+        """A kernel in a phase; its outputs by port. alone: it gets hardware of its own."""
+        sources = {port: source.port for port, source in inputs.items() if isinstance(source, Stream)}
+        instance = self._instances.use(phase.number, name, params, bounds, behind, sources, alone)
+        instance.steps |= steps
+        self.constants(phase, instance.name, inputs)
+        return {
+            port: Stream(Port(instance.name, port), itensor, Shape(1))
+            for port, itensor in params.outputs(bounds).items()
+        }
+
+    def constants(self, phase: Phase, node: str, inputs: Mapping[str, Source]) -> None:
+        """Loads of what ports of an instance read in a phase."""
+        for port, fixed in inputs.items():
+            if not isinstance(fixed, Fixed):
+                continue
+            name = node if port == "i" else f"{node}_{port.removeprefix('i_')}"
+            once, data = without_reuse(fixed.itensor), np.asarray(fixed.data)
+            channel = fixed.channel
+            if channel is None:
+                channel = self._spread.setdefault(name, self.plan.constant_channel(len(self._spread)))
+            behind = Behind(
+                port="memory",
+                name=f"{name}_{phase.number}",
+                channel=channel,
+                itensor=once,
+                data=data if len(data) > 1 else data[0],
+            )
+            where = (f"load_{name}", phase, once, fixed.prefetch, fixed.burst)
+            load = self.load(*where, behind, "constant", once.shape)
+            self._instances.link(phase.number, load.port, Port(node, port))
