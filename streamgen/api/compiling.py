@@ -24,7 +24,7 @@ from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import finish
-from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
+from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
 from streamgen.compiler.plan.policy import choices, finished, limited
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.model.graph import Graph, Program
@@ -261,7 +261,7 @@ def _of_group(tell: Progress, number: int, groups: int) -> Progress:
     return tell if groups == 1 else lambda message: tell(f"{message} (group {number} of {groups})")
 
 
-def _built(part: Part, tell: Progress, show: After) -> Group:
+def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
     """One accelerator, from its plan on."""
     config, binding = part.config, part.derivation
     tell(step(4, _STEPS, f"{config.name}: phases and kernels"))

@@ -25,7 +25,7 @@ from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
-from streamgen.compiler.plan.grouping import Part, parts_of
+from streamgen.compiler.plan.grouping import GroupPlan, parts_of
 from streamgen.compiler.plan.policy import choices, finished, limited
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
@@ -138,7 +138,7 @@ def _asked(
 class _Built:
     """A group up to its outline."""
 
-    def __init__(self, part: Part, tell: Progress, seconds: dict[str, float]) -> None:
+    def __init__(self, part: GroupPlan, tell: Progress, seconds: dict[str, float]) -> None:
         self.config, binding = part.config, part.derivation
         self._part = part
         with _timed("schedule, bind, steer", seconds):

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from sim.axi import AxiBench
 from streamgen.artifact.manifest import RunError, StatusBlock, argument_map
 from streamgen.artifact.packing import ADDRESS_BITS, MemoryLayout
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection, Word
 from streamgen.fifo.queue import QueueParams
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.control.control import ControlParams
@@ -134,7 +134,7 @@ def program(layers=2, per_tile=5):
     second = Descriptor(target=1, words=(count,))
     return PhaseTable(
         sections=(
-            Section(
+            TableSection(
                 descriptors=(
                     first,
                     Descriptor(target=2, words=(offset, count), awaited=True),

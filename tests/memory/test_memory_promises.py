@@ -20,7 +20,7 @@ from streamgen.artifact.manifest import MemoryTiming
 from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract import Bounds, traffic
 from streamgen.fifo.clocks import Clocks, clocks_of
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory import (
     KvLoadParams,
@@ -329,7 +329,7 @@ def _near(params: Params, bounds: Bounds, cycles: dict[str, np.ndarray]) -> None
     executions, fifos = {"kernel": {0: clocks_of(params, bounds)}}, []
     for port, itensor in {**params.inputs(bounds), **params.outputs(bounds)}.items():
         moves = np.arange(itensor.token_count)
-        outside = Part("outside", moves, None)
+        outside = KernelSide("outside", moves, None)
         executions[port] = {0: Clocks((outside,), {port: (outside, moves)})}
         ends = (port, port), ("kernel", port)
         fifos.append(Fifo(*(ends if port in params.inputs(bounds) else ends[::-1]), 0, 0))

@@ -23,7 +23,7 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import insert_converters, insert_forks
-from streamgen.compiler.plan.grouping import Part, parts_of
+from streamgen.compiler.plan.grouping import GroupPlan, parts_of
 from streamgen.compiler.plan.policy import limited
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
@@ -222,7 +222,7 @@ class Space:
 class _Sketch:
     """A group up to its converters: no placement, no depths, no descriptors."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: GroupPlan) -> None:
         self._part, self._config = part, part.config
         self._rate: Fraction = self._config.card.hbm.beats_per_cycle(self._config.clock_mhz)
         self._largest = insert_converters(insert_forks(part.derivation.largest))

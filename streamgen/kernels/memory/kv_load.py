@@ -30,7 +30,7 @@ from streamgen.artifact.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part, Stream
+from streamgen.fifo.curves import KernelSide, NodeStream
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
@@ -219,13 +219,16 @@ class KvLoadParams:
         words[whole:] //= self.tiles.row_pieces
         waits = np.cumsum(words[order] - 1) - (words[order] - 1)
         built = np.arange(int(steps[order].sum())) + np.repeat(waits, steps[order])
-        ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * len(turns)))
+        ask, take = (
+            KernelSide("ask", _ASKED + heads),
+            KernelSide("take", _FIRST_OWN + np.arange(rows * len(turns))),
+        )
         begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
-        fill = Part("fill", begin + built, None)
+        fill = KernelSide("fill", begin + built, None)
         sent = np.arange(len(turns) * times * tiles)
-        send = Part("send", begin + _SENT + int(words[0]) - 1 + sent)
+        send = KernelSide("send", begin + _SENT + int(words[0]) - 1 + sent)
         parts, transfers = [ask, take], []
-        streams: list[Stream] = []
+        streams: list[NodeStream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
         for c, count in enumerate(layout.rows(position)):
             pop, row, ways = self.load.unpacked(layout.heads * count, f"_{c}")

@@ -23,7 +23,7 @@ from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import TRIP, beat_pace, join
@@ -149,7 +149,7 @@ class RowsLoadParams:
     def clocks(self, bounds: Bounds) -> Clocks:
         """A command for each id. Where its row begins between bursts is not known: as if with one."""
         ids, ahead = np.arange(bounds["ids"]), self.load.counts.depth + 1
-        take, ask = Part("take", 1 + ids), Part("ask", 2 + self.places.latency + ids)
+        take, ask = KernelSide("take", 1 + ids), KernelSide("ask", 2 + self.places.latency + ids)
         pop, send, streams = self.load.unpacked(bounds["ids"] * self.tokens)
         streams += (take.to(ask, ids, ids, latency=1 + self.places.latency), ask.to(take, ids[:-2], ids[2:]))
         if self.layout.tokens_per_beat > 1:
