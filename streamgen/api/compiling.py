@@ -23,7 +23,7 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
-from streamgen.compiler.lower import finish
+from streamgen.compiler.lower import finish, on_memory
 from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
 from streamgen.compiler.plan.policy import choices, finished, limited
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
@@ -144,7 +144,7 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
         raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
     config = checked_config(config, name=graph.name)
     groups = []
-    for part, fused in group_graph(graph, config):
+    for part, fused in group_graph(on_memory(graph, config.memory), config):
         named = replace(config, name=part.name)
         place = partial(place_program, config=named)
         program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)

@@ -34,7 +34,6 @@ from streamgen.gateware.stream import Gather, GatherParams, Scatter, ScatterPara
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort, WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams
 
@@ -55,8 +54,8 @@ class _DmaParams:
 
     layout: MemoryLayout
     max_tokens: int
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     moves: ClassVar[bool] = True
     _WAITING: ClassVar[int]
 

@@ -124,7 +124,7 @@ class Space:
             built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
             if config.multipliers is not None and built > config.multipliers:
                 return f"an engine of {built} multipliers, the budget is {config.multipliers}"
-        rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
+        rate = config.memory.rate
         if not self._weight_bits:  # no memory bounds it
             return ""
         least = self._weight_bits / (BEAT_BITS * rate * config.channels)

@@ -15,7 +15,6 @@ from streamgen.compiler.plan.policy import (
     hardware,
     is_network,
     policy_of,
-    rate_of,
     require_taken,
     sized,
     spatial_plan,
@@ -42,7 +41,7 @@ class GroupPlan:
     @cached_property
     def derivation(self) -> Derivation:
         """Its graphs of kernels, unfinished."""
-        return Derivation(self.model, self.plan, rate_of(self.config), self.config.name)
+        return Derivation(self.model, self.plan, self.config.memory, self.config.name)
 
     @cached_property
     def converter_bits(self) -> int:
@@ -82,7 +81,7 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
     fixed = fixed_factors(_shapes(network), config)
     tensors = tensor_names(network)
-    rate = rate_of(config)
+    rate = config.memory.rate
     budget = converter_budget(config)
 
     def build(members: tuple[str, ...], choices: CompileConfig) -> GroupPlan:
@@ -151,7 +150,7 @@ def _placed(groups: list[GroupPlan]) -> list[GroupPlan]:
 
 def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
     """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
-    parts = GraphParts(graph, rate_of(config))
+    parts = GraphParts(graph, config.memory)
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
 

@@ -38,7 +38,6 @@ from streamgen.kernels.attention.kv_cache import KvReadParams, rows_of_pass
 from streamgen.kernels.memory.joints import COMMAND, beat_pace, join, paced, unused
 from streamgen.kernels.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams
 
 __all__ = ["KvLoad", "KvLoadParams"]
@@ -68,8 +67,8 @@ class KvLoadParams:
     max_again: int = 1
     prefetch: int = 32
     burst: int = 16
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     link_depth: ClassVar[int] = 1
     patient: ClassVar[bool] = True  # the ring of its tiles holds the longest context
 

@@ -32,7 +32,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.attention.kv_cache import KvAppendParams
 from streamgen.kernels.memory.joints import COMMAND, join, paced, unused
 from streamgen.platform.axi import WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import StoreParams
 
 __all__ = ["KvStore", "KvStoreParams"]
@@ -52,8 +51,8 @@ class KvStoreParams:
 
     layout: KvLayout
     pieces: int = 1
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
 
     @property
     def append(self) -> KvAppendParams:

@@ -29,7 +29,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import TRIP, beat_pace, join
 from streamgen.kernels.moves.embedding import EmbeddingParams
 from streamgen.platform.axi import ReadPort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams
 
 __all__ = ["RowsLoad", "RowsLoadParams"]
@@ -50,8 +49,8 @@ class RowsLoadParams:
     dtype: str = "f24"
     prefetch: int = 64
     burst: int = 16
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
 
     def __post_init__(self) -> None:

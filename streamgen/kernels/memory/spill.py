@@ -29,7 +29,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import join
 from streamgen.numbers import formats
 from streamgen.platform.axi import ReadPort, WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["STORED", "SpillLayout", "SpillLoad", "SpillLoadParams", "SpillStore", "SpillStoreParams"]
@@ -103,8 +102,8 @@ class _SpillParams:
     """
 
     layout: SpillLayout
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     moves: ClassVar[bool] = True
 
     @property

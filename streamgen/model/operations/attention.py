@@ -208,7 +208,7 @@ def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
         pieces=kept.pieces,
         max_new=site.tokens,
         max_again=again,
-        rate=site.rate,
+        **site.memory._asdict(),
     )
     name = f"load_{kept.name}_{('x', 'scale')[part]}"
     rows = (kept.rows.x, kept.rows.scale)[part]

@@ -92,7 +92,7 @@ class Cache(Operator):
             ]
             site.kernel(
                 f"store_{name}",
-                KvStoreParams(layout=layout, pieces=stored, rate=site.rate),
+                KvStoreParams(layout=layout, pieces=stored, **site.memory._asdict()),
                 {"layer": layer, "position": site.position, "rows": site.tokens},
                 steps={"layer": step},
                 behind=states,
