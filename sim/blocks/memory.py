@@ -77,5 +77,5 @@ def spills() -> list[Case]:
     for bits, tokens, values in sizes:
         spilled = SpillLayout(token_bits=bits, max_tokens=tokens, values=values)
         bounds = {"itensor": stream_of_bits(bits), "place": 0}
-        cases += [(kind(layout=spilled), bounds) for kind in (SpillStoreParams, SpillLoadParams)]
+        cases += [(kind(layout=spilled, **MEMORY), bounds) for kind in (SpillStoreParams, SpillLoadParams)]
     return cases
