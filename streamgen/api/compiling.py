@@ -25,7 +25,7 @@ from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import finish, on_memory
 from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
-from streamgen.compiler.plan.policy import choices, finished, limited
+from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.model.graph import Graph, Program
 from streamgen.model.graph.logical import LogicalGraph
@@ -33,7 +33,6 @@ from streamgen.model.graph.plan import Tried
 from streamgen.model.graph.storage import load_program
 from streamgen.model.nests import Interface, read_interface
 from streamgen.model.operations import Linear
-from streamgen.model.operations.balance import balanced
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.runtime.chain import Chain
@@ -207,7 +206,7 @@ def _quantised(
     show("import", graph)
     _warn_of_rounding(graph, config, language)
     tell(step(2, _STEPS, "quantising the weights"))
-    show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
+    show("quantise", graph := quantised(graph, config))
     return graph, interface, config, text
 
 

@@ -26,7 +26,7 @@ from streamgen.compiler.emit import Outline, outline, place_program, promised, r
 from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
-from streamgen.compiler.plan.policy import choices, finished, limited
+from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
@@ -74,7 +74,7 @@ def estimate(
         config, graph = limited(graph, config)
         steps, firsts = _asked(positions, prompts, config, text)
         with _timed("quantise", seconds):
-            graph = graph.quantised(config.numbers(text))
+            graph = quantised(graph, config)
         with _timed("explore", seconds):
             tell(step(2, _STEPS, "choosing groups, lanes and columns"))
             parts = parts_of(graph, config)

@@ -24,7 +24,7 @@ from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import insert_converters, insert_forks
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
-from streamgen.compiler.plan.policy import limited
+from streamgen.compiler.plan.policy import limited, quantised
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
@@ -74,7 +74,7 @@ class Space:
     ) -> None:
         self._plain, self.config, self.name = graph, config, graph.name
         self._text = is_language_model(graph)
-        self._graph = graph.quantised(config.numbers(self._text))
+        self._graph = quantised(graph, config)
         self.factors = restricted(factors_of(self._graph, config), only)
         self._known: dict[tuple[CompileConfig, bool], Evaluation] = {}
 

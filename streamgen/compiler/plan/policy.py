@@ -27,6 +27,7 @@ from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
+from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "is_network",
     "limited",
     "policy_of",
+    "quantised",
     "require_taken",
     "sized",
     "spatial_plan",
@@ -74,6 +76,11 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
     context = min(config.context, graph.context)
     config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
     return config, replace(graph, context=context)
+
+
+def quantised(graph: LogicalGraph, config: CompileConfig) -> LogicalGraph:
+    """The graph that hardware is built for: balanced, its weights as integers in the formats of `config`."""
+    return balanced(graph).quantised(config.numbers(is_language_model(graph)))
 
 
 def require_taken(model: LogicalGraph, config: CompileConfig) -> None:
