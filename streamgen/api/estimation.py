@@ -27,7 +27,6 @@ from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
 from streamgen.compiler.plan.policy import choices, finished, limited, quantised
-from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph
@@ -190,7 +189,7 @@ class _Built:
         board = self.config.card
         return GroupEstimate(
             name=self.config.name,
-            multipliers=sum(multipliers(node.params) for node in self.program.graph.nodes),
+            multipliers=self.program.graph.multipliers,
             choices=self.choices,
             resources=ResourceReport(
                 parts=self.resources,
