@@ -34,8 +34,8 @@ check: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## everything slow: whole
 campaign: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
-demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, equal to golden bit for bit
-	$(RUN)/python examples/smollm2.py --tokens 10
+demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, bit for bit; TOKENS=32 writes more
+	$(RUN)/python examples/smollm2.py --tokens $(or $(TOKENS),10)
 
 quality: $(STAMP) $(GEMMA)  ## perplexity, next-token agreement of SmolLM2 and Gemma 3 in the accelerator's arithmetic against float32
 	$(RUN)/python benchmarks/quality.py

@@ -1,9 +1,10 @@
 """SmolLM2-135M-Instruct writes text on its accelerator: every layer, cache, norm, head and argmax in Verilog.
 
-The script compiles the checkpoint, 135 million weights with their own 4-bit codes, writes Verilog, packed
-weights and manifest, builds the simulator, runs the prompt in one pass and then a token a pass, cycle by
-cycle with the weights and the cache in simulated HBM, and compares the logits of every step with the golden
-model, bit for bit. Other checkpoints do the same: --checkpoint FILE.gguf.
+The script compiles the checkpoint, 135 million weights with their own 4-bit codes. The golden model, which
+computes the accelerator's numbers in numpy, writes the text first. Then the script writes Verilog, packed
+weights and manifest, builds the simulator, and runs the prompt in one pass and each token in another, cycle
+by cycle with the weights and the cache in simulated HBM. Each line shows a pass whose logits equal the golden
+model's bit for bit. Other checkpoints do the same: --checkpoint FILE.gguf.
 """
 
 import argparse
@@ -39,50 +40,74 @@ def main() -> None:
     start = time.monotonic()
     config = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)
     accelerator = streamgen.compile(checkpoint, config=config)
-    print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s")
+    print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s\n")
+    written = write_golden(accelerator, arguments.prompt, prompt, arguments.tokens)
     with tempfile.TemporaryDirectory() as temporary:
         folder = accelerator.write(arguments.folder or Path(temporary, "smollm2"))
-        print(f"written: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.0f} MB in {folder}")
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        print(f"\nwritten: {size / 1e6:.0f} MB in {folder}; building the simulator ...", flush=True)
         start = time.monotonic()
-        device = accelerator.device()
-        device.open()
-        print(f"simulator in {time.monotonic() - start:.0f} s\n")
-        run(accelerator, arguments.prompt, prompt, arguments.tokens)
+        accelerator.device().open()
+        print(f"simulator in {time.monotonic() - start:.0f} s; now the Verilog runs:\n")
+        simulate(accelerator, prompt, written)
         accelerator.close()
 
 
-def run(accelerator: streamgen.LanguageModel, text: str, prompt: list[int], count: int) -> None:
-    """Print the text as it comes; SystemExit when a logit differs from golden."""
-    tokenizer, device = accelerator.tokenizer, accelerator.device()
+def write_golden(
+    accelerator: streamgen.LanguageModel, text: str, prompt: list[int], count: int
+) -> list[np.ndarray]:
+    """Print the text of the golden model; returns the logits behind the prompt and behind each token of the
+    text but the last, float32 [vocabulary]."""
+    tokenizer, session = accelerator.tokenizer, accelerator.golden.session()
     assert tokenizer is not None
-    session, golden, stream = device.session(), accelerator.golden.session(), tokenizer.stream()
     session.checked(prompt, count)
-    before = len(device.passes)
-    print(text, end="", flush=True)
-    ids, start = prompt, time.monotonic()
-    for step in range(count):
-        logits, expected = session.last_logits(ids), golden.last_logits(ids)
-        if logits.tobytes() != expected.tobytes():
-            raise SystemExit(f"\nstep {step}: {np.sum(logits != expected)} logits differ from golden")
-        ids = [int(logits.argmax())]
+    stream, ids, rows = tokenizer.stream(), prompt, []
+    print(f"the golden model writes:\n\n  {text}", end="", flush=True)
+    for _ in range(count):
+        rows.append(session.last_logits(ids))
+        ids = [int(rows[-1].argmax())]
         print(stream.push(ids[0]), end="", flush=True)
     print(stream.finish())
-    seconds = time.monotonic() - start
-    timings = accelerator.report().groups[0].timings[before:]
+    return rows
+
+
+def simulate(accelerator: streamgen.LanguageModel, prompt: list[int], expected: list[np.ndarray]) -> None:
+    """Run the same text on the simulated Verilog, a line a pass; SystemExit when a logit differs."""
+    tokenizer, device = accelerator.tokenizer, accelerator.device()
+    assert tokenizer is not None
+    session, stream = device.session(), tokenizer.stream()
+    first, start = len(device.passes), time.monotonic()
     clock = accelerator.manifest.clock_mhz
+    total = {"prompt": (0, 0.0), "text": (0, 0.0)}
+    ids = prompt
+    for step, row in enumerate(expected):
+        logits = session.last_logits(ids)
+        if logits.tobytes() != row.tobytes():
+            raise SystemExit(f"step {step}: {np.sum(logits != row)} logits differ from the golden model's")
+        timings = accelerator.report().groups[0].timings[first:]
+        first += len(timings)
+        cycles, bound = sum(one.cycles for one in timings), sum(one.bound for one in timings)
+        kind = "text" if step else "prompt"
+        total[kind] = total[kind][0] + cycles, total[kind][1] + bound
+        passed = f"prompt of {len(ids)}" if not step else "1 token"
+        ids = [int(logits.argmax())]
+        print(
+            f"  {step + 1:3} {passed:13} {cycles:11,} cycles, {bound / cycles:4.0%} of the bound | "
+            f"{len(logits):,} logits equal | {stream.push(ids[0])!r}",
+            flush=True,
+        )
     print()
-    for what, some in (
-        ("prompt", [one for one in timings if one.position < len(prompt)]),
-        ("text after it", [one for one in timings if one.position >= len(prompt)]),
-    ):
-        if some:
-            tokens, cycles = sum(one.tokens for one in some), sum(one.cycles for one in some)
-            ratio, rate = cycles / sum(one.bound for one in some), clock * 1e6 * tokens / cycles
+    for kind, tokens in (("prompt", len(prompt)), ("text", len(expected) - 1)):
+        cycles, bound = total[kind]
+        if cycles:
             print(
-                f"{what}: {tokens} tokens, {cycles / tokens:,.0f} cycles each, {ratio:.3f} of the bound of "
-                f"memory and multipliers, {rate:,.0f} tokens/s at {clock:g} MHz"
+                f"{kind}: {cycles / tokens:,.0f} cycles a token, {cycles / bound:.3f} x the bound of memory "
+                f"and multipliers, {clock * 1e6 * tokens / cycles:,.0f} tokens/s at {clock:g} MHz"
             )
-    print(f"logits of all {count} steps equal golden's bit for bit; simulated in {seconds:.0f} s")
+    print(
+        f"The simulated Verilog and the golden model computed the same {len(expected[0]):,} logits, bit for "
+        f"bit, in all {len(expected)} steps ({time.monotonic() - start:.0f} s of simulation)."
+    )
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
 
 __all__ = ["LlamaCpp"]
+
+PATIENCE = 60.0  # seconds for an answer; now and then its server waits for ever
 
 
 class LlamaCpp:
@@ -27,7 +30,10 @@ class LlamaCpp:
             self._process = None
 
     def logarithms(self, path: Path, ids: Sequence[int], vocabulary: int) -> np.ndarray | None:
-        """float64 [vocabulary]: logarithms of probabilities behind ids; None for a file that is refused."""
+        """float64 [vocabulary]: logarithms of probabilities behind ids; None for a file that is refused.
+
+        A file without an answer within a minute counts as refused.
+        """
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, __file__],
@@ -40,10 +46,15 @@ class LlamaCpp:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("ANSWER "):
-                answer = json.loads(line.removeprefix("ANSWER "))
-                return None if answer is None else np.array(answer)
+        watchdog = Timer(PATIENCE, self._process.kill)
+        watchdog.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith("ANSWER "):
+                    answer = json.loads(line.removeprefix("ANSWER "))
+                    return None if answer is None else np.array(answer)
+        finally:
+            watchdog.cancel()
         self.close()
         return None
 

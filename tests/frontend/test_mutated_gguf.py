@@ -9,6 +9,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,10 @@ def write(path: Path, architecture: str, key: str = "", value: Any = None) -> No
         tensors.setdefault(added, np.full(1 if added.endswith("scale") else size, value, np.float32))
     for stem, array in tensors.items():
         writer.add_tensor(stem, np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    with closing(writer):  # also where a value cannot be written
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
 
 
 def _tensors(model: Any, architecture: str, count: int) -> dict[str, np.ndarray]:
