@@ -134,7 +134,7 @@ def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> 
     """ValueError for code of the folder's own, and for what is done to texts of other models than BPE."""
     code = fields.get("auto_map")
     code = code.get("AutoTokenizer") if isinstance(code, Mapping) else code
-    if not says_nothing(code):
+    if isinstance(code, list) or not says_nothing(code):  # transformers looks for code even in an empty list
         raise ValueError(
             f"auto_map of {SETTINGS} names code of the folder's own, {shown(code)}, which is never run; "
             f"without auto_map {TOKENIZER} is read"

@@ -239,6 +239,11 @@ def test_folders_of_the_hub(tmp_path: Path, name: str) -> None:
             "extra_special_tokens of tokenizer_config.json is 3; a list of tokens is needed",
         ),
         (
+            {"auto_map": []},
+            "auto_map of tokenizer_config.json names code of the folder's own, [], which is never run; without "
+            "auto_map tokenizer.json is read",
+        ),
+        (
             {"chat_template": 3},
             "chat_template of tokenizer_config.json is 3; a text is needed, or texts by names",
         ),
