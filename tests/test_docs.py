@@ -1,12 +1,15 @@
 """What the documents say is so: their Python runs, their links lead somewhere, their commands exist."""
 
+import importlib.util
 import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,6 +21,7 @@ from streamgen.base import errors
 from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.runtime.generation import Session
 from tests.decoders import WORDS, tiny_accelerator
+from tests.test_layers import FLOORS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -25,6 +29,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 COMMAND = re.compile(r"\b((?:benchmarks|examples)/\w+\.py)|(?:^    |`)make (\w+)", re.MULTILINE)
+PLACES = (ROOT, ROOT / "streamgen")
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def _runs() -> list:
@@ -33,7 +39,7 @@ def _runs() -> list:
     for path in DOCUMENTS:
         if blocks := BLOCK.findall(path.read_text()):
             slow = [pytest.mark.slow] if any(".run(" in block for block in blocks) else []
-            found.append(pytest.param(path, id=path.name, marks=slow))
+            found.append(pytest.param(path, id=str(path.relative_to(ROOT)), marks=slow))
     return found
 
 
@@ -51,18 +57,72 @@ def test_code(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(padding + match[1], str(path), "exec"), namespace)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links(path: Path) -> None:
     missing = [target for target in LINK.findall(path.read_text()) if not (path.parent / target).exists()]
     assert missing == []
 
 
-def test_the_index_of_decisions() -> None:
-    """Every decision is in it, once."""
-    text = (ROOT / "docs" / "decisions.md").read_text()
-    rows = re.findall(r"^\| [^|]+ \| ([\d, ]+) \|$", text, re.MULTILINE)
-    listed = [int(number) for row in rows for number in row.split(", ")]
-    assert sorted(listed) == [int(number) for number in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]
+@pytest.fixture(scope="module")
+def generate() -> Any:
+    """docs/generate.py, as a module."""
+    return _module("generate")
+
+
+def test_generated_pages_are_current(generate: Any) -> None:
+    """Else run `python docs/generate.py`."""
+    pages = generate.pages()
+    assert len(pages) == 3
+    assert {str(path): path.read_text() for path in pages} == {
+        str(path): text for path, text in pages.items()
+    }
+
+
+def test_code_fits_the_column(generate: Any) -> None:
+    """Of the site, but for the command of a picture, which a test reads from one line."""
+    wide = [
+        f"{path.name}: {line}"
+        for path in ROOT.glob("docs/**/*.md")
+        for line in _code_lines(path.read_text())
+        if len(line) > generate.WIDTH and " draw --gguf " not in line
+    ]
+    assert wide == []
+
+
+def test_code_lines() -> None:
+    text = "a\n\n    b\n\n* c\n    d\n\n```sh\ne\n```\nf\n"
+    assert list(_code_lines(text)) == ["b", "e"]
+
+
+def _code_lines(text: str) -> Iterator[str]:
+    """Lines of fenced blocks, and of indented ones, which follow an empty line."""
+    fenced, before, inside = False, "", False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced:
+            yield line
+        else:
+            inside = line.startswith("    ") and (inside or not before.strip())
+            if inside:
+                yield line.removeprefix("    ")
+        before = line
+
+
+def test_the_readme_is_short() -> None:
+    """A newcomer finishes it in four minutes."""
+    assert len(README.read_text().split()) <= 900
+
+
+def test_floors_and_paths_of_architecture() -> None:
+    """The table of floors is that of `test_layers`; every path that the page names exists."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    floors = re.findall(r"^\| \d+ \| (`[a-z`, ]+) \|", text, re.MULTILINE)
+    assert [set(re.findall(r"\w+", floor)) for floor in reversed(floors)] == [set(floor) for floor in FLOORS]
+    named = re.findall(r"(?:^| |`)(?:streamgen/)?((?:[a-z_]+/)+(?:\w+\.py)?)(?=[`,\s])", text, re.MULTILINE)
+    named += [name for name in re.findall(r"`(\w+\.py)`", text) if name not in ("rows.py", "masked_rows.py")]
+    assert len(named) > 30
+    assert [name for name in named if not any((root / name).exists() for root in PLACES)] == []
 
 
 @pytest.mark.slow
@@ -93,19 +153,29 @@ def test_every_error_has_its_page() -> None:
         assert f"\n{name}\n" in index
 
 
-def test_numbers_are_those_of_the_readme() -> None:
-    """Each figure of numbers.md stands in the README, too, where the command is that prints it."""
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        import pictures
-    finally:
-        sys.path.pop(0)
-    readme, text = (ROOT / "README.md").read_text(), (ROOT / "docs/numbers.md").read_text()
+def test_figures_are_measured_once() -> None:
+    """Figures of pictures stand beside a command that prints them, those of the README in numbers.md."""
+    pictures, text = _module("pictures"), (ROOT / "docs/numbers.md").read_text()
     found = pictures.tables(text)
     assert len(found) == text.count("_static/") == text.count("<!-- picture")
-    known = {float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", readme)}
-    said = {value for _, rows in found.values() for _, values in rows for value in values}
-    assert said - known == set()
+    printed = _numbers(line for line in text.splitlines() if re.search(r"\| `(make|python) [^|]*` \|$", line))
+    assert {value for _, rows in found.values() for _, values in rows for value in values} - printed == set()
+    readme = README.read_text()
+    results = re.findall(r"^\|[^|]+\|([^|]+)\| `[^|]+` \|$", readme, re.MULTILINE)
+    assert len(results) == 6 and _numbers(results) - _numbers([text]) == set()
+
+
+def _numbers(texts: Iterable[str]) -> set[float]:
+    return {float(number.replace(",", "")) for text in texts for number in NUMBER.findall(text)}
+
+
+def _module(name: str) -> Any:
+    """A module of docs/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 class _Page(HTMLParser):
@@ -130,7 +200,10 @@ class _Page(HTMLParser):
 def test_the_site(site: Path) -> None:
     """Every link of every page leads to a place that is there."""
     pages = {path: _Page(path) for path in site.rglob("*.html")}
-    assert {"index", "tutorial", "guide", "compare"} <= {path.stem for path in pages}
+    assert {"index", "tutorial", "guide/index", "compare", "cli", "supported/models"} <= {
+        str(path.relative_to(site).with_suffix("")) for path in pages
+    }
+    assert (site / "_static/copybutton.js").is_file()
     wrong = []
     for path, page in pages.items():
         for link in page.links:
@@ -142,23 +215,23 @@ def test_the_site(site: Path) -> None:
 
 
 def test_commands_exist() -> None:
-    """Every script and every make target that the README names; every benchmark is named."""
+    """Every script and every make target that documents name; numbers.md names every benchmark."""
     makefile = (ROOT / "Makefile").read_text()
-    commands = COMMAND.findall((ROOT / "README.md").read_text())
+    commands = [found for path in DOCUMENTS for found in COMMAND.findall(path.read_text())]
     scripts = {script for script, _ in commands if script}
     targets = {target for _, target in commands if target}
     assert {script for script in scripts if not (ROOT / script).exists()} == set()
     assert {target for target in targets if f"\n{target}:" not in makefile} == set()
-    assert {"demo", "test", "check"} <= targets
-    assert {f"benchmarks/{path.name}" for path in ROOT.glob("benchmarks/*.py")} <= scripts
+    assert {"demo", "test", "check"} <= {target for _, target in COMMAND.findall(README.read_text())}
+    figures = {script for script, _ in COMMAND.findall((ROOT / "docs/numbers.md").read_text())}
+    assert {f"benchmarks/{path.name}" for path in ROOT.glob("benchmarks/*.py")} <= figures
 
 
 @pytest.mark.slow
 def test_picture_is_drawn_by_the_command_below_it(tmp_path: Path) -> None:
-    """Kernels, tiles and memory of README's picture are those of today; else run the command again."""
-    (command,) = re.findall(
-        r"^    streamgen (draw .*) -o docs/pipeline\.svg$", README.read_text(), re.MULTILINE
-    )
+    """Kernels, tiles and memory of the guide's picture are those of today; else run the command again."""
+    text = (ROOT / "docs/guide/graphs.md").read_text()
+    (command,) = re.findall(r"^    streamgen (draw .*) -o docs/pipeline\.svg$", text, re.MULTILINE)
     drawn = tmp_path / "pipeline.svg"
     assert cli.main([*command.split(), "-o", str(drawn)]) == 0
     assert _texts(drawn) == _texts(ROOT / "docs/pipeline.svg")

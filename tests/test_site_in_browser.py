@@ -144,5 +144,5 @@ def test_search(browser: WebDriver, address: str) -> None:
     found = WebDriverWait(browser, 20).until(
         lambda b: b.find_elements(By.CSS_SELECTOR, "#search-results li a")
     )
-    assert "guide.html" in " ".join(link.get_attribute("href") or "" for link in found)
+    assert "guide/hardware.html" in " ".join(link.get_attribute("href") or "" for link in found)
     assert messages(browser) == []
