@@ -21,7 +21,7 @@ from streamgen.base import errors
 from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.runtime.generation import Session
 from tests.decoders import WORDS, tiny_accelerator
-from tests.test_layers import FLOORS
+from tests.test_layers import FLOORS, ROOMS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -61,6 +61,38 @@ def test_code(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_links(path: Path) -> None:
     missing = [target for target in LINK.findall(path.read_text()) if not (path.parent / target).exists()]
     assert missing == []
+
+
+def test_decisions_have_their_form() -> None:
+    """Fields in order, at most 80 words, a file for each room, no gap in the numbers, an index of all."""
+    folder = ROOT / "docs/decisions"
+    found: dict[int, str] = {}
+    for path in sorted(folder.glob("*.md")):
+        assert path.stem in {"index", "archive", *ROOMS}, path
+        for entry in re.split(r"^## ", path.read_text(), flags=re.MULTILINE)[1:]:
+            number, _, rest = entry.partition(". ")
+            title, *fields = re.split(r"^\* \*\*(Why|Price|Held by|Status):\*\* ", rest, flags=re.MULTILINE)
+            assert title.strip() and fields[::2] == ["Why", "Price", "Held by", "Status"], entry
+            assert all(text.strip() for text in fields[1::2]), entry
+            assert len(re.sub(r"[*#]", "", entry).split()) <= 80, entry
+            assert fields[7].startswith("superseded by") == (path.stem == "archive"), entry
+            assert int(number) not in found, number
+            found[int(number)] = path.stem
+            for named in re.findall(r"`(?:python )?((?:tests|benchmarks)/[\w/]+\.py)", fields[5]):
+                assert (ROOT / named).exists(), entry
+    archive, index = (folder / "archive.md").read_text(), (folder / "index.md").read_text()
+    (never,) = re.findall(r"^These numbers were never given: ([^.]*)\.$", archive, re.MULTILINE)
+    for first, last in re.findall(r"(\d+)(?: to (\d+))?", never):
+        for number in range(int(first), int(last or first) + 1):
+            assert number not in found, number
+            found[number] = ""
+    assert sorted(found) == [*range(1, max(found) + 1)]
+    assert f"the next one is {max(found) + 1}." in index
+    for room, numbers in re.findall(
+        r"^\| \[(\w+)\]\(\w+\.md\) \| [^|]+ \| ([\d, ]+) \|$", index, re.MULTILINE
+    ):
+        listed = {int(number) for number in numbers.split(", ")}
+        assert listed == {number for number, place in found.items() if place == room}, room
 
 
 @pytest.fixture(scope="module")
