@@ -82,7 +82,7 @@ def test_decisions_have_their_form() -> None:
                 assert (ROOT / named).exists(), entry
     archive, index = (folder / "archive.md").read_text(), (folder / "index.md").read_text()
     (never,) = re.findall(r"^These numbers were never given: ([^.]*)\.$", archive, re.MULTILINE)
-    for first, last in re.findall(r"(\d+)(?: to (\d+))?", never):
+    for first, last in re.findall(r"(\d+)(?:\s+to\s+(\d+))?", never):
         for number in range(int(first), int(last or first) + 1):
             assert number not in found, number
             found[number] = ""
