@@ -20,6 +20,7 @@ html_theme_options = {
 html_copy_source = False
 # What the code of documents is in; all else that is indented (trees, commands) is no language.
 highlight_language = "text"
+copybutton_prompt_text = "$ "  # of sessions, commands alone are copied
 suppress_warnings = [
     "myst.xref_missing",  # links to files of the repository; tests/test_docs.py follows those
 ]

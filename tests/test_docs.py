@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,9 @@ from tests.test_layers import FLOORS, ROOMS
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Python with what it prints, if that is shown; sessions of the command line.
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+SESSION = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 COMMAND = re.compile(r"\b((?:benchmarks|examples)/\w+\.py)|(?:^    |`)make (\w+)", re.MULTILINE)
 PLACES = (ROOT, ROOT / "streamgen")
@@ -34,27 +37,58 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def _runs() -> list:
-    """Documents with code; those that simulate are slow."""
+    """Documents with code; those that simulate, and those with sessions of the command line, are slow."""
     found = []
     for path in DOCUMENTS:
         if blocks := BLOCK.findall(path.read_text()):
-            slow = [pytest.mark.slow] if any(".run(" in block for block in blocks) else []
+            is_slow = any(".run(" in code or kind == "console" for kind, code, _ in blocks)
+            slow = [pytest.mark.slow] if is_slow else []
             found.append(pytest.param(path, id=str(path.relative_to(ROOT)), marks=slow))
     return found
 
 
 @pytest.mark.parametrize("path", _runs())
-def test_code(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a document in order, in one namespace, in an empty folder."""
+@pytest.mark.timeout(900)
+def test_code(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The blocks of a document in order, in one namespace, in an empty folder; what they print is shown."""
     monkeypatch.chdir(tmp_path)
     for package in ROOT.glob("examples/packages/*"):
         monkeypatch.syspath_prepend(package)
     text = path.read_text()
     namespace: dict = {}
     for match in BLOCK.finditer(text):
+        kind, code, shown = match.groups()
+        capsys.readouterr()
+        if kind == "console":
+            for command, shown in SESSION.findall(code):
+                _, *arguments = shlex.split(command)
+                assert cli.main(arguments) == 0
+                _require_shown(shown, capsys.readouterr().out)
+            continue
         # so that a traceback shows the line of the document
-        padding = "\n" * (text[: match.start(1)].count("\n"))
-        exec(compile(padding + match[1], str(path), "exec"), namespace)
+        padding = "\n" * (text[: match.start(2)].count("\n"))
+        exec(compile(padding + code, str(path), "exec"), namespace)
+        if shown is not None:
+            _require_shown(shown, capsys.readouterr().out)
+
+
+def _require_shown(shown: str, printed: str) -> None:
+    """Pieces between the ellipses of a sample are printed, in order; whatever breaks their lines."""
+    place, words = 0, " ".join(printed.split())
+    for piece in re.split(r"\.\.\.(?:\n|$)", shown):
+        wanted = " ".join(piece.split())
+        found = words.find(wanted, place)
+        assert found >= 0, f"{wanted!r} is not printed: {printed}"
+        place = found + len(wanted)
+
+
+def test_samples_are_compared() -> None:
+    _require_shown("a b\n...\nd\n", "a  b\nc\nd e\n")
+    for shown, printed in (("a c\n", "a b c\n"), ("b\n...\na\n", "a\nb\n")):
+        with pytest.raises(AssertionError, match="is not printed"):
+            _require_shown(shown, printed)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

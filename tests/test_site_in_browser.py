@@ -40,7 +40,7 @@ SCROLLED = """
         && ['auto', 'scroll'].includes(getComputedStyle(one).overflowX)).map(one => one.outerHTML)
 """
 STOPS = """
-    return [...document.querySelectorAll('article a[href], article [tabindex="0"]')]
+    return [...document.querySelectorAll('article a[href], article button, article [tabindex="0"]')]
         .filter(one => one.checkVisibility({visibilityProperty: true})).map(one => one.outerHTML)
 """
 
