@@ -21,7 +21,8 @@ import numpy as np
 
 from sim.campaign import EXHAUSTIVE_EDGES, Case, Trial, random_cases
 from sim.network_models import NetworkModels
-from streamgen.fifo.sizing import Begin, Strategy, Stream, size
+from streamgen.fifo.curves import NodeStream
+from streamgen.fifo.sizing import Begin, Strategy, size
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
 BEGINS: list[Begin] = ["free", "rates"]
@@ -29,7 +30,7 @@ TOKENS = 64
 BOUNDS = {2000: 0.5, 10_000: 5.0}  # seconds on an idle core, by edges
 
 
-def random_graph(rng: np.random.Generator, edges: int) -> tuple[list[str], list[Stream]]:
+def random_graph(rng: np.random.Generator, edges: int) -> tuple[list[str], list[NodeStream]]:
     """Names of the nodes in topological order, and the streams between them."""
     nodes, streams = ["n0"], []
     while len(streams) < edges:
@@ -37,7 +38,7 @@ def random_graph(rng: np.random.Generator, edges: int) -> tuple[list[str], list[
         near = nodes[-40:]
         for source in rng.choice(near, min(int(rng.integers(1, 4)), len(near)), replace=False):
             streams.append(
-                Stream(str(source), name, int(rng.choice([24, 48, 280, 512])), bursts(rng), bursts(rng))
+                NodeStream(str(source), name, int(rng.choice([24, 48, 280, 512])), bursts(rng), bursts(rng))
             )
         nodes.append(name)
     return nodes, streams
@@ -50,7 +51,7 @@ def bursts(rng: np.random.Generator) -> np.ndarray:
     return int(rng.integers(1, 60)) + index + index // length * gap
 
 
-def as_soon(nodes: list[str], streams: list[Stream]) -> int:
+def as_soon(nodes: list[str], streams: list[NodeStream]) -> int:
     """Bits of all FIFOs when every node starts as soon as its inputs allow."""
     starts = dict.fromkeys(nodes, 0)
     total = 0

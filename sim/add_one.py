@@ -12,8 +12,8 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from streamgen.artifact.manifest import BoardFacts, Buffer, Manifest, MemoryTiming, Port
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section
+from streamgen.artifact.manifest import BoardFacts, Buffer, Manifest, MemoryPort, MemoryTiming
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection
 
 __all__ = ["CYCLES", "ERRORS", "AddOne", "Breach", "manifest"]
 
@@ -41,9 +41,9 @@ def manifest(channels: int = 1, beats: int = 1024) -> Manifest:
     return Manifest(
         board=BoardFacts(name="u55c", channels=32, channel_bytes=512 << 20),
         top="top", verilog="design.v", design_hash="0" * 16, clock_mhz=300.0, tokens_per_tile=1, max_tokens=1,
-        ports=tuple(Port(name=f"m_axi_gmem{c}", channel=c, id_bits=0) for c in range(channels)),
+        ports=tuple(MemoryPort(name=f"m_axi_gmem{c}", channel=c, id_bits=0) for c in range(channels)),
         buffers=(*data, *unused), counters=(), memory=MemoryTiming(beats=133, cycles=192, latency=100),
-        program=PhaseTable(sections=(Section(descriptors=(Descriptor(target=0),)),)),
+        program=PhaseTable(sections=(TableSection(descriptors=(Descriptor(target=0),)),)),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles
 
 from sim.axi_rules import AnyOrderRam, Rules
 from streamgen.artifact.manifest import COMMAND_RESET, COMMAND_RUN, RunError
-from streamgen.package.cosim.shipped.kernel_bench import CONTROL, SEED, STATUS, Card, recorded
+from streamgen.package.cosim.shipped.kernel_bench import CONTROL, SEED, STATUS, BenchCard, recorded
 
 COUNT = int(os.environ.get("COUNT", "100"))
 QUIET = 64  # cycles after a run in which a master that is drained shows nothing
@@ -20,7 +20,7 @@ QUIET = 64  # cycles after a run in which a master that is drained shows nothing
 
 async def opened(dut, random, chance=0.25):
     """A card with pauses, and its checkers."""
-    card = Card(dut, partial(AnyOrderRam, random=random))
+    card = BenchCard(dut, partial(AnyOrderRam, random=random))
     card.stall(random, chance)
     await card.open()
     return card, Rules(dut, card.manifest)

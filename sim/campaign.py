@@ -20,7 +20,8 @@ from random import Random
 from sim.network_models import ModelRun, NetworkModels
 from sim.random_graphs import boundary, boundary_tokens, golden_tokens, random_graph, streams
 from streamgen.compiler.lower.passes import run_nodes
-from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
+from streamgen.fifo.curves import NodeStream
+from streamgen.fifo.sizing import Sizing, Strategy, size
 from streamgen.model.graph import Graph
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import descriptor_word
@@ -64,7 +65,7 @@ class Trial:
     @cached_property
     def sizing(self) -> Sizing:
         """What `streamgen.fifo.sizing` says; edges first, then the streams at the boundary."""
-        runs: list[list[Stream | None]] = []
+        runs: list[list[NodeStream | None]] = []
         for phase in self._phases:
             found = streams(self._graph, phase)
             inner = zip(found, self._case.widths, strict=False)

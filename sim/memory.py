@@ -8,9 +8,13 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streamgen.artifact.packing import BEAT_BYTES
+from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.runtime.memory import Fault, MemoryModel
 
-__all__ = ["Channel", "MasterPins", "MemoryPins", "ProtocolError"]
+__all__ = ["MEMORY", "Channel", "MasterPins", "MemoryPins", "ProtocolError"]
+
+MEMORY = DEFAULT_BOARD.channel()._asdict()
+"""Rate and latency of a channel, as params of kernels at memory take them."""
 
 MASK = (1 << 64) - 1
 MAX_BURST = 64

@@ -19,7 +19,7 @@ from streamgen.compiler.lower.passes import run_streams
 from streamgen.contract import Bounds
 from streamgen.converters import InPlaceParams, LayoutParams, PingPongParams
 from streamgen.fifo.clocks import sides_of
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import NodeStream
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port
@@ -91,7 +91,7 @@ def with_depths(graph: Graph, depths: Sequence[int]) -> Graph:
     return replace(graph, edges=tuple(edges))
 
 
-def streams(graph: Graph, phase: int) -> list[Stream]:
+def streams(graph: Graph, phase: int) -> list[NodeStream]:
     """What passes every edge, in order, then what passes the ports of `boundary`, then parts of nodes."""
     found = [stream for stream in run_streams(graph, phase) if stream is not None]
     outside = []
@@ -100,7 +100,7 @@ def streams(graph: Graph, phase: int) -> list[Stream]:
         cycles = node.params.curves(_bounds(node, phase))[port.name].cycles()
         part, clock = sides_of(node.name, node.params, _bounds(node, phase)).at(port.name)
         ends = (part, None) if port.name in node.output_ports else (None, part)
-        outside.append(Stream(*ends, 1, cycles, cycles, sends=clock, takes=clock))
+        outside.append(NodeStream(*ends, 1, cycles, cycles, sends=clock, takes=clock))
     edges = len(graph.edges)
     return found[:edges] + outside + found[edges:]
 

@@ -32,7 +32,7 @@ def test_memory_rate(clock, rate):
 
 def test_rate_is_exact():
     assert U55C.hbm.beats_per_cycle(300.0) == Fraction(133, 192)
-    assert U55C.rate == 133 / 192
+    assert U55C.channel() == (133 / 192, 100)
 
 
 def test_weights_of_the_fabric_are_those_of_the_default_board():

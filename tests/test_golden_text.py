@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamgen.model.golden_text import GoldenModel, Session, vocabulary_of
+from streamgen.model.golden_text import GoldenModel, GoldenSession, vocabulary_of
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import exact_linear
 from streamgen.numbers.quantisation import Numbers
@@ -154,7 +154,7 @@ def test_bad_ids(golden: GoldenModel) -> None:
         with pytest.raises(ValueError) as error:
             call()
         assert str(error.value) == message
-    assert isinstance(session, Session)
+    assert isinstance(session, GoldenSession)
 
 
 @pytest.mark.parametrize(

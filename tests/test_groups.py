@@ -19,7 +19,7 @@ from streamgen.base.errors import BudgetError, DeviceError, DeviceTimeoutError, 
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
-from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
+from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.weights import WeightsParams
@@ -77,12 +77,12 @@ def network(name: str) -> LogicalGraph:
     return found.quantised(config.numbers(False))
 
 
-def planned(name: str, budget: int | None) -> list[Part]:
+def planned(name: str, budget: int | None) -> list[GroupPlan]:
     """The groups for a budget; no hardware is made."""
     return parts_of(network(name), replace(MODULES[name][2], converter_bits=budget))
 
 
-def why(part: Part) -> FusedGroup:
+def why(part: GroupPlan) -> FusedGroup:
     """Why a group of a network is one."""
     assert part.fused is not None
     return part.fused
@@ -92,7 +92,7 @@ def finished(graph: Graph) -> Graph:
     return insert_converters(insert_forks(graph))
 
 
-def computed(name: str, groups: list[Part], x: list[np.ndarray]) -> list[np.ndarray]:
+def computed(name: str, groups: list[GroupPlan], x: list[np.ndarray]) -> list[np.ndarray]:
     """What the groups compute one after the other, in numpy."""
     found = network(name)
     tokens = len(x[0])

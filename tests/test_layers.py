@@ -177,3 +177,12 @@ def test_violations_are_found(tmp_path: Path, file: str, text: str, message: str
     path.write_text(text)
     assert len(found := _violations(tmp_path / "streamgen")) == 1
     assert message in found[0]
+
+
+def test_a_name_is_the_name_of_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

@@ -14,19 +14,19 @@ from streamgen.artifact.manifest import (
     Buffer,
     Counter,
     Manifest,
+    MemoryPort,
     MemoryTiming,
-    Port,
     RunError,
     StatusBlock,
-    Variant,
+    VariantFacts,
     argument_map,
 )
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection, Word
 
 PROGRAM = PhaseTable(
     sections=(
-        Section(descriptors=(Descriptor(target=1, words=(Word(base=5, tiles=-3), Word(layer=7))),)),
-        Section(
+        TableSection(descriptors=(Descriptor(target=1, words=(Word(base=5, tiles=-3), Word(layer=7))),)),
+        TableSection(
             descriptors=(Descriptor(target=2), Descriptor(target=3, words=(Word(position=2),), awaited=True)),
             repeats=3,
         ),
@@ -40,7 +40,7 @@ MANIFEST = Manifest(
     clock_mhz=250.0,
     tokens_per_tile=4,
     max_tokens=16,
-    ports=(Port(name="m_axi_gmem0", channel=0, id_bits=4),),
+    ports=(MemoryPort(name="m_axi_gmem0", channel=0, id_bits=4),),
     buffers=(
         Buffer(name="table", role="table", channel=0, bytes=1024),
         Buffer(name="status", role="status", channel=0, bytes=128),
@@ -64,7 +64,7 @@ def test_beats_that_the_hardware_reads() -> None:
     """A chunk, which holds the first walk of the first section or the start of it; then every other walk."""
     assert [len(section.pack()) // 4 for section in PROGRAM.sections] == [1, 1]
     assert PROGRAM.beats_read == 16 + 3 * 1
-    long = Section(descriptors=(Descriptor(target=1),) * 70, repeats=2)
+    long = TableSection(descriptors=(Descriptor(target=1),) * 70, repeats=2)
     assert len(long.pack()) // 4 == 18
     assert PhaseTable(sections=(long, *PROGRAM.sections)).beats_read == 1 + 2 * 18 + 1 + 3 * 1
 
@@ -76,7 +76,7 @@ def test_json_round_trip():
 
 
 def test_variants_by_name():
-    brief = Variant(name="brief", program=PhaseTable(sections=PROGRAM.sections[:1]), outputs=("y",))
+    brief = VariantFacts(name="brief", program=PhaseTable(sections=PROGRAM.sections[:1]), outputs=("y",))
     outputs = tuple(dataclasses.replace(MANIFEST.buffers[2], name=name, role="output") for name in ("y", "z"))
     manifest = dataclasses.replace(MANIFEST, buffers=(*MANIFEST.buffers, *outputs), variants=(brief,))
     assert Manifest.from_json(manifest.to_json()) == manifest
@@ -202,9 +202,9 @@ def test_missing_field():
         (lambda: Word(base=1 << 31), "descriptor word: base must fit 32 bits signed, not 2147483648"),
         (lambda: Descriptor(target=-1), "descriptor target must be 0 to 65535, not -1"),
         (lambda: Descriptor(target=0, words=(Word(),) * 256), "a descriptor has at most 255 words, not 256"),
-        (lambda: Section(descriptors=()), "a section of a phase table needs at least one descriptor"),
+        (lambda: TableSection(descriptors=()), "a section of a phase table needs at least one descriptor"),
         (
-            lambda: Section(descriptors=(Descriptor(target=0),), repeats=0),
+            lambda: TableSection(descriptors=(Descriptor(target=0),), repeats=0),
             "repeats of a section must be 1 to 65535, not 0",
         ),
         (lambda: PhaseTable(sections=()), "a phase table has 1 to 7 sections, not 0"),

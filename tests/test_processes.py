@@ -23,7 +23,7 @@ from accelerators import TINY, contents, same, tiny, tiny_module, values
 import streamgen
 from streamgen.artifact.roles import LOGITS
 from streamgen.compiler.config import CompileConfig
-from streamgen.runtime.generation import Part, Session, TextDevice
+from streamgen.runtime.generation import Session, TextDevice, TextPart
 from tests.decoders import tiny_accelerator
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,7 @@ def test_a_device_is_not_closed_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> No
     """Who closes it in another thread waits: nobody takes a simulator from under a run."""
     model, waited = tiny_accelerator(), []
 
-    def passes(device: TextDevice, session: Session, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    def passes(device: TextDevice, session: Session, parts: Sequence[TextPart]) -> Iterator[dict[str, Any]]:
         closer = threading.Thread(target=model.close)
         closer.start()
         closer.join(0.5)
@@ -117,7 +117,7 @@ def test_one_text_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each goes on where another one has ended, and none behind the context."""
     found: list[tuple[int, int]] = []
 
-    def passes(device: TextDevice, session: Session, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    def passes(device: TextDevice, session: Session, parts: Sequence[TextPart]) -> Iterator[dict[str, Any]]:
         for part in parts:
             time.sleep(0.01)
             found.append((part.position, len(part.ids)))

@@ -1,6 +1,7 @@
 """Kernels with memory ports: the KV cache, rows of a table, spilled values."""
 
 from sim.blocks.cases import Case, stream_of_bits
+from sim.memory import MEMORY
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
 from streamgen.kernels.memory import (
@@ -44,12 +45,12 @@ def memory_kernels() -> list[Case]:
         layout = KvLayout(
             dtype=dtype, width=width, heads=heads, layers=30, positions=positions, channels=channels
         )
-        cases.append((KvStoreParams(layout=layout), {"layer": 0, "position": 0, "rows": 1}))
+        cases.append((KvStoreParams(layout=layout, **MEMORY), {"layer": 0, "position": 0, "rows": 1}))
         for lanes in sorted({1, channels}):
-            load = KvLoadParams(layout=layout, lanes=lanes, max_new=4, max_again=4 * heads)
+            load = KvLoadParams(layout=layout, lanes=lanes, max_new=4, max_again=4 * heads, **MEMORY)
             cases.append((load, {"layer": 0, "position": 0, "rows": 1, "again": 1}))
     for row, tile, vocabulary, ids in ((64, 4, 256, 4), (576, 4, 49152, 16), (2048, 16, 1 << 17, 512)):
-        params = RowsLoadParams(shape=(row,), tile=(tile,), vocabulary=vocabulary, max_ids=ids)
+        params = RowsLoadParams(shape=(row,), tile=(tile,), vocabulary=vocabulary, max_ids=ids, **MEMORY)
         cases.append((params, {"ids": 1, "offset": 0}))
     return cases
 
@@ -76,5 +77,5 @@ def spills() -> list[Case]:
     for bits, tokens, values in sizes:
         spilled = SpillLayout(token_bits=bits, max_tokens=tokens, values=values)
         bounds = {"itensor": stream_of_bits(bits), "place": 0}
-        cases += [(kind(layout=spilled), bounds) for kind in (SpillStoreParams, SpillLoadParams)]
+        cases += [(kind(layout=spilled, **MEMORY), bounds) for kind in (SpillStoreParams, SpillLoadParams)]
     return cases

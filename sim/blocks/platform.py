@@ -3,6 +3,7 @@
 from typing import Any
 
 from sim.blocks.cases import Case
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import Field
 from streamgen.itensor import ITensor
@@ -47,12 +48,17 @@ def dmas() -> list[Case]:
         layout = MemoryLayout(dtype, shape)
         bounds = {"itensor": ITensor(shape, dtype, (4,), (1,), ((0,), *[()] * (len(shape) - 1))), "offset": 0}
         for tokens in (20, 9000):
-            cases += [(LoadParams(layout=layout, max_tokens=tokens), bounds)]
-            cases += [(StoreParams(layout=layout, max_tokens=tokens), bounds)]
+            cases += [(LoadParams(layout=layout, max_tokens=tokens, **MEMORY), bounds)]
+            cases += [(StoreParams(layout=layout, max_tokens=tokens, **MEMORY), bounds)]
     layout = MemoryLayout("f24", (1, 4))
     bounds = {"itensor": ITensor((1, 4), "f24", (4,), (1,), ((0,), ())), "offset": 0}
-    cases += [(LoadParams(layout=layout, max_tokens=1 << 20, prefetch=n), bounds) for n in (64, 2048)]
-    cases += [(StoreParams(layout=layout, max_tokens=1 << 20, depth=n, burst=16), bounds) for n in (32, 512)]
+    cases += [
+        (LoadParams(layout=layout, max_tokens=1 << 20, prefetch=n, **MEMORY), bounds) for n in (64, 2048)
+    ]
+    cases += [
+        (StoreParams(layout=layout, max_tokens=1 << 20, depth=n, burst=16, **MEMORY), bounds)
+        for n in (32, 512)
+    ]
     return cases
 
 

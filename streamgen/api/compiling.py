@@ -23,9 +23,9 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
-from streamgen.compiler.lower import finish
-from streamgen.compiler.plan.grouping import Part, group_graph, parts_of
-from streamgen.compiler.plan.policy import choices, finished, limited
+from streamgen.compiler.lower import finish, on_memory
+from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
+from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.model.graph import Graph, Program
 from streamgen.model.graph.logical import LogicalGraph
@@ -33,7 +33,6 @@ from streamgen.model.graph.plan import Tried
 from streamgen.model.graph.storage import load_program
 from streamgen.model.nests import Interface, read_interface
 from streamgen.model.operations import Linear
-from streamgen.model.operations.balance import balanced
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.runtime.chain import Chain
@@ -144,7 +143,7 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
         raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
     config = checked_config(config, name=graph.name)
     groups = []
-    for part, fused in group_graph(graph, config):
+    for part, fused in group_graph(on_memory(graph, config.memory), config):
         named = replace(config, name=part.name)
         place = partial(place_program, config=named)
         program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
@@ -207,7 +206,7 @@ def _quantised(
     show("import", graph)
     _warn_of_rounding(graph, config, language)
     tell(step(2, _STEPS, "quantising the weights"))
-    show("quantise", graph := balanced(graph).quantised(config.numbers(language)))
+    show("quantise", graph := quantised(graph, config))
     return graph, interface, config, text
 
 
@@ -261,7 +260,7 @@ def _of_group(tell: Progress, number: int, groups: int) -> Progress:
     return tell if groups == 1 else lambda message: tell(f"{message} (group {number} of {groups})")
 
 
-def _built(part: Part, tell: Progress, show: After) -> Group:
+def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
     """One accelerator, from its plan on."""
     config, binding = part.config, part.derivation
     tell(step(4, _STEPS, f"{config.name}: phases and kernels"))

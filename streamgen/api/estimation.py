@@ -25,9 +25,8 @@ from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
-from streamgen.compiler.plan.grouping import Part, parts_of
-from streamgen.compiler.plan.policy import choices, finished, limited
-from streamgen.contract import multipliers
+from streamgen.compiler.plan.grouping import GroupPlan, parts_of
+from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph
@@ -74,7 +73,7 @@ def estimate(
         config, graph = limited(graph, config)
         steps, firsts = _asked(positions, prompts, config, text)
         with _timed("quantise", seconds):
-            graph = graph.quantised(config.numbers(text))
+            graph = quantised(graph, config)
         with _timed("explore", seconds):
             tell(step(2, _STEPS, "choosing groups, lanes and columns"))
             parts = parts_of(graph, config)
@@ -138,7 +137,7 @@ def _asked(
 class _Built:
     """A group up to its outline."""
 
-    def __init__(self, part: Part, tell: Progress, seconds: dict[str, float]) -> None:
+    def __init__(self, part: GroupPlan, tell: Progress, seconds: dict[str, float]) -> None:
         self.config, binding = part.config, part.derivation
         self._part = part
         with _timed("schedule, bind, steer", seconds):
@@ -190,7 +189,7 @@ class _Built:
         board = self.config.card
         return GroupEstimate(
             name=self.config.name,
-            multipliers=sum(multipliers(node.params) for node in self.program.graph.nodes),
+            multipliers=self.program.graph.multipliers,
             choices=self.choices,
             resources=ResourceReport(
                 parts=self.resources,

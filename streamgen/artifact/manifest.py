@@ -41,12 +41,12 @@ __all__ = [
     "Buffer",
     "Counter",
     "Manifest",
+    "MemoryPort",
     "MemoryTiming",
-    "Port",
     "RunError",
     "StatusBlock",
-    "Stream",
-    "Variant",
+    "StreamFacts",
+    "VariantFacts",
     "WrittenFile",
     "argument_map",
 ]
@@ -117,7 +117,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Port:
+class MemoryPort:
     """An AXI4 master of the top: its pins are `<name>_awaddr` and so on."""
 
     name: str
@@ -154,7 +154,7 @@ class Counter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream:
+class StreamFacts:
     """An edge of the graph and the instance in the top through which its tokens pass: a FIFO with the pins
     i__valid, i__ready, i__payload and o__valid, o__ready, o__payload. sender: the instance with those of i,
     where the ends lie on different SLRs."""
@@ -170,7 +170,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class VariantFacts:
     """Another program of the same hardware, which leaves something out. outputs: the buffers it writes."""
 
     name: str
@@ -254,14 +254,14 @@ class Manifest:
     clock_mhz: float
     tokens_per_tile: int
     max_tokens: int
-    ports: tuple[Port, ...]
+    ports: tuple[MemoryPort, ...]
     buffers: tuple[Buffer, ...]
     program: PhaseTable
     counters: tuple[Counter, ...]
     memory: MemoryTiming
-    streams: tuple[Stream, ...] = ()
+    streams: tuple[StreamFacts, ...] = ()
     sources: tuple[str, ...] = ()
-    variants: tuple[Variant, ...] = ()
+    variants: tuple[VariantFacts, ...] = ()
     whole: bool = False
     files: tuple[WrittenFile, ...] = dataclasses.field(default=(), compare=False)
     version: int = MANIFEST_VERSION
@@ -289,11 +289,11 @@ class Manifest:
         """The argument registers, in order of their offsets."""
         return argument_map(tuple(buffer.name for buffer in self.buffers))
 
-    def variant(self, name: str | None) -> Variant:
+    def variant(self, name: str | None) -> VariantFacts:
         """The program and the outputs of a variant; None: of a run that leaves out nothing."""
         if name is None:
             outputs = tuple(buffer.name for buffer in self.buffers if buffer.role == "output")
-            return Variant(name="", program=self.program, outputs=outputs)
+            return VariantFacts(name="", program=self.program, outputs=outputs)
         for one in self.variants:
             if one.name == name:
                 return one

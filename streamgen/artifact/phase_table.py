@@ -28,7 +28,7 @@ __all__ = [
     "TABLE_MAGIC",
     "Descriptor",
     "PhaseTable",
-    "Section",
+    "TableSection",
     "Word",
 ]
 
@@ -75,7 +75,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class TableSection:
     """Descriptors sent `repeats` times over, `layer` counting from 0."""
 
     descriptors: tuple[Descriptor, ...]
@@ -105,7 +105,7 @@ class Section:
 class PhaseTable:
     """The program: which descriptors go to which node, in order."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[TableSection, ...]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.sections) <= MAX_SECTIONS:

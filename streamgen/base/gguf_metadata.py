@@ -41,12 +41,12 @@ def read_metadata(path: Path) -> dict[str, Any]:
     require_gguf(path)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            return _Fields(data).all()
+            return _Cursor(data).all()
         except (struct.error, ValueError) as error:
             raise CheckpointError(f"{path}: truncated or corrupt GGUF: {error}") from error
 
 
-class _Fields:
+class _Cursor:
     """What follows the magic; struct.error or ValueError where the file ends or makes no sense."""
 
     def __init__(self, data: mmap.mmap) -> None:

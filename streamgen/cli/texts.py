@@ -29,7 +29,7 @@ from streamgen.text.sampling import Sampler
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["Asked", "Cost", "Opened", "prompt_of", "require_golden"]
+__all__ = ["Asked", "Opened", "TextCost", "prompt_of", "require_golden"]
 
 
 def prompt_of(text: str | None, file: str | None) -> str:
@@ -172,7 +172,7 @@ class Opened:
         return model.generate(self.ids, self.asked.new_tokens, sampler=sampler, stop=self.tokenizer.ends)
 
     @property
-    def costs(self) -> "list[Cost]":
+    def costs(self) -> "list[TextCost]":
         """Of the text so far; none of the golden model."""
         if self._texts is None:
             return []
@@ -248,7 +248,7 @@ class _Simulated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class TextCost:
     """Of the passes of a part of a text. bytes: of memory read and written, and limit, what all channels move
     in as many cycles; None where the device does not count them."""
 
@@ -283,7 +283,7 @@ class Cost:
         return asdict(self) | {"tokens_per_second": self.tokens_per_second}
 
 
-def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> list[Cost]:
+def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> list[TextCost]:
     """Of the passes of a text that began with a prompt of so many tokens, for each part that has a pass."""
     memory, costs = manifest.memory, []
     for part, some in (
@@ -297,7 +297,7 @@ def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) ->
         known = len(counts) == len(moved)
         limit = cycles * len(manifest.ports) * BEAT_BYTES * memory.beats / memory.cycles
         costs.append(
-            Cost(
+            TextCost(
                 part=part,
                 tokens=sum(one.tokens for one in some),
                 passes=len(some),

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 
 from streamgen.numbers.quantisation import Numbers
-from streamgen.platform.boards import DEFAULT_BOARD, Board, board_of
+from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 
 __all__ = ["VECTOR_LANES", "CompileConfig", "checked_config"]
 
@@ -189,6 +189,11 @@ class CompileConfig:
         """The board, also where it is given by name, with the share of it that the design may fill."""
         board = board_of(self.board)
         return board if self.fill is None else replace(board, fill=self.fill)
+
+    @property
+    def memory(self) -> Channel:
+        """A memory channel of the board at the clock of the design."""
+        return self.card.channel(self.clock_mhz)
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, lcm, prod
 
-__all__ = ["MAX_WAYS", "MAX_WIDENING", "Banking", "Loop", "Nest", "Side", "choose"]
+__all__ = ["MAX_WAYS", "MAX_WIDENING", "Banking", "Loop", "MemorySide", "Nest", "choose"]
 
 MAX_WAYS = 64
 MAX_WIDENING = 16
@@ -55,7 +55,7 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class Side:
+class MemorySide:
     """How one side uses the memory. box: atoms moved a cycle. pieces: boxes in a token, by dimension.
     ways: boxes in a word, by dimension. start: word and way of the first box, by dimension."""
 
@@ -78,8 +78,8 @@ class Banking:
     word: tuple[int, ...]
     rows: tuple[int, ...]
     clipped: tuple[bool, ...]
-    source: Side
-    target: Side
+    source: MemorySide
+    target: MemorySide
 
     @property
     def words(self) -> int:
@@ -125,9 +125,9 @@ def choose(source: Nest, target: Nest, lo: Sequence[int]) -> Banking:
         clipped.append(begin < 0 or end > last - first)
         starts.append(((begin // n, begin % n // x), (0, (lo[dim] + begin) // y)))
 
-    def side(index: int, nest: Nest) -> Side:
+    def side(index: int, nest: Nest) -> MemorySide:
         box = tuple(pair[index] for pair in boxes)
-        return Side(
+        return MemorySide(
             box,
             tuple(t // b for t, b in zip(nest.token, box, strict=True)),
             tuple(n // b for n, b in zip(word, box, strict=True)),

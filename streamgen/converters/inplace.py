@@ -40,7 +40,7 @@ from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import Queue
 from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
@@ -176,9 +176,9 @@ class InPlaceParams(LayoutParams):
         rules, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
         times = timing.every(found, count, shift)
         pieces = prod(self.banking.target.pieces)
-        fill, write = Part("fill", times.write_steps), Part("write", times.writes)
-        read = Part("read", times.reads)
-        send = Part("send", times.reads[pieces - 1 :: pieces] + self.latency)
+        fill, write = KernelSide("fill", times.write_steps), KernelSide("write", times.writes)
+        read = KernelSide("read", times.reads)
+        send = KernelSide("send", times.reads[pieces - 1 :: pieces] + self.latency)
         tokens = np.arange(len(send.cycles))
         return Clocks(
             (fill, write, read, send),

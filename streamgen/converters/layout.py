@@ -27,7 +27,7 @@ from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.converters.banking import Banking, Loop, Nest, Side, choose
+from streamgen.converters.banking import Banking, Loop, MemorySide, Nest, choose
 from streamgen.converters.folding import Fold, folded
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.fifo.clocks import Clocks, of_curves
@@ -188,7 +188,7 @@ class LayoutParams(ABC):
         return trips
 
     def walker(
-        self, side: Side, nest: Nest, clipped: Sequence[bool], strides: Sequence[int], **options: Any
+        self, side: MemorySide, nest: Nest, clipped: Sequence[bool], strides: Sequence[int], **options: Any
     ) -> WalkerParams:
         """The address generator of one side; strides: distance of neighbouring words, by dimension."""
         loops = [

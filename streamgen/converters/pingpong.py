@@ -31,7 +31,7 @@ from streamgen.converters.banks import Banks, BanksParams
 from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import Queue
 from streamgen.gateware.stream import descriptor_signature, signature
 
@@ -95,8 +95,8 @@ class PingPongParams(LayoutParams):
         taken, sent = (self.curves(bounds)[port].cycles() for port in ("i", "o"))
         pieces = prod(self.banking.target.pieces)
         way = self.latency + pieces - 1
-        fill, send = Part("fill", taken), Part("send", sent)
-        read = Part("read", sent - way, pieces)  # a token's first access
+        fill, send = KernelSide("fill", taken), KernelSide("send", sent)
+        read = KernelSide("read", sent - way, pieces)  # a token's first access
         tokens, windows = np.arange(len(sent)), np.arange(len(sent) // reads)
         return Clocks(
             (fill, read, send),

@@ -21,7 +21,7 @@ from math import inf
 import numpy as np
 
 from streamgen.contract.cost import Curve
-from streamgen.fifo.curves import Part, Stream
+from streamgen.fifo.curves import KernelSide, NodeStream
 
 __all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]
 
@@ -172,7 +172,7 @@ def every(found: Sequence[Window], count: int, shift: int) -> Window:
     )
 
 
-def waits(rules: Rules, fill: Part, write: Part, read: Part) -> tuple[Stream, ...]:
+def waits(rules: Rules, fill: KernelSide, write: KernelSide, read: KernelSide) -> tuple[NodeStream, ...]:
     """What writes, reads and steps wait for, as streams between where writes step and where accesses go.
 
     Of waits for the same access only the first is listed: it implies the others. Steps are listed of writes

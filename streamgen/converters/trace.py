@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from streamgen.converters.walker import Edge, WalkerParams
+from streamgen.converters.walker import WalkerParams, WordEdge
 
 __all__ = ["Trace", "edges", "rows_touched", "steady_level", "trace"]
 
@@ -78,7 +78,7 @@ def steady_level(walker: WalkerParams, after: int) -> int:
     return level
 
 
-def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> Edge | None:
+def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> WordEdge | None:
     """The accesses that touch a word first or last, None when the loops are none of which that is known.
 
     Known are nests in which no two iterations of the loops that go from word to word meet in a word. Along a
@@ -112,7 +112,7 @@ def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> Edge | None:
             if rows <= through:
                 return None
             through += (walker.inner[k].trip - 1) * rows
-    return Edge(kind, tuple(sorted(staying)), tuple(sorted(crossing)))
+    return WordEdge(kind, tuple(sorted(staying)), tuple(sorted(crossing)))
 
 
 def _outruns(walker: WalkerParams, loop: int, level: int) -> bool:

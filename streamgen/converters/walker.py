@@ -34,7 +34,7 @@ from amaranth.utils import bits_for, ceil_log2
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["Axis", "Edge", "WalkLoop", "Walker", "WalkerParams"]
+__all__ = ["Axis", "WalkLoop", "Walker", "WalkerParams", "WordEdge"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WalkLoop:
 
 
 @dataclass(frozen=True)
-class Edge:
+class WordEdge:
     """Which access touches a word first or last: that in which the loops that stay in a word are at an end,
     and those that go through words and on to the next are at the end of a word, or at theirs."""
 
@@ -87,7 +87,7 @@ class WalkerParams:
     holds: bool = False
     level: int = 0
     after: int = 0
-    edge: Edge | None = None
+    edge: WordEdge | None = None
 
     @property
     def address_bits(self) -> int:

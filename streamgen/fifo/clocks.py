@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.fifo.curves import Part, Stream
+from streamgen.fifo.curves import KernelSide, NodeStream
 
 __all__ = ["Clocks", "Transfers", "clocks_of", "of_curves", "pipe", "sides_of"]
 
@@ -41,10 +41,10 @@ class Transfers:
     latency: int
     beats: np.ndarray
     offsets: np.ndarray
-    part: Part
+    part: KernelSide
     moves: np.ndarray
-    asks: tuple[Part, np.ndarray] | None = None
-    done: tuple[Part, np.ndarray] | None = None
+    asks: tuple[KernelSide, np.ndarray] | None = None
+    done: tuple[KernelSide, np.ndarray] | None = None
     under_way: int | None = None
 
 
@@ -54,9 +54,9 @@ class Clocks:
     begin the next execution when they are through. ports: part and move of each token. streams: between the
     parts, with depth and latency, the same number in every run."""
 
-    parts: tuple[Part, ...]
-    ports: Mapping[str, tuple[Part, np.ndarray]]
-    streams: tuple[Stream, ...] = ()
+    parts: tuple[KernelSide, ...]
+    ports: Mapping[str, tuple[KernelSide, np.ndarray]]
+    streams: tuple[NodeStream, ...] = ()
     transfers: tuple[Transfers, ...] = ()
 
     @property
@@ -102,7 +102,7 @@ def sides_of(node: str, params: Any, bounds: Any) -> Clocks:
     streams between nodes do; else one part that moves as the curves say."""
     if getattr(params, "apart", False):
         return clocks_of(params, bounds).named(node)
-    return Clocks((Part(node, np.zeros(0, np.int64)),), {})
+    return Clocks((KernelSide(node, np.zeros(0, np.int64)),), {})
 
 
 def pipe(
@@ -111,7 +111,10 @@ def pipe(
     """A token of each input makes one of each output, `latency` cycles later, from cycle `first` on; `holds`
     tokens inside."""
     own = np.arange(tokens)
-    take, sends = Part("take", first + own), [Part(name, first + latency + own) for name in outputs]
+    take, sends = (
+        KernelSide("take", first + own),
+        [KernelSide(name, first + latency + own) for name in outputs],
+    )
     streams = [take.to(send, own, own, latency=latency) for send in sends]
     streams += [send.to(take, own[:-holds], own[holds:]) for send in sends]
     ports = {name: (take, own) for name in inputs} | {send.name: (send, own) for send in sends}
@@ -129,7 +132,7 @@ def of_curves(params: Any, bounds: Any, kept: Mapping[str, int] | None = None) -
     sides = []
     for name, ports in (("take", inputs), ("send", outputs)):
         cycles = np.unique(np.concatenate([np.zeros(0, np.int64), *(curves[port] for port in ports)]))
-        sides.append(Part(name, cycles, None))
+        sides.append(KernelSide(name, cycles, None))
     take, send = sides
     moves = {
         port: (side, np.searchsorted(side.cycles, curves[port]))
@@ -149,7 +152,7 @@ def of_curves(params: Any, bounds: Any, kept: Mapping[str, int] | None = None) -
     parts = [take, send]
     for port, latency in kept.items():
         own = np.arange(len(curves[port]))
-        parts.append(part := Part(port, curves[port]))
+        parts.append(part := KernelSide(port, curves[port]))
         streams.append(part.to(send, own, own, latency=latency))
         moves[port] = part, own
     before = np.searchsorted(send.cycles, take.cycles) - 1  # the last move of `send` that comes before

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENOUGH", "Part", "Stream"]
+__all__ = ["ENOUGH", "KernelSide", "NodeStream"]
 
 ENOUGH = 1 << 30  # a depth that no run fills
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class NodeStream:
     """A stream between two nodes; None is the world outside, which always has a token or takes it.
 
     produced, consumed: integer arrays of equal length, rising, the cycles in which the tokens leave the
@@ -68,7 +68,7 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KernelSide:
     """A side of a kernel on a clock of its own.
 
     cycles: of its moves, nothing stalling from outside. pitch: cycles from a move to the next one when none
@@ -88,16 +88,16 @@ class Part:
 
     def to(
         self,
-        target: "Part",
+        target: "KernelSide",
         sent: np.ndarray,
         taken: np.ndarray,
         *,
         depth: int = ENOUGH,
         latency: int = 1,
         after: int = 0,
-    ) -> Stream:
+    ) -> NodeStream:
         """Tokens from some moves to some of another part; after: cycles from a move to its token."""
-        return Stream(
+        return NodeStream(
             *(self.name, target.name, 1, self.cycles[sent] + after, target.cycles[taken], depth, latency),
             sends=self.clock[sent] + after,
             takes=target.clock[taken],

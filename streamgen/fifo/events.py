@@ -25,8 +25,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamgen.fifo.curves import Stream
-from streamgen.fifo.groups import Side, grouped
+from streamgen.fifo.curves import NodeStream
+from streamgen.fifo.groups import StreamEnd, grouped
 from streamgen.fifo.library import loaded
 
 __all__ = ["SelfTimedRun"]
@@ -46,7 +46,7 @@ class SelfTimedRun:
     """
 
     def __init__(
-        self, nodes: Sequence[str], streams: Sequence[Stream | None], latencies: Sequence[int]
+        self, nodes: Sequence[str], streams: Sequence[NodeStream | None], latencies: Sequence[int]
     ) -> None:
         index: dict[str | None, int] = {name: i for i, name in enumerate(nodes)}
         curves = [(_EMPTY, _EMPTY) if s is None else (s.produced, s.consumed) for s in streams]
@@ -62,16 +62,16 @@ class SelfTimedRun:
         way = np.array([0 if s is None else s.way for s in streams], np.int32)
         total = int(first[-1])
         of_token = np.full(2 * total, -1, np.int32)
-        sides: list[list[Side]] = [[] for _ in nodes]
+        sides: list[list[StreamEnd]] = [[] for _ in nodes]
         # in a group inputs come first, then outputs to others, then those inside
         for which in range(3):
             for k, ((made, taken), (sends, takes)) in enumerate(zip(curves, clocks, strict=True)):
                 at, stop = first[k : k + 2]
                 if which == 0 and target[k] >= 0:
                     own = of_token[total + at : total + stop]
-                    sides[target[k]].append(Side(taken, takes, 2 * k, at, own))
+                    sides[target[k]].append(StreamEnd(taken, takes, 2 * k, at, own))
                 if which == 1 + inside[k] and source[k] >= 0:
-                    sides[source[k]].append(Side(made, sends, 2 * k + 1, at, of_token[at:stop]))
+                    sides[source[k]].append(StreamEnd(made, sends, 2 * k + 1, at, of_token[at:stop]))
         found = grouped(sides)  # the world outside has no clock
         groups = len(found.clock)
         self._nodes, self.tokens, self._first = len(nodes), total, first
@@ -93,7 +93,7 @@ class SelfTimedRun:
             *(np.zeros(len(self.times), np.int32) for _ in range(3)),
         )
         self._arrays = tuple(np.ascontiguousarray(array, np.int32) for array in arrays)
-        self._run = _Run(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0)
+        self._run = _RunStruct(*counts, *(array.ctypes.data for array in self._arrays), 0, 0, 0)
         self._state = (self.depth, self.times, self.latest, self._needed, self._base)
         self._longest = sum(int(c[-1]) for ends in curves for c in ends if len(c))
         self._longest += total * (2 + int(way.max(initial=0)))
@@ -191,7 +191,7 @@ class SelfTimedRun:
             _library.run_touch(self._run, node)
 
 
-class _Run(ctypes.Structure):
+class _RunStruct(ctypes.Structure):
     """`struct run` of events.c."""
 
     _fields_ = [
@@ -203,7 +203,7 @@ class _Run(ctypes.Structure):
 
 def _load() -> ctypes.CDLL:
     library = loaded("streamgen.fifo._events")
-    run, number = ctypes.POINTER(_Run), ctypes.c_int32
+    run, number = ctypes.POINTER(_RunStruct), ctypes.c_int32
     for name, result, arguments in (
         ("touch", None, (run, ctypes.c_int32)),
         ("revert", None, (run,)),

@@ -11,11 +11,11 @@ import numpy as np
 
 from streamgen.fifo.library import loaded
 
-__all__ = ["Grouped", "Side", "grouped"]
+__all__ = ["Grouped", "StreamEnd", "grouped"]
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class StreamEnd:
     """An end of a stream at a node. cycles, clock: int64, of its events, rising, and what the clock of the
     node shows then. code: what its events are called. token: number of the first one. group: int32, where to
     write the group of each; None: nowhere."""
@@ -43,7 +43,7 @@ class Grouped:
 _SIDE = np.dtype([(name, np.int64) for name in ("cycle", "clock", "length", "code", "token", "group")])
 
 
-def grouped(nodes: Sequence[Sequence[Side]]) -> Grouped:
+def grouped(nodes: Sequence[Sequence[StreamEnd]]) -> Grouped:
     """The groups of all nodes, one node after the other. The sides of a node stand in the order that their
     events have in a group."""
     sides = [side for node in nodes for side in node]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
 
 __all__ = ["own_rates"]
@@ -18,7 +18,7 @@ __all__ = ["own_rates"]
 def own_rates(
     run: SelfTimedRun,
     nodes: Sequence[str],
-    streams: Sequence[Stream | None],
+    streams: Sequence[NodeStream | None],
     bits: Sequence[int],
     latencies: Sequence[int],
 ) -> np.ndarray:
@@ -40,7 +40,7 @@ def own_rates(
     return np.maximum(own, moved)
 
 
-def _starts(nodes: int, streams: Sequence[tuple[int, int, Stream, int, int]]) -> np.ndarray:
+def _starts(nodes: int, streams: Sequence[tuple[int, int, NodeStream, int, int]]) -> np.ndarray:
     """Start of every node that keeps its own rate: the linear program."""
     if not streams:
         return np.zeros(nodes, np.int64)

@@ -39,14 +39,14 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.base.progress import Counted
 from streamgen.base.threads import workers
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
 
-__all__ = ["Sizing", "Strategy", "Stream", "Timetable", "size"]
+__all__ = ["Sizing", "Strategy", "Timetable", "size"]
 
 Strategy = Literal["normal", "conservative"]
 Begin = Literal["free", "rates"]
@@ -80,7 +80,7 @@ class Sizing:
 
 def size(
     nodes: Iterable[str],
-    runs: Sequence[Sequence[Stream | None]],
+    runs: Sequence[Sequence[NodeStream | None]],
     strategy: Strategy = "conservative",
     least: int = 1,
     begin: Begin = "free",
@@ -134,8 +134,8 @@ class _Alike:
     def __init__(
         self,
         nodes: Sequence[str],
-        fifos: Sequence[Stream | None],
-        runs: Sequence[Sequence[Stream | None]],
+        fifos: Sequence[NodeStream | None],
+        runs: Sequence[Sequence[NodeStream | None]],
     ) -> None:
         known = Contents()
         contents = [[_content(stream, known) for stream in streams] for streams in runs]
@@ -167,7 +167,7 @@ class _Alike:
         self._place = [place[k] for k in same]
         self.keys = [tuple(said[k] for k in self._kept) for said in contents]
 
-    def of(self, streams: Sequence[Stream | None]) -> list[Stream | None]:
+    def of(self, streams: Sequence[NodeStream | None]) -> list[NodeStream | None]:
         """Those kept, between the nodes kept."""
         kept = [streams[k] for k in self._kept]
         return [
@@ -187,14 +187,14 @@ class _Alike:
         return Timetable(found.finish, *moves)
 
 
-def _content(stream: Stream | None, known: Contents) -> Hashable:
+def _content(stream: NodeStream | None, known: Contents) -> Hashable:
     """Equal for streams in which the same happens in a run."""
     if stream is None:
         return None
     return stream.depth, *map(known.of, (stream.produced, stream.consumed, *stream.clocks))
 
 
-def _common(streams: Sequence[Stream | None]) -> Stream | None:
+def _common(streams: Sequence[NodeStream | None]) -> NodeStream | None:
     """What a FIFO is in all runs; the longest run's stream."""
     found = [stream for stream in streams if stream is not None]
     if not found:
@@ -210,7 +210,7 @@ def _common(streams: Sequence[Stream | None]) -> Stream | None:
     return max(found, key=lambda stream: len(stream.produced))
 
 
-def _latency(fifo: Stream | None, depth: int) -> int:
+def _latency(fifo: NodeStream | None, depth: int) -> int:
     if fifo is None:
         return 1
     if fifo.latency is not None:
@@ -223,7 +223,7 @@ def _queue_latency(bits: int, depth: int) -> int:
     return QueueParams(bits=bits, depth=depth).latency
 
 
-def _ordered(nodes: Iterable[str], fifos: Iterable[Stream | None]) -> list[str]:
+def _ordered(nodes: Iterable[str], fifos: Iterable[NodeStream | None]) -> list[str]:
     """The nodes in topological order.
 
     Streams with a depth of their own count when they go along with the order given and none of those closes
@@ -267,9 +267,9 @@ class _Sizer:
     def __init__(
         self,
         nodes: Sequence[str],
-        fifos: Sequence[Stream | None],
+        fifos: Sequence[NodeStream | None],
         counts: Sequence[int],
-        runs: Sequence[Sequence[Stream | None]],
+        runs: Sequence[Sequence[NodeStream | None]],
         latencies: Sequence[int],
         strategy: Strategy,
         at_least: int,

@@ -7,7 +7,7 @@ nothing moves, nodes that wait for one another stand in a cycle.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import NodeStream
 
 __all__ = ["Wait", "cycle_of_waits", "deadlock"]
 
@@ -51,7 +51,7 @@ def cycle_of_waits(waits: Iterable[Wait]) -> list[Wait]:
     return []
 
 
-def deadlock(nodes: Sequence[str], streams: Sequence[Stream | None]) -> str:
+def deadlock(nodes: Sequence[str], streams: Sequence[NodeStream | None]) -> str:
     """What to say of a run that cannot end with the depths that its streams have: the cycle of waits.
 
     Who waits at last does not depend on time: every node goes on as far as tokens and room allow.
@@ -60,7 +60,7 @@ def deadlock(nodes: Sequence[str], streams: Sequence[Stream | None]) -> str:
     return "the depths given let nodes wait for one another for ever: " + "; ".join(map(str, cycle))
 
 
-def _blocked(nodes: Sequence[str], streams: Sequence[Stream]) -> list[Wait]:
+def _blocked(nodes: Sequence[str], streams: Sequence[NodeStream]) -> list[Wait]:
     due: dict[str, dict[int, tuple[list[int], list[int]]]] = {name: {} for name in nodes}
     for k, stream in enumerate(streams):
         for output, (end, curve) in enumerate(

@@ -74,7 +74,7 @@ class _Block:
     foreign: bool = False
 
 
-class _Memory:
+class _KeptBlocks:
     """Blocks that were converted, by params and name: params that differ in type alone may be equal."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Memory:
                 self._size -= len(self._blocks.popitem(last=False)[1].text)
 
 
-_memory = _Memory()
+_memory = _KeptBlocks()
 
 
 class Library:

@@ -43,7 +43,7 @@ def parse(string: str) -> dict[str, Any]:
     """The arguments of the ITensor that this text names."""
     if not isinstance(string, str):
         raise TypeError(f"the text of an itensor must be a str, not {string!r}")
-    reader = _Reader(string)
+    reader = _TextPosition(string)
     reader.expect("itensor")
     reader.expect("<")
     shape: list[int] = []
@@ -81,7 +81,7 @@ def parse(string: str) -> dict[str, Any]:
     }
 
 
-class _Reader:
+class _TextPosition:
     """A position in a text."""
 
     def __init__(self, string: str) -> None:

@@ -95,7 +95,7 @@ class BlackBoxParams:
             pins[f"{name}_ready"] = back, 1
         return pins
 
-    def sources(self) -> tuple["Source", ...]:
+    def sources(self) -> tuple["VerilogSource", ...]:
         """The files, read. ValueError lists every pin of the module that is not one of the params."""
         texts = tuple((file.name, _text(file, self.module)) for file in self.files)
         names = ", ".join(name for name, _ in texts)
@@ -112,7 +112,7 @@ class BlackBoxParams:
         if problems := _disagreements(self.pins, found):
             raise ValueError("\n  ".join([f"{label} does not have the pins of its Params:", *problems]))
         return tuple(
-            Source(name, text, tuple(module for module, file in modules.items() if file == name))
+            VerilogSource(name, text, tuple(module for module, file in modules.items() if file == name))
             for name, text in texts
         )
 
@@ -122,7 +122,7 @@ class BlackBoxParams:
         return BlackBox(self)
 
 
-class Source(NamedTuple):
+class VerilogSource(NamedTuple):
     """A file of Verilog: its name, its text, the modules that it defines."""
 
     name: str
@@ -138,7 +138,7 @@ class BlackBox(wiring.Component):
         super().__init__(params.ports)
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[VerilogSource, ...]:
         """The files of the params."""
         return self._params.sources()
 

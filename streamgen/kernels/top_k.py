@@ -35,7 +35,7 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, tree_stages
 from streamgen.numbers.formats import numpy_dtype
 
-__all__ = ["TopK", "TopKParams"]
+__all__ = ["TopKKernel", "TopKParams"]
 
 ROWS_BITS = 16
 MAX_K = 64
@@ -139,11 +139,11 @@ class TopKParams:
         lut = 76 * (lanes - 1) + 55 + 3.5 * self.index_bits
         return cells + Resources(lut=lut, ff=registers + 75 + self.index_bits)
 
-    def build(self) -> "TopK":
-        return TopK(self)
+    def build(self) -> "TopKKernel":
+        return TopKKernel(self)
 
 
-class TopK(wiring.Component):
+class TopKKernel(wiring.Component):
     """The hardware of a TopKParams."""
 
     def __init__(self, params: TopKParams) -> None:

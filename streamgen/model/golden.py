@@ -40,7 +40,7 @@ def steps(
     wanted = {t.name for t in graph.tensors if t.role == "input"}
     if wanted != set(inputs):
         raise ValueError(f"inputs are {sorted(wanted)}, got {sorted(inputs)}")
-    memory = _Memory(graph, inputs, {} if state is None else state)
+    memory = _MemoryTensors(graph, inputs, {} if state is None else state)
     values: dict[Port, np.ndarray] = {}
     waiting: dict[Edge, deque[np.ndarray]] = defaultdict(deque)  # on back edges
     for phase, walk in graph.steps():
@@ -69,7 +69,7 @@ def steps(
                     waiting[edge].append(results[edge.source.name])
 
 
-class _Memory:
+class _MemoryTensors:
     """The tensors behind the memory ports of nodes."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], state: State) -> None:

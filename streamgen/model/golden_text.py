@@ -17,7 +17,7 @@ from streamgen.model.operations import Embedding
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["GoldenModel", "Session", "is_language_model", "vocabulary_of"]
+__all__ = ["GoldenModel", "GoldenSession", "is_language_model", "vocabulary_of"]
 
 PASS_TOKENS = 256
 
@@ -53,9 +53,9 @@ class GoldenModel:
         """float32 [vocabulary]: behind the last token of a text."""
         return self.session().last_logits(ids)
 
-    def session(self) -> "Session":
+    def session(self) -> "GoldenSession":
         """A text to be continued, empty at first."""
-        return Session(self)
+        return GoldenSession(self)
 
     def logits(self, ids: Sequence[int] | ndarray, pass_tokens: int = PASS_TOKENS) -> ndarray:
         """float32 [tokens, vocabulary]: after each token of a text, in passes of `pass_tokens` at most.
@@ -94,7 +94,7 @@ class GoldenModel:
         return outputs[self._logits], state
 
 
-class Session:
+class GoldenSession:
     """One text: tokens so far, with what they leave. An interrupted pass leaves it as it was."""
 
     def __init__(self, model: GoldenModel) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from streamgen.artifact.manifest import Manifest, Stream
+from streamgen.artifact.manifest import Manifest, StreamFacts
 from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
 from streamgen.base.errors import DeviceError, DeviceTimeoutError, ProbeError
 from streamgen.base.wording import counted
@@ -60,7 +60,7 @@ class Probe:
         self._edges = None if edges is None else frozenset(edges)
         self.report = ProbeReport(edges=len(known if edges is None else set(edges)))
 
-    def streams(self, manifest: Manifest) -> tuple[Stream, ...]:
+    def streams(self, manifest: Manifest) -> tuple[StreamFacts, ...]:
         """The streams of a design that are probed, in topological order."""
         return tuple(s for s in manifest.streams if self._edges is None or s.name in self._edges)
 

@@ -7,7 +7,6 @@ from streamgen.artifact.manifest import Buffer, Manifest, StatusBlock
 from streamgen.base.wording import counted
 from streamgen.compiler.emit import Design
 from streamgen.compiler.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
-from streamgen.contract import multipliers
 from streamgen.model.graph import Edge, Graph
 from streamgen.numbers import formats
 from streamgen.observe.channels import channel_bytes
@@ -54,7 +53,7 @@ def group_report(
         ended=notes.ended,
         converter_bits=converter_bits(graph),
         converter_budget=notes.converter_budget,
-        multipliers=sum(multipliers(node.params) for node in graph.nodes),
+        multipliers=graph.multipliers,
         choices=notes.choices,
         resources=ResourceReport(
             parts=notes.resources,
@@ -150,6 +149,6 @@ def hardware_line(manifests: Sequence[Manifest], graphs: Sequence[Graph] | None)
     they are not read, and multipliers not known."""
     groups = [] if len(manifests) == 1 else [counted(len(manifests), "group")]
     channels = len({port.channel for manifest in manifests for port in manifest.ports})
-    built = [] if graphs is None else [sum(multipliers(node.params) for g in graphs for node in g.nodes)]
+    built = [] if graphs is None else [sum(graph.multipliers for graph in graphs)]
     counts = [counted(channels, "channel"), *(counted(number, "multiplier") for number in built)]
     return ", ".join([manifests[0].board.name, *groups, *counts])

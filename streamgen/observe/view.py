@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from streamgen.artifact.manifest import Buffer, Manifest
 from streamgen.artifact.packing import BEAT_BYTES
-from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
 from streamgen.model.graph import Graph
@@ -73,7 +72,7 @@ def group_view(
         resources=node_resources(graph),
         buffers=manifest.buffers,
         rate=BEAT_BYTES * memory.beats / memory.cycles,
-        multipliers=sum(multipliers(node.params) for node in graph.nodes),
+        multipliers=graph.multipliers,
         predicted=predicted,
         measured=measured,
     )

@@ -22,9 +22,9 @@ from streamgen.observe.report import Notes
 from streamgen.package.constraints import CONSTRAINTS, placement_constraints
 from streamgen.package.kernel_xml import kernel_xml
 from streamgen.package.link import LINK, link_config
-from streamgen.package.linkage import Part, linked, wires
+from streamgen.package.linkage import LinkedKernel, linked, wires
 from streamgen.package.script import packaging_script
-from streamgen.package.steps import SCRIPT, Step, steps
+from streamgen.package.steps import SCRIPT, ToolStep, steps
 from streamgen.package.texts import makefile, readme
 from streamgen.package.tools import Tools, run_step
 from streamgen.platform.boards import Board
@@ -116,7 +116,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Model:
+class PackagedModel:
     """A written accelerator. folder: in the package."""
 
     origin: Path
@@ -125,7 +125,7 @@ class Model:
     folder: str = "."
 
     @classmethod
-    def read(cls, origin: Path) -> "Model":
+    def read(cls, origin: Path) -> "PackagedModel":
         """ValueError for a folder that holds none, or where groups do not read what others write."""
         execution = ChainExecution(origin)
         return cls(origin, execution, [Written.read(group.folder) for group in execution.groups])
@@ -147,10 +147,10 @@ class Model:
             return [self.folder]
         return [(Path(self.folder) / name).as_posix() for name in self.execution.chain.folders]
 
-    def parts(self, first: int) -> list[Part]:
+    def parts(self, first: int) -> list[LinkedKernel]:
         """Its kernels, of which the first has this number on the card."""
         return [
-            Part(
+            LinkedKernel(
                 folder=folder,
                 manifest=design.manifest,
                 board=design.notes.board,
@@ -182,7 +182,7 @@ class Model:
 
 def board_of_folder(source: str | Path) -> Board:
     """The board for which a written accelerator is compiled. ValueError for a folder without one."""
-    return Model.read(Path(source).resolve()).designs[0].notes.board
+    return PackagedModel.read(Path(source).resolve()).designs[0].notes.board
 
 
 def package(sources: Source | Sequence[Source], target: str | Path, name: str | None = None) -> Path:
@@ -202,12 +202,12 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
     if not given:
         raise ValueError("a package needs at least one accelerator")
     place = Path(target).resolve()
-    models = [Model.read(_folder_of(one)) for one in given]
+    models = [PackagedModel.read(_folder_of(one)) for one in given]
     if len(models) > 1:
         _require_names(models)
-        models = [Model(one.origin, one.execution, one.designs, one.name) for one in models]
+        models = [PackagedModel(one.origin, one.execution, one.designs, one.name) for one in models]
     designs = [design for model in models for design in model.designs]
-    parts: list[Part] = []
+    parts: list[LinkedKernel] = []
     for model in models:
         parts += model.parts(len(parts))
     called = name or (models[0].name if len(models) == 1 else "card")
@@ -245,7 +245,7 @@ def build(folder: str | Path, tools: Tools, progress: Progress | None = None) ->
     return made[-1]
 
 
-def steps_of(folder: Path) -> tuple[Step, ...]:
+def steps_of(folder: Path) -> tuple[ToolStep, ...]:
     """The commands that build a package, which run in its folder."""
     return steps(Card.read(folder), {})
 
@@ -267,7 +267,7 @@ def _folder_of(source: Source) -> Path:
     return Path(source if isinstance(source, str | Path) else source.written).resolve()
 
 
-def _require_names(models: Sequence[Model]) -> None:
+def _require_names(models: Sequence[PackagedModel]) -> None:
     """ValueError for two models of one name: they have folders of their names."""
     names = [model.name for model in models]
     for model in models:

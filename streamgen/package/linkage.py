@@ -15,7 +15,7 @@ from streamgen.platform.boards import Board
 from streamgen.platform.capacity import RESOURCES, number, require_room, short_of, usage
 from streamgen.runtime.card import Card, Kernel
 
-__all__ = ["Part", "linked", "told_wires", "wires"]
+__all__ = ["LinkedKernel", "linked", "told_wires", "wires"]
 
 _NOTHING = Resources(lut=0, ff=0)
 _REGISTER_PINS = 32 + 32 + 4 + 12 + 12 + 2 + 2 + 10  # data, strobes, addresses, responses, handshakes
@@ -24,7 +24,7 @@ _IDS = 4  # of a master, one on each channel but W
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class LinkedKernel:
     """A kernel that is to be linked. folder: inside that of the package. slrs: what it takes of each.
     instances: the SLR of each in its top. wires: of its own, at each boundary of SLRs. meets: its inputs that
     another kernel writes, and which one, by its number."""
@@ -38,7 +38,7 @@ class Part:
     meets: Mapping[str, int]
 
 
-def linked(name: str, models: Sequence[str], parts: Sequence[Part]) -> Card:
+def linked(name: str, models: Sequence[str], parts: Sequence[LinkedKernel]) -> Card:
     """What is linked of these kernels. name: of the binary. models: folders inside that of the package.
 
     ValueError for kernels of one name, of several boards or clocks; BudgetError when the board has too few
@@ -56,7 +56,7 @@ def linked(name: str, models: Sequence[str], parts: Sequence[Part]) -> Card:
     return Card(name=name, models=tuple(models), kernels=kernels)
 
 
-def _one_board(parts: Sequence[Part]) -> Board:
+def _one_board(parts: Sequence[LinkedKernel]) -> Board:
     """That of all kernels."""
     first, names = parts[0], [part.manifest.top for part in parts]
     if twice := sorted({one for one in names if names.count(one) > 1}):
@@ -79,7 +79,7 @@ def _one_board(parts: Sequence[Part]) -> Board:
     return first.board
 
 
-def _banks(parts: Sequence[Part], board: Board) -> list[dict[str, int]]:
+def _banks(parts: Sequence[LinkedKernel], board: Board) -> list[dict[str, int]]:
     """The bank of each buffer: every port has one for itself, that of its channel where it is free; an input
     that another kernel writes lies where that one writes it."""
     count = sum(len(part.manifest.ports) for part in parts)
@@ -102,7 +102,7 @@ def _banks(parts: Sequence[Part], board: Board) -> list[dict[str, int]]:
     return found
 
 
-def _placed(parts: Sequence[Part], banks: Sequence[Mapping[str, int]]) -> list[Buffer]:
+def _placed(parts: Sequence[LinkedKernel], banks: Sequence[Mapping[str, int]]) -> list[Buffer]:
     """All buffers of the card, in their banks; those that kernels share once."""
     return [
         replace(buffer, name=f"{part.manifest.top}.{buffer.name}", channel=where[buffer.name])
@@ -112,7 +112,7 @@ def _placed(parts: Sequence[Part], banks: Sequence[Mapping[str, int]]) -> list[B
     ]
 
 
-def wires(card: Card, parts: Sequence[Part]) -> tuple[int, ...]:
+def wires(card: Card, parts: Sequence[LinkedKernel]) -> tuple[int, ...]:
     """About how many wires of the kernels cross each boundary of SLRs: those of blocks on several, and pins
     of kernels that lie away from the memory, to which all their ports lead."""
     board = parts[0].board
@@ -126,7 +126,7 @@ def told_wires(counts: Sequence[int], board: Board) -> str:
     return ", ".join(f"{count:,} of {board.wires:,} between {a} and {b}" for (a, b), count in pairs)
 
 
-def _crossing(part: Part, slr: str | None, board: Board) -> tuple[int, ...]:
+def _crossing(part: LinkedKernel, slr: str | None, board: Board) -> tuple[int, ...]:
     """Wires of a kernel at each boundary, when it lies on this SLR; None where its blocks lie on several."""
     if slr is None:
         return part.wires
@@ -136,7 +136,7 @@ def _crossing(part: Part, slr: str | None, board: Board) -> tuple[int, ...]:
     return tuple(pins if first <= boundary < last else 0 for boundary in range(len(order) - 1))
 
 
-def _slrs(name: str, parts: Sequence[Part], board: Board) -> list[str | None]:
+def _slrs(name: str, parts: Sequence[LinkedKernel], board: Board) -> list[str | None]:
     """The SLR of each kernel, None for those on several. One that lies on a single SLR can be on any: the
     largest choose first, the nearest to the memory that has room."""
     used = {slr.name: _NOTHING for slr in board.slrs}
@@ -170,7 +170,7 @@ def _slrs(name: str, parts: Sequence[Part], board: Board) -> list[str | None]:
 
 def _too_large(
     name: str,
-    parts: Sequence[Part],
+    parts: Sequence[LinkedKernel],
     totals: Sequence[Resources],
     used: Mapping[str, Resources],
     crossing: Sequence[int],

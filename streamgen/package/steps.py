@@ -9,13 +9,13 @@ from streamgen.package.link import LINK
 from streamgen.runtime.card import Card
 from streamgen.runtime.xrt import BUILD
 
-__all__ = ["SCRIPT", "Step", "steps"]
+__all__ = ["SCRIPT", "ToolStep", "steps"]
 
 SCRIPT = "package.tcl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ToolStep:
     """tool: the program. doing: in words. product: the file that it makes. needs: files of the package."""
 
     tool: str
@@ -40,14 +40,14 @@ class Step:
         return f"{self.place}/{self.tool}.log"
 
 
-def steps(card: Card, hardware: Mapping[str, tuple[str, ...]]) -> tuple[Step, ...]:
+def steps(card: Card, hardware: Mapping[str, tuple[str, ...]]) -> tuple[ToolStep, ...]:
     """The commands, in order: a kernel object of each kernel, then the binary. hardware: the files of which
     that of a kernel is made, by the kernel's name."""
     packagings = []
     for kernel in card.kernels:
         inside = PurePosixPath(kernel.folder)
         packagings.append(
-            Step(
+            ToolStep(
                 tool="vivado",
                 arguments=("-mode", "batch", "-nojournal", "-nolog", "-source", str(inside / SCRIPT)),
                 doing=f"packaging the kernel {kernel.name}",
@@ -57,7 +57,7 @@ def steps(card: Card, hardware: Mapping[str, tuple[str, ...]]) -> tuple[Step, ..
         )
     objects, binary = tuple(step.product for step in packagings), f"{BUILD}/{card.name}.xclbin"
     link = ("--link", "--target", "hw", "--config", LINK, "--temp_dir", f"{BUILD}/link", "--log_dir")
-    linking = Step(
+    linking = ToolStep(
         tool="v++",
         arguments=(*link, f"{BUILD}/logs", "--output", binary, *objects),
         doing=f"linking {card.name}, which takes hours",

@@ -6,7 +6,7 @@ from streamgen.artifact.manifest import Manifest
 from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.link import LINK
 from streamgen.package.linkage import told_wires
-from streamgen.package.steps import SCRIPT, Step
+from streamgen.package.steps import SCRIPT, ToolStep
 from streamgen.platform.boards import Board
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
@@ -17,7 +17,7 @@ _SHELL = "SHELL := /bin/bash\n.SHELLFLAGS := -o pipefail -c\n.DELETE_ON_ERROR:\n
 _CLEAN = ".PHONY: all clean\n"
 
 
-def makefile(steps: Sequence[Step]) -> str:
+def makefile(steps: Sequence[ToolStep]) -> str:
     """Makes what is missing or older than what it is made of; `make clean` deletes all of it."""
     tools = " and ".join(dict.fromkeys(step.tool for step in steps))
     lines = [f"# Runs {tools}, which must be on PATH.", _SHELL]
@@ -37,7 +37,7 @@ def readme(
     card: Card,
     board: Board,
     manifests: Sequence[Manifest],
-    steps: Sequence[Step],
+    steps: Sequence[ToolStep],
     texts: set[str],
     wires: Sequence[int],
 ) -> str:

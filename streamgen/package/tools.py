@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streamgen.base.errors import ToolError
 from streamgen.base.progress import Progress
-from streamgen.package.steps import Step
+from streamgen.package.steps import ToolStep
 from streamgen.platform.boards import Board
 
 __all__ = ["VIVADO", "VPP", "Tools", "find_tools", "run_step"]
@@ -65,7 +65,7 @@ def find_tools(board: Board) -> Tools | None:
     return Tools(paths, release)
 
 
-def run_step(step: Step, tools: Tools, folder: Path, progress: Progress) -> Path:
+def run_step(step: ToolStep, tools: Tools, folder: Path, progress: Progress) -> Path:
     """Run one of the commands in the folder of a package; returns what it makes. progress: told what it
     prints.
 
@@ -112,7 +112,7 @@ def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
         raise
 
 
-def _explained(step: Step, how: str, log: Path) -> str:
+def _explained(step: ToolStep, how: str, log: Path) -> str:
     printed = [line.rstrip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in printed if _ERROR.match(line)]
     shown = list(dict.fromkeys(errors))[:_MOST] or printed[-_MOST:]

@@ -28,13 +28,12 @@ from streamgen.artifact.packing import TRANSFER_BITS, MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, Transfers
-from streamgen.fifo.curves import Part, Stream
+from streamgen.fifo.curves import KernelSide, NodeStream
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.gateware.stream import Gather, GatherParams, Scatter, ScatterParams, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort, WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams
 
@@ -55,8 +54,8 @@ class _DmaParams:
 
     layout: MemoryLayout
     max_tokens: int
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     moves: ClassVar[bool] = True
     _WAITING: ClassVar[int]
 
@@ -211,7 +210,7 @@ class LoadParams(_DmaParams):
     def clocks(self, bounds: Bounds) -> Clocks:
         """Beats are asked for at once; a beat gives several tokens, or several beats one."""
         tokens = self._itensor(bounds).token_count
-        ask, (pop, send, streams) = Part("ask", np.ones(1, np.int64)), self.unpacked(tokens)
+        ask, (pop, send, streams) = KernelSide("ask", np.ones(1, np.int64)), self.unpacked(tokens)
         return Clocks(
             (ask, pop, send),
             {"o": (send, np.arange(tokens))},
@@ -219,11 +218,11 @@ class LoadParams(_DmaParams):
             (self.reads("memory", (ask, np.zeros(1, np.int64)), pop, [len(pop.cycles)], [bounds["offset"]]),),
         )
 
-    def unpacked(self, tokens: int, name: str = "") -> tuple[Part, Part, tuple[Stream, ...]]:
+    def unpacked(self, tokens: int, name: str = "") -> tuple[KernelSide, KernelSide, tuple[NodeStream, ...]]:
         """What takes beats from the prefetch FIFO, what sends tokens, and the streams between them."""
         several, parts = self.layout.tokens_per_beat, self.layout.beats_per_token
         beats, own = np.arange(self.layout.beats(tokens)), np.arange(tokens)
-        pop, send = Part(f"pop{name}", 1 + beats), Part(f"send{name}", 2 + own * parts, parts)
+        pop, send = KernelSide(f"pop{name}", 1 + beats), KernelSide(f"send{name}", 2 + own * parts, parts)
         if several > 1:
             ends = np.minimum(beats * several + several - 1, tokens - 1)
             ways = pop.to(send, beats, beats * several), send.to(pop, ends[:-1], beats[1:], latency=0)
@@ -237,8 +236,8 @@ class LoadParams(_DmaParams):
     def reads(
         self,
         port: str,
-        asks: tuple[Part, np.ndarray],
-        pop: Part,
+        asks: tuple[KernelSide, np.ndarray],
+        pop: KernelSide,
         beats: Sequence[int],
         offsets: Sequence[int],
     ) -> Transfers:
@@ -330,11 +329,11 @@ class StoreParams(_DmaParams):
         tokens, several = self._itensor(bounds).token_count, self.layout.tokens_per_beat
         parts, own = self.layout.beats_per_token, np.arange(tokens)
         beats = np.arange(self.layout.beats(tokens))
-        take = Part("take", _STORE_OVERHEAD + own * parts, parts)
-        push = Part("push", _STORE_OVERHEAD + several + beats)
+        take = KernelSide("take", _STORE_OVERHEAD + own * parts, parts)
+        push = KernelSide("push", _STORE_OVERHEAD + several + beats)
         if several > 1:
             ends = np.minimum(beats * several + several - 1, tokens - 1)
-            ways: tuple[Stream, ...] = (take.to(push, ends, beats), push.to(take, beats[:-2], ends[2:]))
+            ways: tuple[NodeStream, ...] = (take.to(push, ends, beats), push.to(take, beats[:-2], ends[2:]))
         else:
             ways = (
                 take.to(push, own, own * parts, latency=int(parts > 1)),

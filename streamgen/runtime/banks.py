@@ -7,7 +7,7 @@ import numpy as np
 from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import DeviceError
 
-__all__ = ["Banks", "Region"]
+__all__ = ["CardMemory", "Region"]
 
 _PAGE = 4096
 _UNSET = 0xA5  # nobody may rely on zeros
@@ -29,7 +29,7 @@ class Region:
         return int(self.content.ctypes.data)
 
 
-class Banks:
+class CardMemory:
     """`count` banks of `size` bytes each; bank i begins at i * size. Each master of a kernel has one for
     itself as long as the kernel is on the card; it reaches others, too."""
 

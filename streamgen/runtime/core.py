@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgen.artifact.manifest import Port
+from streamgen.artifact.manifest import MemoryPort
 from streamgen.runtime.banks import Region
-from streamgen.runtime.driver import Model, declared
+from streamgen.runtime.driver import ChannelModel, declared
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.verilator import load
@@ -19,7 +19,7 @@ __all__ = ["Core"]
 class Core:
     """An instance of `library`. Channels are those of the design's `ports`."""
 
-    def __init__(self, library: Path, ports: Sequence[Port], instruments: Instruments) -> None:
+    def __init__(self, library: Path, ports: Sequence[MemoryPort], instruments: Instruments) -> None:
         self._instruments = instruments
         self._masters = {port.channel: i for i, port in enumerate(ports)}
         self._models: dict[int, MemoryModel] = {}
@@ -54,7 +54,7 @@ class Core:
         rate, latency, waiting = memory.rate, memory.latency, memory.outstanding
         assert rate is not None and latency is not None
         self._models[channel] = memory
-        model = Model(rate.numerator, rate.denominator, latency, waiting, memory.delays, memory.seed)
+        model = ChannelModel(rate.numerator, rate.denominator, latency, waiting, memory.delays, memory.seed)
         self.do("configure", self._masters[channel], model)
 
     def attach(self, channel: int, region: Region) -> None:

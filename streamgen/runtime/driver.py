@@ -4,11 +4,11 @@ import ctypes
 
 from streamgen.runtime.instruments import Instruments
 
-__all__ = ["Model", "declared"]
+__all__ = ["ChannelModel", "declared"]
 
 
-class Model(ctypes.Structure):
-    """`Model` of memory.h."""
+class ChannelModel(ctypes.Structure):
+    """`ChannelModel` of memory.h."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -34,7 +34,7 @@ def declared(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("run", ctypes.c_bool, (u64,)),
         ("write", ctypes.c_bool, (u32, u32)),
         ("read", ctypes.c_bool, (u32, ctypes.POINTER(u32))),
-        ("configure", None, (u32, ctypes.POINTER(Model))),
+        ("configure", None, (u32, ctypes.POINTER(ChannelModel))),
         ("wait", ctypes.c_int, (u32, u32, u64, u64)),
         ("time", u64, ()),
         ("work", None, (ctypes.c_bool,)),

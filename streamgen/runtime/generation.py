@@ -25,7 +25,7 @@ from streamgen.runtime.execution import Execution
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["Part", "Pass", "Session", "TextDevice"]
+__all__ = ["Pass", "Session", "TextDevice", "TextPart"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """Tokens of a text for one pass, the position of the first, and the variant of the run."""
 
     ids: np.ndarray
@@ -95,14 +95,14 @@ class TextDevice:
         """A text to be continued, empty at first."""
         return Session(self)
 
-    def run(self, session: "Session", parts: Sequence[Part]) -> Iterator[dict[str, np.ndarray]]:
+    def run(self, session: "Session", parts: Sequence[TextPart]) -> Iterator[dict[str, np.ndarray]]:
         """Passes one after the other, several in flight: what each writes, by buffer. Behind the last token:
         logits float32 [1, vocabulary], unless the variant is `BEST`, the greatest of them and its id [1, 1];
         nothing of the variant `KEEP`.
         """
         self._switch(session)
         try:
-            waiting: deque[Part] = deque()
+            waiting: deque[TextPart] = deque()
             for part in parts:
                 if len(waiting) == self.execution.slots:
                     yield self._collected(waiting.popleft())
@@ -122,7 +122,7 @@ class TextDevice:
         finally:
             self.execution.give_up()  # whoever waits no more
 
-    def _collected(self, part: Part) -> dict[str, np.ndarray]:
+    def _collected(self, part: TextPart) -> dict[str, np.ndarray]:
         device, tokens, infos = self.execution.device, len(part.ids), self._infos
         found = self.execution.collect(self.timeout)
         after, status = device.moved_bytes(), self.execution.statuses[-1]
@@ -232,7 +232,7 @@ class Session:
         with self._device.turn:  # of threads: all passes of one text, then those of another
             self.checked(ids)  # another thread may have gone on with the text
             parts = [
-                Part(ids[first : first + most], self._position + first, KEEP)
+                TextPart(ids[first : first + most], self._position + first, KEEP)
                 for first in range(0, len(ids), most)
             ]
             parts[-1] = replace(parts[-1], variant=variant)

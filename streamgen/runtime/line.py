@@ -19,10 +19,10 @@ from streamgen.artifact.manifest import Buffer
 from streamgen.base.errors import DeviceError
 from streamgen.runtime.arrays import Parts, cropped, packed, padded, unpacked
 
-__all__ = ["Stage", "through"]
+__all__ = ["LineStage", "through"]
 
 
-class Stage(Protocol):
+class LineStage(Protocol):
     """What is used here of `Execution`."""
 
     label: str
@@ -62,7 +62,7 @@ class _Sample:
 
 
 def through(
-    stages: Sequence[Stage],
+    stages: Sequence[LineStage],
     parts: Parts,
     wanted: Collection[str],
     timeout: float,
@@ -91,7 +91,7 @@ def through(
 
 class _Line:
     def __init__(
-        self, stages: Sequence[Stage], wanted: Collection[str], timeout: float, prepare: Prepare
+        self, stages: Sequence[LineStage], wanted: Collection[str], timeout: float, prepare: Prepare
     ) -> None:
         self._stages, self._wanted, self._timeout, self._prepare = stages, wanted, timeout, prepare
         self.samples: deque[_Sample] = deque()
@@ -153,7 +153,7 @@ class _Line:
 
 
 @contextmanager
-def _named(stage: Stage) -> Iterator[None]:
+def _named(stage: LineStage) -> Iterator[None]:
     """Errors say whose they are."""
     try:
         yield

@@ -21,7 +21,7 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.base.progress import Progress, terminal_progress
 from streamgen.runtime.background import BackgroundBuild
-from streamgen.runtime.banks import Banks, Region
+from streamgen.runtime.banks import CardMemory, Region
 from streamgen.runtime.core import Core
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.instruments import Instruments
@@ -46,7 +46,7 @@ class SimulatedCard:
     """What kernels have in common that run on one card: memory and time."""
 
     def __init__(self, board: BoardFacts) -> None:
-        self.board, self.banks = board, Banks(board.channels, board.channel_bytes)
+        self.board, self.banks = board, CardMemory(board.channels, board.channel_bytes)
         self.kernels: weakref.WeakSet[SimulatedDevice] = weakref.WeakSet()
 
 

@@ -17,7 +17,7 @@ from streamgen.base.errors import DeviceError
 
 __all__ = [
     "HARDWARE_EMULATION",
-    "Section",
+    "XclbinSection",
     "bank_table",
     "connection_table",
     "design_note",
@@ -39,7 +39,7 @@ _DRAM = 2
 _KERNEL, _CHAIN = 1, 1 << 8  # m_type and the control protocol of `struct ip_data`
 
 
-class Section(IntEnum):
+class XclbinSection(IntEnum):
     """Kinds of sections that are written or read here, as xclbin.h numbers them."""
 
     BITSTREAM = 0
@@ -53,7 +53,7 @@ class Section(IntEnum):
     GROUP_CONNECTIVITY = 27
 
 
-def packed_xclbin(sections: Mapping[Section, bytes], platform: str, mode: int) -> bytes:
+def packed_xclbin(sections: Mapping[XclbinSection, bytes], platform: str, mode: int) -> bytes:
     """The bytes of a file with these sections; its uuid follows from them."""
     offset = _HEAD.size + _HEADER.size + _SECTION.size * len(sections)
     table, bodies = b"", b""
@@ -85,7 +85,7 @@ def read_sections(path: str | Path) -> dict[int, bytes]:
             for kind, _, offset, length in _SECTION.iter_unpack(table):
                 if offset + length > size:
                     raise DeviceError(f"{file} is truncated: {size} bytes; section {kind} ends after them")
-                if kind != Section.BITSTREAM:
+                if kind != XclbinSection.BITSTREAM:
                     stream.seek(offset)
                     found[kind] = stream.read(length)
             return found
@@ -128,7 +128,7 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
     """DeviceError unless a file holds the kernel of a manifest: by name, arguments, banks, and by the hash of
     the design where the file has one; else a run's status block tells."""
     sections = read_sections(path)
-    note = _hash(sections.get(Section.USER_METADATA, b""), manifest.top)
+    note = _hash(sections.get(XclbinSection.USER_METADATA, b""), manifest.top)
     if note not in (None, manifest.design_hash):
         raise DeviceError(
             f"{path} holds design {note}, the manifest describes {manifest.design_hash}: build it again"
@@ -148,8 +148,11 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
 
 def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Manifest) -> None:
     """A single kernel has its buffers in the banks of its channels; of several each has them in one bank."""
-    topology, raw = sections.get(Section.MEM_TOPOLOGY, b""), sections.get(Section.CONNECTIVITY, b"")
-    layout = _rows(_UNIT, sections.get(Section.IP_LAYOUT, b""), 8)
+    topology, raw = (
+        sections.get(XclbinSection.MEM_TOPOLOGY, b""),
+        sections.get(XclbinSection.CONNECTIVITY, b""),
+    )
+    layout = _rows(_UNIT, sections.get(XclbinSection.IP_LAYOUT, b""), 8)
     units = [row[-1].rstrip(b"\0").decode(errors="replace").partition(":")[0] for row in layout]
     names = [row[-1].rstrip(b"\0").decode(errors="replace") for row in _rows(_BANK, topology, 8)]
     banks: dict[int, set[str]] = {}
@@ -174,7 +177,7 @@ def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Ma
 
 def _kernel(path: str | Path, sections: Mapping[int, bytes], name: str) -> Element:
     try:
-        root = fromstring(sections.get(Section.EMBEDDED_METADATA, b"").rstrip(b"\0"))
+        root = fromstring(sections.get(XclbinSection.EMBEDDED_METADATA, b"").rstrip(b"\0"))
     except ParseError as error:
         raise DeviceError(f"{path} does not describe its kernels: {error}") from error
     kernels = {kernel.get("name", ""): kernel for kernel in root.iter("kernel")}

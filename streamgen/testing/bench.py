@@ -21,7 +21,7 @@ from amaranth.hdl import Value
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
-from streamgen.testing.ports import Port, Sink, Source, Spy, Stalls
+from streamgen.testing.ports import BenchPort, PortSource, Sink, Spy, Stalls
 
 __all__ = ["BenchError", "Result", "Stalls", "StuckError", "random_tokens", "run", "stream_ports"]
 
@@ -86,7 +86,7 @@ def run(
     remark = repr(stalls)
     common: dict[str, Any] = {"random": Random(stalls.seed), "remark": remark}
     sources = [
-        Source(
+        PortSource(
             name, getattr(component, name), engine, chance=stalls.sources, hold=hold.get(name, 0), **common
         )
         for name in inputs
@@ -149,7 +149,12 @@ class _Bench:
     """The ports and the clock of one run."""
 
     def __init__(
-        self, engine: Any, ports: Sequence[Port], spies: Sequence[Port], slots: Mapping[str, Any], remark: str
+        self,
+        engine: Any,
+        ports: Sequence[BenchPort],
+        spies: Sequence[BenchPort],
+        slots: Mapping[str, Any],
+        remark: str,
     ) -> None:
         self._engine = engine
         self._state = engine.state

@@ -9,7 +9,7 @@ from streamgen.artifact.manifest import MemoryTiming
 from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract import Bounds
 from streamgen.fifo.clocks import Clocks, clocks_of
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 
 __all__ = ["check_clocks", "token_times"]
 
@@ -29,7 +29,7 @@ def token_times(
     for port, itensor in {**inputs, **outputs}.items():
         known = {**offered, **room}.get(port)
         cycles = np.arange(itensor.token_count) if known is None else np.asarray(known)
-        part = Part("outside", cycles, None)
+        part = KernelSide("outside", cycles, None)
         executions[port] = {0: Clocks((part,), {"i": (part, np.arange(len(cycles)))})}
         ends = [(port, "i"), ("kernel", port)]
         source, target = ends if port in inputs else reversed(ends)

@@ -14,7 +14,7 @@ from amaranth.hdl import Value
 
 from streamgen.testing.monitor import StreamMonitor
 
-__all__ = ["Port", "Sink", "Source", "Spy", "Stalls"]
+__all__ = ["BenchPort", "PortSource", "Sink", "Spy", "Stalls"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Stalls:
                 raise ValueError(f"{name} must be a chance from 0 to 1, not {chance!r}")
 
 
-class Port:
+class BenchPort:
     """A stream: its slots in the engine, its monitor, the tokens to move and the cycles in which they did."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Port:
         return f"{self.left} of {self.count}"
 
 
-class Source(Port):
+class PortSource(BenchPort):
     """Feeds an input; a token stays until it is taken."""
 
     def load(self, tokens: Sequence[int]) -> None:
@@ -138,7 +138,7 @@ class Source(Port):
         return "the component waits, no token is left" if self.ready.curr else ""
 
 
-class Sink(Port):
+class Sink(BenchPort):
     """Drains an output; `offered` are the cycles in which tokens were first valid."""
 
     def begin(self) -> None:
@@ -177,7 +177,7 @@ class Sink(Port):
         return "the bench waits for the component"
 
 
-class Spy(Port):
+class Spy(BenchPort):
     """Watches a stream inside the component."""
 
     def observe(self, cycle: int) -> bool:

@@ -63,7 +63,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
     from jinja2.utils import Namespace
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """{% generation %} ... {% endgeneration %} is what it holds."""
 
         tags = {"generation"}
@@ -94,7 +94,7 @@ def _environment() -> Any:
         return json.dumps(value, ensure_ascii=ensure_ascii, **choices)
 
     found = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, "jinja2.ext.loopcontrols"]
     )
     found.filters["tojson"] = tojson
     found.globals["namespace"] = namespace

@@ -10,6 +10,7 @@ import pytest
 import sim.cocotb_dma
 from sim.cocotb_dma import Copy
 from sim.cocotb_streams import CocotbSimulator
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.base.errors import DeviceError
 from streamgen.fifo.queue import QueueParams
@@ -57,8 +58,8 @@ def test_a_token_too_many_is_found(seed: int) -> None:
 def test_load_and_store(dtype: str, shape: tuple[int, ...], tmp_path: Path, seed: int) -> None:
     """Transfers of several lengths back to back, the same image behind the store as before the load."""
     layout, random = MemoryLayout(dtype, shape), Random(seed)
-    load = LoadParams(layout=layout, max_tokens=1000, prefetch=64)
-    store = StoreParams(layout=layout, max_tokens=1000, depth=64)
+    load = LoadParams(layout=layout, max_tokens=1000, prefetch=64, **MEMORY)
+    store = StoreParams(layout=layout, max_tokens=1000, depth=64, **MEMORY)
     (tmp_path / "top.v").write_text(to_verilog(Copy(load, store)))
     runner = built("icarus", [tmp_path / "top.v"], "top", tmp_path / "build")
     image, expected, words = bytearray(64 * 512), bytearray(b"\xff" * 64 * 512), []

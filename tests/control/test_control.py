@@ -12,9 +12,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from sim.memory import MEMORY
 from streamgen.artifact.manifest import RunError, StatusBlock, argument_map
 from streamgen.artifact.packing import ADDRESS_BITS, MemoryLayout
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection, Word
 from streamgen.fifo.queue import QueueParams
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.control.control import ControlParams
@@ -31,8 +32,8 @@ from tests.platform.rig import channel
 COPIES = 2
 POINTERS = ("table", "status", "x0", "y0", "x1", "y1")
 LAYOUT = MemoryLayout("f24", (1, 4))  # 4 tokens a beat
-LOAD = LoadParams(layout=LAYOUT, max_tokens=4096, prefetch=64)
-STORE = StoreParams(layout=LAYOUT, max_tokens=4096, depth=64)
+LOAD = LoadParams(layout=LAYOUT, max_tokens=4096, prefetch=64, **MEMORY)
+STORE = StoreParams(layout=LAYOUT, max_tokens=4096, depth=64, **MEMORY)
 DEPTH = 16
 WORDS = 2 * 2 * COPIES + COPIES
 BASES = {name: (k + 1) << 32 for k, name in enumerate(POINTERS)}
@@ -134,7 +135,7 @@ def program(layers=2, per_tile=5):
     second = Descriptor(target=1, words=(count,))
     return PhaseTable(
         sections=(
-            Section(
+            TableSection(
                 descriptors=(
                     first,
                     Descriptor(target=2, words=(offset, count), awaited=True),

@@ -8,7 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
-from streamgen.artifact.phase_table import TABLE_MAGIC, Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import TABLE_MAGIC, Descriptor, PhaseTable, TableSection, Word
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.control.descriptor_bus import BusWord
 from streamgen.platform.control.sequencer import SequencerParams
@@ -118,7 +118,7 @@ def random_table(random, sections, longest):
                     barrier=random.random() < 0.1,
                 )
             )
-        result.append(Section(descriptors=tuple(descriptors), repeats=random.choice((1, 2, 4))))
+        result.append(TableSection(descriptors=tuple(descriptors), repeats=random.choice((1, 2, 4))))
     return PhaseTable(sections=tuple(result))
 
 
@@ -179,7 +179,7 @@ def test_words_are_those_of_the_table(seed):
 
 def simple(count, repeats=1):
     descriptors = tuple(Descriptor(target=k % TARGETS, words=(Word(base=k),)) for k in range(count))
-    return PhaseTable(sections=(Section(descriptors=descriptors, repeats=repeats),))
+    return PhaseTable(sections=(TableSection(descriptors=descriptors, repeats=repeats),))
 
 
 def run_simple(table, memory=None, latency=100, **model):

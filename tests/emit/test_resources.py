@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.emit.resources import blocks, find_fit, links, promised
@@ -90,7 +91,7 @@ def top(
 
 
 def test_blocks_are_nodes_with_the_fifos_before_them() -> None:
-    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4)
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, **MEMORY)
     design = top({"x": load, "a": WidgetParams(lut=7), "b": WidgetParams(dsp=2)}, [("x", "a"), ("a", "b")])
     fifo = QueueParams(bits=384, depth=2).resources
     found = {block.name: block for block in blocks(design)}
@@ -175,7 +176,7 @@ def test_too_many_multipliers() -> None:
 
 
 def test_too_deep_prefetch() -> None:
-    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=4096)
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=4096, **MEMORY)
     with pytest.raises(BudgetError) as error:
         find_fit("deep", top({"x": load, "y": load}), board(uram=20))
     assert str(error.value).splitlines() == [
@@ -205,7 +206,7 @@ def test_too_deep_fifos() -> None:
 
 def test_what_holds_tokens_shrinks_with_them() -> None:
     """Layout converters do, FIFOs too; rows of weights and rings of caches do not."""
-    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64)
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64, **MEMORY)
     nodes = {
         "a": load,
         "caches": WidgetParams(bram=16, held_bits=9),
@@ -238,7 +239,7 @@ def test_too_many_values_held() -> None:
 
 def test_caches_on_too_many_channels() -> None:
     """What loads and stores them could be less, and a text is not split."""
-    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64)
+    load = LoadParams(layout=MemoryLayout.of(ROW), max_tokens=4, prefetch=64, **MEMORY)
     tensors = tuple(Tensor(f"keys_{k}", "state", "keys", (4,), k, port=f"memory_{k}") for k in range(2))
     design = top({"keys": load, "y": WidgetParams(lut=900)}, tensors=tensors)
     with pytest.raises(BudgetError) as error:

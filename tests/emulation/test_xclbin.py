@@ -12,7 +12,13 @@ from streamgen.artifact.manifest import Manifest
 from streamgen.base.errors import DeviceError
 from streamgen.package.emulation.binary import emulation_xclbin
 from streamgen.runtime.card import Card
-from streamgen.runtime.xclbin import Section, connection_table, packed_xclbin, read_sections, require_design
+from streamgen.runtime.xclbin import (
+    XclbinSection,
+    connection_table,
+    packed_xclbin,
+    read_sections,
+    require_design,
+)
 
 DESIGN = manifest(2)
 
@@ -36,8 +42,8 @@ def test_right_one(binary):
 
 def changed(binary, **sections):
     """The file with other sections in it."""
-    found = {Section(kind): content for kind, content in read_sections(binary).items()}
-    found |= {Section[name]: content for name, content in sections.items()}
+    found = {XclbinSection(kind): content for kind, content in read_sections(binary).items()}
+    found |= {XclbinSection[name]: content for name, content in sections.items()}
     binary.write_bytes(packed_xclbin(found, "u55c", 4))
     return binary
 

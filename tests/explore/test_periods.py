@@ -16,7 +16,7 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore.periods import LEAST, WINDOWS, Cut
 from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.fifo.clocks import Clocks, pipe
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from tests.decoders import random_decoder
 
 PERIODS = 2000
@@ -26,12 +26,12 @@ tokens, acting_module = (import_module(f"streamgen.compiler.explore.{name}") for
 
 
 def source(cycles: np.ndarray) -> Clocks:
-    part = Part("give", cycles, None)
+    part = KernelSide("give", cycles, None)
     return Clocks((part,), {"o": (part, np.arange(len(cycles)))})
 
 
 def sink(cycles: np.ndarray) -> Clocks:
-    part = Part("take", cycles, None)
+    part = KernelSide("take", cycles, None)
     return Clocks((part,), {"i": (part, np.arange(len(cycles)))})
 
 
@@ -39,8 +39,8 @@ def gather(count: int, ways: int) -> Clocks:
     """A token for so many, when all of them have come."""
     own = np.arange(count)
     take, send = (
-        Part("take", 1 + ways * own[0] + np.arange(count * ways)),
-        Part("send", (1 + own) * ways + 3, None),
+        KernelSide("take", 1 + ways * own[0] + np.arange(count * ways)),
+        KernelSide("send", (1 + own) * ways + 3, None),
     )
     last = (1 + own) * ways - 1
     streams = take.to(send, last, own, latency=3), send.to(take, own[:-2], last[2:])
@@ -125,7 +125,7 @@ def test_what_has_not_settled_is_played(cuts: list[int | None]) -> None:
 def test_what_waits_for_all_is_not_left_out(cuts: list[int | None]) -> None:
     """A kernel that begins to send when it has taken all: both sides repeat, one after the other."""
     own = np.arange(PERIODS)
-    take, send = Part("take", 1 + own), Part("send", 1 + PERIODS + own)
+    take, send = KernelSide("take", 1 + own), KernelSide("send", 1 + PERIODS + own)
     streams = (take.to(send, np.full(1, PERIODS - 1), np.zeros(1, int)),)
     held = Clocks((take, send), {"i": (take, own), "o": (send, own)}, streams)
     nodes = {"a": source(repeated([2])), "b": held, "c": sink(repeated([3]))}

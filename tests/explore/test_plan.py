@@ -10,7 +10,7 @@ import pytest
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import explore
-from streamgen.compiler.explore.estimate import GAP, WORTH, Estimate, converter_budget
+from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms, converter_budget
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
 from streamgen.numbers.formats import MX_GROUP
 
@@ -82,7 +82,7 @@ def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig
         assert len(set(linear.channels)) == min(linear.columns, config.channels)
     used = [c for p in plan.linears.values() for c in p.channels] + [plan.io_channel]
     assert min(used) >= 0 and plan.channels == max(used) + 1 <= config.channels
-    estimate = Estimate(shapes, config, RATE, plan.token_lanes)
+    estimate = ClosedForms(shapes, config, RATE, plan.token_lanes)
     ones = {shape.name: LinearPlan() for shape in shapes}
     if estimate.converter_bits(ones) <= converter_budget(config):
         assert estimate.converter_bits(plan.linears) <= converter_budget(config)
@@ -95,7 +95,7 @@ def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig
 @pytest.mark.parametrize(("shapes", "config"), CASES)
 def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: CompileConfig) -> None:
     plan = explore(shapes, config, RATE)
-    estimate = Estimate(shapes, config, RATE, plan.token_lanes)
+    estimate = ClosedForms(shapes, config, RATE, plan.token_lanes)
 
     def latency(choice: dict[str, LinearPlan], names: list[str]) -> float:
         passes = [estimate.times(choice, tokens) for tokens in (1, config.max_tokens)]
@@ -123,12 +123,12 @@ def test_no_number_of_token_lanes_is_better(shapes: list[LinearShape], config: C
     if config.token_lanes is not None:
         return
     plan = explore(shapes, config, RATE)
-    chosen = Estimate(shapes, config, RATE, plan.token_lanes).total(plan.linears)
+    chosen = ClosedForms(shapes, config, RATE, plan.token_lanes).total(plan.linears)
     assert f"({chosen:.0f})" in plan.reasons[0]
     for lanes in (1, 2, 4, 8):
         if lanes < 2 * config.max_tokens and MX_GROUP * len(shapes) * lanes <= config.multipliers:
             other = explore(shapes, replace(config, token_lanes=lanes), RATE)
-            total = Estimate(shapes, config, RATE, lanes).total(other.linears)
+            total = ClosedForms(shapes, config, RATE, lanes).total(other.linears)
             assert chosen <= total + WORTH * 2 * GAP * len({shape.level for shape in shapes})
             assert chosen <= total or plan.multipliers < other.multipliers
             assert other.reasons[0] == f"{lanes} token lane{'s' * (lanes > 1)}: fixed by the user"
@@ -138,7 +138,7 @@ def test_times_by_hand() -> None:
     """Two matmuls side by side and one after them, on two channels."""
     config = CompileConfig(channels=2, max_tokens=3, scale_bits=8, minimum=True)
     shapes = [_linear("a", 64, 48), _linear("b", 64, 40), _linear("c", 48, 8, 1, reads="a")]
-    estimate = Estimate(shapes, config, rate=0.5, lanes=2)
+    estimate = ClosedForms(shapes, config, rate=0.5, lanes=2)
     linears = {
         "a": LinearPlan(columns=2, n_lanes=4),
         "b": LinearPlan(columns=1, n_lanes=2),
@@ -268,7 +268,7 @@ def test_quantisers_take_little_of_what_they_feed() -> None:
         shapes = [_linear("a", 512, 512), _linear("b", 512, 512, 1, reads="a")]
         plan = explore(shapes, CompileConfig(multipliers=multipliers, channels=8, max_tokens=16), RATE)
         lanes = plan.quantisers["a"]
-        estimate = Estimate(shapes, CompileConfig(channels=8), RATE, plan.token_lanes)
+        estimate = ClosedForms(shapes, CompileConfig(channels=8), RATE, plan.token_lanes)
         times = {tokens: estimate.times(plan.linears, tokens)["b"].cycles for tokens in (1, 16)}
         enough = [w for w in (1, 2, 4, 8, 16, 32) if all(t * 512 / w <= c / 64 for t, c in times.items())]
         assert lanes == expected == (enough or [32])[0]

@@ -16,7 +16,7 @@ from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract.cost import Curve
 from streamgen.converters import PingPongParams, choose_converter
 from streamgen.fifo.clocks import Clocks, clocks_of
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.itensor import ITensor, infer_converter
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
@@ -223,7 +223,7 @@ def test_clocks_of_a_kernel_of_the_user_follow_from_its_curves() -> None:
 def test_clocks_that_do_not_keep_to_the_curves_are_named() -> None:
     class Late(_Own):
         def clocks(self, bounds: Mapping[str, Any]) -> Clocks:
-            own, part = clocks_of(_Own(), bounds), Part("late", np.arange(9, 22, 2))
+            own, part = clocks_of(_Own(), bounds), KernelSide("late", np.arange(9, 22, 2))
             return Clocks((*own.parts, part), {**own.ports, "o": (part, np.arange(7))}, own.streams)
 
     with pytest.raises(AssertionError) as caught:
@@ -233,7 +233,7 @@ def test_clocks_that_do_not_keep_to_the_curves_are_named() -> None:
 
 def test_who_waits_for_ever_is_no_prediction() -> None:
     """Two kernels that need a token of one another."""
-    part = Part("both", np.arange(1))
+    part = KernelSide("both", np.arange(1))
     node = {0: Clocks((part,), {"i": (part, part.cycles), "o": (part, part.cycles)})}
     fifos = [Fifo(("a", "o"), ("b", "i"), 1, 1), Fifo(("b", "o"), ("a", "i"), 1, 1)]
     with pytest.raises(RuntimeError) as caught:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamgen.fifo.curves import Stream
+from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
 
 __all__ = ["bursts", "random_streams", "smallest", "storage", "unlimited_finish"]
@@ -23,7 +23,7 @@ def bursts(rng: np.random.Generator, tokens: int) -> np.ndarray:
     return np.array(cycles, np.int64)
 
 
-def random_streams(rng: np.random.Generator, nodes: int) -> tuple[list[str], list[Stream]]:
+def random_streams(rng: np.random.Generator, nodes: int) -> tuple[list[str], list[NodeStream]]:
     """Nodes in topological order; each but the first reads one to three of the six before it."""
     names = [f"n{i}" for i in range(nodes)]
     streams = []
@@ -33,21 +33,21 @@ def random_streams(rng: np.random.Generator, nodes: int) -> tuple[list[str], lis
             tokens = int(rng.integers(4, 65))
             produced = bursts(rng, tokens) + int(rng.integers(0, 60))
             bits = int(rng.choice([1, 8, 24, 48, 280]))
-            streams.append(Stream(names[u], names[v], bits, produced, bursts(rng, tokens)))
+            streams.append(NodeStream(names[u], names[v], bits, produced, bursts(rng, tokens)))
     return names, streams
 
 
-def storage(streams: Sequence[Stream], depths: Sequence[int]) -> int:
+def storage(streams: Sequence[NodeStream], depths: Sequence[int]) -> int:
     """Bits in all FIFOs."""
     return sum(stream.bits * depth for stream, depth in zip(streams, depths, strict=True))
 
 
-def unlimited_finish(nodes: Sequence[str], streams: Sequence[Stream]) -> int:
+def unlimited_finish(nodes: Sequence[str], streams: Sequence[NodeStream]) -> int:
     """Cycles of a run whose FIFOs have no limit and take a cycle."""
     return SelfTimedRun(nodes, streams, [1] * len(streams)).finish
 
 
-def ends(nodes: Sequence[str], streams: Sequence[Stream], depths: Sequence[int], finish: int) -> bool:
+def ends(nodes: Sequence[str], streams: Sequence[NodeStream], depths: Sequence[int], finish: int) -> bool:
     """Whether a run with these depths takes at most `finish` cycles."""
     run = SelfTimedRun(nodes, streams, [1] * len(streams))
     for k, depth in enumerate(depths):
@@ -56,7 +56,7 @@ def ends(nodes: Sequence[str], streams: Sequence[Stream], depths: Sequence[int],
 
 
 def smallest(
-    nodes: Sequence[str], streams: Sequence[Stream], finish: int, least: Sequence[int], below: int
+    nodes: Sequence[str], streams: Sequence[NodeStream], finish: int, least: Sequence[int], below: int
 ) -> int:
     """Least storage of all depths that end in time, at most `below`: all that could be less are tried.
 

@@ -9,14 +9,15 @@ import pytest
 
 from streamgen.base.errors import GraphError
 from streamgen.fifo import sizing
+from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
-from streamgen.fifo.sizing import Sizing, Strategy, Stream, size
+from streamgen.fifo.sizing import Sizing, Strategy, size
 from tests.fifo.random_streams import bursts, ends, random_streams, smallest, storage, unlimited_finish
 
 STRATEGIES: list[Strategy] = ["conservative", "normal"]
 
 
-def _cycle_by_cycle(nodes: list[str], streams: list[Stream], depths: tuple[int, ...], limit: int):
+def _cycle_by_cycle(nodes: list[str], streams: list[NodeStream], depths: tuple[int, ...], limit: int):
     """Times of all tokens of a run, clock by clock; None when it does not end before `limit`."""
     clock = dict.fromkeys(nodes, 0)
     last = {n: max([0, *(int(c[-1]) for c in _curves(n, streams))]) for n in nodes}
@@ -51,7 +52,7 @@ def _cycle_by_cycle(nodes: list[str], streams: list[Stream], depths: tuple[int, 
     return None
 
 
-def _curves(name: str, streams: list[Stream]) -> list[np.ndarray]:
+def _curves(name: str, streams: list[NodeStream]) -> list[np.ndarray]:
     return [s.produced for s in streams if s.source == name] + [
         s.consumed for s in streams if s.target == name
     ]
@@ -124,7 +125,7 @@ def test_no_rigid_schedule_needs_less_than_normal(seed: int) -> None:
     nodes = ["a", "b", "c", "d"]
     tokens = int(rng.integers(3, 12))
     streams = [
-        Stream(
+        NodeStream(
             u, v, int(rng.integers(1, 64)), bursts(rng, tokens) + int(rng.integers(0, 9)), bursts(rng, tokens)
         )
         for u, v in ("ab", "ac", "bd", "cd")
@@ -149,7 +150,7 @@ def test_no_rigid_schedule_needs_less_than_normal(seed: int) -> None:
 
 def test_a_fast_reader_of_a_slow_writer_needs_no_buffer() -> None:
     slow, fast = 8 * np.arange(100), np.arange(100)
-    streams = [Stream("a", "b", 8, slow, fast), Stream("b", "c", 8, fast + 3, fast)]
+    streams = [NodeStream("a", "b", 8, slow, fast), NodeStream("b", "c", 8, fast + 3, fast)]
     for strategy in STRATEGIES:
         assert size(["a", "b", "c"], [streams], strategy).depths == (1, 1)
 
@@ -157,8 +158,8 @@ def test_a_fast_reader_of_a_slow_writer_needs_no_buffer() -> None:
 def test_a_burst_waits_where_it_is_narrow() -> None:
     """The writer sends 20 tokens at once, the reader takes one in three cycles: depth decides the finish."""
     burst, slow = np.arange(20), 3 * np.arange(20)
-    wide = Stream("a", "b", 64, burst, burst + 2)
-    narrow = Stream("b", "c", 8, burst + 4, slow)
+    wide = NodeStream("a", "b", 64, burst, burst + 2)
+    narrow = NodeStream("b", "c", 8, burst + 4, slow)
     found = size(["a", "b", "c"], [[wide, narrow]])
     assert found.depths == (1, 1)  # handshakes hold the writer back, the end is the same
     assert found.schedules[0].finish == unlimited_finish(["a", "b", "c"], [wide, narrow])
@@ -169,7 +170,7 @@ def test_a_burst_waits_where_it_is_narrow() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nodes_that_rest_in_a_run(strategy: Strategy) -> None:
     """The last node has no stream in the first run."""
-    one, other = (Stream(u, v, 8, np.arange(4), np.arange(4)) for u, v in ("ab", "bc"))
+    one, other = (NodeStream(u, v, 8, np.arange(4), np.arange(4)) for u, v in ("ab", "bc"))
     assert size(["a", "b", "c"], [[one, None], [None, other]], strategy).depths == (1, 1)
 
 
@@ -179,7 +180,7 @@ def test_depths_serve_every_run() -> None:
     two = [
         replace(s, produced=bursts(rng, n := int(rng.integers(4, 40))), consumed=bursts(rng, n)) for s in one
     ]
-    runs: list[list[Stream | None]] = [[*one], [*two], [one[0], *([None] * (len(one) - 1))]]
+    runs: list[list[NodeStream | None]] = [[*one], [*two], [one[0], *([None] * (len(one) - 1))]]
     both = size(nodes, runs)
     assert [s.finish for s in both.schedules[:2]] == [unlimited_finish(nodes, run) for run in (one, two)]
     for run, schedule in zip((one, two), both.schedules, strict=False):
@@ -191,7 +192,7 @@ def test_depths_serve_every_run() -> None:
 def test_runs_that_are_alike_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers with other weights in the same cycles: a run costs the time of one, each has its schedule."""
     tokens = np.arange(16)
-    wide, narrow = ([Stream("a", "b", 8, tokens[:n], 2 * tokens[:n])] for n in (16, 4))
+    wide, narrow = ([NodeStream("a", "b", 8, tokens[:n], 2 * tokens[:n])] for n in (16, 4))
     copied = [replace(wide[0], produced=tokens.astype(np.int32))]
     made = []
     monkeypatch.setattr(sizing, "SelfTimedRun", lambda *given: made.append(given) or SelfTimedRun(*given))
@@ -210,7 +211,7 @@ def test_runs_side_by_side_find_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     for count in (400, 150, 90, 30, 7):
         steps = [np.cumsum(rng.integers(1, 4, count)) for _ in range(6)]
         ends = [("a", "b"), ("b", "c"), ("a", "c")]
-        runs.append([Stream(*end, 8, *steps[2 * k : 2 * k + 2]) for k, end in enumerate(ends)])
+        runs.append([NodeStream(*end, 8, *steps[2 * k : 2 * k + 2]) for k, end in enumerate(ends)])
     for strategy in get_args(Strategy):
         alone = size("abc", runs, strategy)
         monkeypatch.setattr(sizing, "_LARGE", 0)
@@ -227,9 +228,9 @@ def test_a_deep_queue_counts_with_its_own_latency() -> None:
     """A block RAM takes two cycles more than registers or LUT memory."""
     tokens = np.arange(200)
     streams = [
-        Stream("a", "b", 512, tokens, tokens + 150 * (tokens > 0)),
-        Stream("a", "c", 8, tokens, tokens),
-        Stream("c", None, 8, tokens + 1000, tokens),
+        NodeStream("a", "b", 512, tokens, tokens + 150 * (tokens > 0)),
+        NodeStream("a", "c", 8, tokens, tokens),
+        NodeStream("c", None, 8, tokens + 1000, tokens),
     ]
     found = size(["a", "b", "c"], [streams])
     assert found.depths[0] > 64
@@ -241,9 +242,9 @@ def test_a_deep_queue_counts_with_its_own_latency() -> None:
 def test_streams_at_the_boundary_are_no_fifos() -> None:
     cycles = np.arange(5)
     streams = [
-        Stream(None, "a", 8, cycles, cycles),
-        Stream("a", "b", 8, cycles + 2, cycles),
-        Stream("b", None, 8, cycles + 9, cycles + 9),
+        NodeStream(None, "a", 8, cycles, cycles),
+        NodeStream("a", "b", 8, cycles + 2, cycles),
+        NodeStream("b", None, 8, cycles + 9, cycles + 9),
     ]
     found = size(["a", "b"], [streams])
     assert found.depths == (0, 1, 0)
@@ -253,13 +254,13 @@ def test_streams_at_the_boundary_are_no_fifos() -> None:
 # Back edges
 
 
-def _loop(depth: int, wait: int = 3) -> list[Stream]:
+def _loop(depth: int, wait: int = 3) -> list[NodeStream]:
     """a sends 6 tokens and takes back from b what it has sent, `wait` tokens later; c reads the result."""
     forth, back = 2 * np.arange(6), 2 * np.arange(6) + 1 + 2 * wait
     return [
-        Stream("a", "b", 8, forth, forth),
-        Stream("b", "a", 8, forth + 1, back, depth),
-        Stream("a", "c", 8, back + 1, np.arange(6)),
+        NodeStream("a", "b", 8, forth, forth),
+        NodeStream("b", "a", 8, forth + 1, back, depth),
+        NodeStream("a", "c", 8, back + 1, np.arange(6)),
     ]
 
 
@@ -327,7 +328,7 @@ def test_an_undeclared_cycle() -> None:
 )
 def test_streams_that_are_none(fields: dict, message: str) -> None:
     with pytest.raises(ValueError) as error:
-        Stream(
+        NodeStream(
             **{
                 "source": "a",
                 "target": "b",
@@ -341,7 +342,7 @@ def test_streams_that_are_none(fields: dict, message: str) -> None:
 
 
 def test_errors() -> None:
-    stream = Stream("a", "b", 8, np.arange(3), np.arange(3))
+    stream = NodeStream("a", "b", 8, np.arange(3), np.arange(3))
     with pytest.raises(ValueError, match=r"^strategy is 'fast'; 'normal' and 'conservative' are allowed$"):
         size(["a", "b"], [[stream]], "fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^stream a -> b names no node: 'b'$"):
@@ -358,9 +359,9 @@ def test_what_goes_to_another_part_waits_for_what_goes_to_others() -> None:
     """The first x is taken with a y, which comes behind the fourth move of `k.a`: so long all x wait."""
     moves, first = np.arange(1, 7), np.array([0])
     streams = [
-        Stream("k.a", "r", 8, moves, moves + 9),
-        Stream("k.a", "k.b", 1, moves[3:4], first + 5, 8, 1, inside=True),
-        Stream("k.b", "r", 8, first + 6, first + 10),
+        NodeStream("k.a", "r", 8, moves, moves + 9),
+        NodeStream("k.a", "k.b", 1, moves[3:4], first + 5, 8, 1, inside=True),
+        NodeStream("k.b", "r", 8, first + 6, first + 10),
     ]
     nodes = ["k.a", "k.b", "r"]
     assert size(nodes, [streams], "conservative").depths[0] >= 4

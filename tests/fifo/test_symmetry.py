@@ -5,22 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
-from streamgen.fifo.sizing import Strategy, Stream, size
+from streamgen.fifo.sizing import Strategy, size
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from tests.fifo.random_streams import ends, random_streams, storage
 
 
-def _columns(seed: int, columns: int) -> tuple[list[str], list[Stream]]:
+def _columns(seed: int, columns: int) -> tuple[list[str], list[NodeStream]]:
     """A random graph, so many times side by side between one node that feeds all and one that joins them."""
     names, streams = random_streams(np.random.default_rng(seed), 8)
     tokens = np.arange(32)
     found, nodes = [], ["fork"]
     for k in range(columns):
         nodes += [f"{k}.{name}" for name in names]
-        found.append(Stream("fork", f"{k}.{names[0]}", 8, tokens, 2 * tokens))
+        found.append(NodeStream("fork", f"{k}.{names[0]}", 8, tokens, 2 * tokens))
         found += [replace(s, source=f"{k}.{s.source}", target=f"{k}.{s.target}") for s in streams]
-        found.append(Stream(f"{k}.{names[-1]}", "join", 8, 3 * tokens + 40, tokens))
+        found.append(NodeStream(f"{k}.{names[-1]}", "join", 8, 3 * tokens + 40, tokens))
     return [*nodes, "join"], found
 
 
@@ -38,7 +39,7 @@ def test_columns_are_sized_once(case: int, strategy: Strategy, seed: int) -> Non
     assert ends(nodes, streams, found.depths, found.schedules[0].finish)
 
 
-def _wrapped(graph: tuple[list[str], list[Stream]]) -> tuple[list[str], list[list[Stream]]]:
+def _wrapped(graph: tuple[list[str], list[NodeStream]]) -> tuple[list[str], list[list[NodeStream]]]:
     return graph[0], [graph[1]]
 
 

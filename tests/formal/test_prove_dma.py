@@ -8,6 +8,7 @@ from amaranth import Signal
 
 from sim.formal import Theorem, prove
 from sim.formal_laws import fire, held, obey
+from sim.memory import MEMORY
 from streamgen.artifact.packing import ADDRESS_BITS, MemoryLayout
 from streamgen.platform import dma
 from streamgen.platform.axi import BEAT_BYTES
@@ -60,8 +61,8 @@ def theorem(params: LoadParams | StoreParams) -> Theorem:
 
 def _params(kind: str, name: str) -> LoadParams | StoreParams:
     if kind == "load":
-        return LoadParams(layout=LAYOUTS[name], max_tokens=7, prefetch=4, burst=2)
-    return StoreParams(layout=LAYOUTS[name], max_tokens=7, depth=4, burst=2)
+        return LoadParams(layout=LAYOUTS[name], max_tokens=7, prefetch=4, burst=2, **MEMORY)
+    return StoreParams(layout=LAYOUTS[name], max_tokens=7, depth=4, burst=2, **MEMORY)
 
 
 @pytest.mark.slow

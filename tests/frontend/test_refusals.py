@@ -8,7 +8,7 @@ from torch import nn
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend import import_any
-from streamgen.model.frontend.refusals import Part, Place, Problem, first_line, is_installed, refusal
+from streamgen.model.frontend.refusals import MissingPart, Place, Problem, first_line, is_installed, refusal
 from tests.frontend.causal_classes import config_of, model_of
 
 LIBRARY = "/usr/lib/python3/dist-packages/library/model.py"
@@ -49,9 +49,9 @@ def test_at_most_eight_lines_follow() -> None:
 
 def test_parts_come_before_operations() -> None:
     """What stands in a part is not said apart from it."""
-    experts = Part(name="mixture of experts", modules=tuple(f"layers.{n}.mlp" for n in range(32)))
+    experts = MissingPart(name="mixture of experts", modules=tuple(f"layers.{n}.mlp" for n in range(32)))
     problems = [_problem("layers.0.mlp.router", "aten.topk.default"), _problem("head", "aten.sort.default")]
-    error = refusal(problems, "Linear", [experts, Part(name="ALiBi")], "Mixtral, 32 layers")
+    error = refusal(problems, "Linear", [experts, MissingPart(name="ALiBi")], "Mixtral, 32 layers")
     assert str(error).splitlines() == [
         "mixture of experts and ALiBi are not supported yet: Mixtral, 32 layers",
         "  mixture of experts: in 32 layers, first in layers.0.mlp",

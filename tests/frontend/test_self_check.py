@@ -27,7 +27,7 @@ from streamgen.model.frontend import (
     self_check,
     shapes_of,
 )
-from streamgen.model.frontend.difference import Pass, require_equal
+from streamgen.model.frontend.difference import ComparedPass, require_equal
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.rotary import _Rotation
 from streamgen.model.frontend.self_attention import Scores
@@ -370,14 +370,14 @@ def test_the_command_line_names_its_option(
     assert last == "Please report it with the module. --no-check-import compiles the graph as it is."
 
 
-def _passes(graph: LogicalGraph, noise: float) -> Callable[[Interpreter], Iterator[Pass]]:
+def _passes(graph: LogicalGraph, noise: float) -> Callable[[Interpreter], Iterator[ComparedPass]]:
     """A module that is the graph in float64, but for noise."""
     x = np.random.default_rng(1).standard_normal((4, 8))
 
-    def passes(interpreter: Interpreter) -> Iterator[Pass]:
+    def passes(interpreter: Interpreter) -> Iterator[ComparedPass]:
         wanted = reference(graph)({"x": x})[0]["y"]
         found = interpreter({"x": x})[0]
-        yield Pass(label="x", graph=found, module={"y": wanted * (1 + noise)})
+        yield ComparedPass(label="x", graph=found, module={"y": wanted * (1 + noise)})
 
     return passes
 
@@ -403,7 +403,7 @@ def test_what_is_not_finite_is_not_compared() -> None:
 
     def passes(row: list[float]) -> Any:
         return lambda interpreter: iter(
-            [Pass(label="x", graph={"y": np.array([[1.0, 2.0]])}, module={"y": np.array([row])})]
+            [ComparedPass(label="x", graph={"y": np.array([[1.0, 2.0]])}, module={"y": np.array([row])})]
         )
 
     require_equal(graph, passes([1.0, np.inf]), nn.Identity())

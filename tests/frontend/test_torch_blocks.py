@@ -23,6 +23,7 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations import Attention
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
+from streamgen.platform.boards import Channel
 from tests.campaigns import sampled
 
 H, T = 32, 5
@@ -249,7 +250,7 @@ def _near_and_derived(graph: LogicalGraph, given: dict[str, np.ndarray]) -> None
     for output, value in reference(model)(given)[0].items():
         assert np.abs(expected[output] - value).max() <= 0.05 * np.abs(value).max()
     plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
-    kernels = Derivation(model, plan, 0.6927).graph(T, 0)
+    kernels = Derivation(model, plan, Channel(0.6927, 100)).graph(T, 0)
     kernels = place_constants(insert_converters(insert_forks(kernels)))
     padded = {}
     for tensor in (t for t in kernels.tensors if t.role == "input"):
@@ -484,5 +485,5 @@ def test_no_kernel() -> None:
     graph = LogicalGraph((Input("x", H),), (Operation("y", Cubed(), ("x",)),), ("y",))
     plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
     with pytest.raises(GraphError) as raised:
-        Derivation(graph.quantised(Numbers()), plan, 0.6927).graph(3, 0)
+        Derivation(graph.quantised(Numbers()), plan, Channel(0.6927, 100)).graph(3, 0)
     assert str(raised.value) == "no kernel computes cubed"

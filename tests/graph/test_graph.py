@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
@@ -30,7 +31,7 @@ def _concat(itensor: ITensor = ROWS) -> Node:
 
 
 def _source(itensor: ITensor = ROWS) -> Node:
-    params = LoadParams(layout=MemoryLayout.of(itensor), max_tokens=12)
+    params = LoadParams(layout=MemoryLayout.of(itensor), max_tokens=12, **MEMORY)
     return Node("source", params, ({"itensor": itensor, "offset": 0},))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
@@ -18,13 +19,15 @@ LAYOUT = MemoryLayout.of(ROWS)
 
 def _store(name: str) -> Node:
     bounds = {"itensor": ROWS, "offset": 0}
-    return Node(name, StoreParams(layout=LAYOUT, max_tokens=12), (bounds, bounds))
+    return Node(name, StoreParams(layout=LAYOUT, max_tokens=12, **MEMORY), (bounds, bounds))
 
 
 def _graph(*ends: Node, edges: tuple[Edge, ...]) -> Graph:
     """A load, a fork, one of whose ways goes through `take`; two phases."""
     nodes = (
-        Node("load", LoadParams(layout=LAYOUT, max_tokens=12), ({"itensor": ROWS, "offset": 0},) * 2),
+        Node(
+            "load", LoadParams(layout=LAYOUT, max_tokens=12, **MEMORY), ({"itensor": ROWS, "offset": 0},) * 2
+        ),
         Node("fork", ForkParams(token_bits=8, ways=2, max_tokens=12), ({"itensor": ROWS},) * 2),
         Node("take", TakeRowsParams(dtype="i8", lanes=1, max_tokens=12), (TAKE, TAKE)),
     )
@@ -73,7 +76,7 @@ def test_who_would_send_only_to_nodes_that_rest_rests() -> None:
     rows, way = {"itensor": ROWS, "offset": 0}, {"itensor": ROWS}
     params = ConcatParams(ways=2, dtype="i8", element_shape=(1, 1), max_tokens=12)
     graph = _graph(
-        Node("beside", LoadParams(layout=LAYOUT, max_tokens=12), (rows,) * 2),
+        Node("beside", LoadParams(layout=LAYOUT, max_tokens=12, **MEMORY), (rows,) * 2),
         Node("copy", ForkParams(token_bits=8, ways=1, max_tokens=12), (way,) * 2),
         Node("pair", params, (way,) * 2),
         _store("all"),
@@ -108,10 +111,10 @@ def test_a_node_that_a_run_waits_for_does_not_rest() -> None:
 def test_who_gets_nothing_over_a_back_edge_rests() -> None:
     rows, way = {"itensor": ROWS, "offset": 0}, {"itensor": ROWS}
     nodes = (
-        Node("load", LoadParams(layout=LAYOUT, max_tokens=12), (rows, None)),
+        Node("load", LoadParams(layout=LAYOUT, max_tokens=12, **MEMORY), (rows, None)),
         Node("take", TakeRowsParams(dtype="i8", lanes=1, max_tokens=12), (TAKE, None)),
         Node("later", ForkParams(token_bits=8, ways=1, max_tokens=12), (None, way)),
-        Node("store", StoreParams(layout=LAYOUT, max_tokens=12), (None, rows)),
+        Node("store", StoreParams(layout=LAYOUT, max_tokens=12, **MEMORY), (None, rows)),
     )
     edges = (
         Edge(Port("load", "o"), Port("take", "i")),

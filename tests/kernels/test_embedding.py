@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.embedding import EmbeddingParams, with_unknown_row
@@ -99,7 +100,7 @@ def test_rows_from_memory(dtype: str, shape: tuple[int, int], row_tokens: int, c
         table = rng.integers(-128, 128, (vocabulary + 1, width)).astype(np.int8)
     image = b"".join(layout.pack(row, line[None]) for line in table)
     memory = bytearray(64 * offset) + bytearray(image) + bytearray(64 * 64)
-    load = LoadParams(layout=layout, max_tokens=100, prefetch=64)
+    load = LoadParams(layout=layout, max_tokens=100, prefetch=64, **MEMORY)
     params = EmbeddingParams(
         row_beats=layout.beats(row_tokens),
         row_tokens=row_tokens,
@@ -134,7 +135,7 @@ def test_unknown_row() -> None:
 
 def test_fields_of_the_load() -> None:
     """A token of `o` is the payload of the load's descriptor."""
-    load = LoadParams(layout=MemoryLayout("f24", (1, 16)), max_tokens=900)
+    load = LoadParams(layout=MemoryLayout("f24", (1, 16)), max_tokens=900, **MEMORY)
     fields = load.descriptor_fields()
     assert [field.name for field in fields] == ["offset", "tokens"]
     assert sum(field.bits for field in fields) == PARAMS.outputs({"ids": 1})["o"].token_bits

@@ -24,6 +24,7 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operat
 from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.numbers.formats import encode, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight
+from streamgen.platform.boards import Channel
 
 __all__ = [
     "Compiled",
@@ -36,7 +37,7 @@ __all__ = [
     "run",
 ]
 
-RATE = 0.6927
+CHANNEL = Channel(0.6927, 100)
 TABLES: dict[str, Any] = {
     "sigmoid": SigmoidParams(form=F24),
     "silu": SigmoidParams(form=F24, times_x=True),
@@ -123,10 +124,10 @@ class Compiled:
         self.graph, self.config = graph, config
         self.network = graph.quantised(config.numbers(False))
         self.weights = {o.name: o.op.integers for o in self.network.operations if isinstance(o.op, Linear)}
-        self.plan = explore(layer_shapes(schedule(self.network, None)), config, RATE)
+        self.plan = explore(layer_shapes(schedule(self.network, None)), config, CHANNEL.rate)
         self.lanes = self.plan.token_lanes
         hardware = HardwarePlan(max_tokens=config.max_tokens, context=0, lanes=8, own=self.plan)
-        self.derived = Derivation(self.network, hardware, RATE)
+        self.derived = Derivation(self.network, hardware, CHANNEL)
         self.program: Program
         self.cycles: list[int]
         self.program, self.cycles = finish(

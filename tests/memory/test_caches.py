@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.memory import MEMORY
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.artifact.written import MANIFEST, sealed
 from streamgen.compiler.config import CompileConfig
@@ -21,7 +22,9 @@ from streamgen.runtime.memory import MemoryModel
 
 LAYERS, CONTEXT, MOST, HEADS, WIDTH = 3, 13, 4, 2, 40
 LAYOUT = KvLayout(dtype="i8", width=WIDTH, heads=HEADS, layers=LAYERS, positions=CONTEXT, channels=2)
-TABLE = RowsLoadParams(shape=(HEADS * WIDTH,), tile=(WIDTH,), vocabulary=50, max_ids=MOST, dtype="i8")
+TABLE = RowsLoadParams(
+    shape=(HEADS * WIDTH,), tile=(WIDTH,), vocabulary=50, max_ids=MOST, dtype="i8", **MEMORY
+)
 
 ROWS = np.random.default_rng(0).integers(-128, 128, (51, HEADS * WIDTH)).astype(np.int8)
 
@@ -44,8 +47,8 @@ def _graph(tiles: int, position: int) -> Graph:
     order = TABLE.table
     b.tensor("table", "constant", place, shape=ROWS.shape, channel=1, itensor=order, data=ROWS, own=True)
     bounds = {"layer": 0, "position": position, "rows": tiles}
-    b.kernel("append", KvStoreParams(layout=LAYOUT), bounds, i=rows)
-    load = KvLoadParams(layout=LAYOUT, max_new=MOST)
+    b.kernel("append", KvStoreParams(layout=LAYOUT, **MEMORY), bounds, i=rows)
+    load = KvLoadParams(layout=LAYOUT, max_new=MOST, **MEMORY)
     found = b.kernel("read", load, {**bounds, "again": 1}, i=rows)["o"]
     for node in ("append", "read"):
         b.grow(node, layer=1)

@@ -15,7 +15,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench, Source
-from sim.memory import Channel
+from sim.memory import MEMORY, Channel
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.kernels.memory import KvLoadParams, KvStoreParams
 from streamgen.numbers import formats
@@ -30,8 +30,8 @@ _BASE = 1 << 20
 CODES = KvLayout(dtype="i8", width=64, heads=2, layers=2, positions=12, channels=4)
 SCALES = KvLayout(dtype="i24", width=2, heads=1, layers=2, positions=12, channels=4)
 LOADS = [
-    KvLoadParams(layout=CODES, lanes=2, max_new=4, max_again=3),
-    KvLoadParams(layout=SCALES, lanes=4, parts=2, max_new=4, max_again=3),
+    KvLoadParams(layout=CODES, lanes=2, max_new=4, max_again=3, **MEMORY),
+    KvLoadParams(layout=SCALES, lanes=4, parts=2, max_new=4, max_again=3, **MEMORY),
 ]
 IN_PIECES = [replace(load, pieces=2) for load in LOADS]  # those of scales are stored row by row
 
@@ -76,7 +76,7 @@ class LateChannel(Channel):
 
 def store_of(load: KvLoadParams) -> KvStoreParams:
     """What appends the rows that a load sees."""
-    return KvStoreParams(layout=load.layout, pieces=load.pieces if load.layout.heads > 1 else 1)
+    return KvStoreParams(layout=load.layout, pieces=load.pieces if load.layout.heads > 1 else 1, **MEMORY)
 
 
 class Cache(wiring.Component):

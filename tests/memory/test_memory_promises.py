@@ -15,12 +15,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from sim.memory import MEMORY
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.artifact.manifest import MemoryTiming
 from streamgen.compiler.explore.tokens import Fifo, TokenRun
 from streamgen.contract import Bounds, traffic
 from streamgen.fifo.clocks import Clocks, clocks_of
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory import (
     KvLoadParams,
@@ -166,7 +167,13 @@ def cache_loads(
     layout, _, images = cache(*sizes)
     lanes, parts, again, *pieces = built
     params = KvLoadParams(
-        layout=layout, lanes=lanes, parts=parts, pieces=pieces[0] if pieces else 1, max_new=12, max_again=4
+        layout=layout,
+        lanes=lanes,
+        parts=parts,
+        pieces=pieces[0] if pieces else 1,
+        max_new=12,
+        max_again=4,
+        **MEMORY,
     )
     several = []
     for k, (position, rows) in enumerate(places):
@@ -202,7 +209,7 @@ def test_cache_load_keeps_its_promise(
 
 def test_a_channel_without_rows_moves_nothing() -> None:
     """As in a run of fewer positions than channels."""
-    params = KvLoadParams(layout=cache(64, 3, 4)[0], max_new=1)
+    params = KvLoadParams(layout=cache(64, 3, 4)[0], max_new=1, **MEMORY)
     clocks = params.clocks({"layer": 1, "position": 2, "rows": 1, "again": 1})
     assert [transfers.port for transfers in clocks.transfers] == ["memory_0", "memory_1"]
 
@@ -220,7 +227,7 @@ def test_a_channel_without_rows_moves_nothing() -> None:
 )
 def test_bad_loads(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        KvLoadParams(layout=cache(64, 3, 4)[0], **{"max_new": 2, **change})
+        KvLoadParams(layout=cache(64, 3, 4)[0], **{"max_new": 2, **change}, **MEMORY)
     assert str(caught.value) == message
 
 
@@ -234,7 +241,7 @@ def test_bad_loads(change: dict[str, int], message: str) -> None:
     ],
 )
 def test_bad_bounds_of_loads(change: dict[str, int], message: str) -> None:
-    params = KvLoadParams(layout=cache(64, 3, 4)[0], max_new=2, max_again=2)
+    params = KvLoadParams(layout=cache(64, 3, 4)[0], max_new=2, max_again=2, **MEMORY)
     with pytest.raises(ValueError) as caught:
         params.describe({"layer": 0, "position": 7, "rows": 1, "again": 1, **change})
     assert str(caught.value) == message
@@ -245,7 +252,7 @@ def test_bad_bounds_of_loads(change: dict[str, int], message: str) -> None:
 def test_cache_store_keeps_its_promise(pieces: int, sizes: tuple[int, int, int], rows: int) -> None:
     """The first row exact, the others and `done` within a tenth and a few cycles."""
     layout, _, images = cache(*sizes)
-    params = KvStoreParams(layout=layout, pieces=pieces)
+    params = KvStoreParams(layout=layout, pieces=pieces, **MEMORY)
     bounds = {"layer": 2, "position": 3, "rows": rows}
     width = layout.heads * layout.width
     new = np.random.default_rng(rows).integers(-128, 128, (rows, width)).astype(np.int8)
@@ -263,10 +270,10 @@ def test_cache_store_keeps_its_promise(pieces: int, sizes: tuple[int, int, int],
 
 def test_rows_that_fill_no_beats() -> None:
     """They are stored longer, where that is behind what is sent."""
-    params = RowsLoadParams(shape=(2, 5), tile=(2, 1), vocabulary=50, max_ids=64)
+    params = RowsLoadParams(shape=(2, 5), tile=(2, 1), vocabulary=50, max_ids=64, **MEMORY)
     assert params.stored == (2, 8) and params.row_beats == 1
     with pytest.raises(ValueError, match=r"\(2, 4\) of f24 in tiles \(1, 4\) does not fill whole beats"):
-        RowsLoadParams(shape=(2, 4), tile=(1, 4), vocabulary=50, max_ids=64)
+        RowsLoadParams(shape=(2, 4), tile=(1, 4), vocabulary=50, max_ids=64, **MEMORY)
 
 
 @pytest.mark.parametrize("ids", [1, 3, 20])
@@ -284,13 +291,20 @@ def test_rows_that_fill_no_beats() -> None:
 )
 def test_rows_keep_their_promise(shape: tuple[int, ...], tile: tuple[int, ...], ids: int) -> None:
     """The first tile exact, none is further than a trip to the memory from its curve; ids are not late."""
-    _keeps_its_promise(RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64), ids)
+    _keeps_its_promise(RowsLoadParams(shape=shape, tile=tile, vocabulary=50, max_ids=64, **MEMORY), ids)
 
 
 @pytest.mark.parametrize("ids", [1, 3, 20])
 def test_wide_rows_come_as_fast_as_memory_gives_them(ids: int) -> None:
     params = RowsLoadParams(
-        shape=(1024,), tile=(16,), vocabulary=50, max_ids=64, prefetch=128, burst=64, rate=RATE
+        shape=(1024,),
+        tile=(16,),
+        vocabulary=50,
+        max_ids=64,
+        prefetch=128,
+        burst=64,
+        rate=RATE,
+        latency=MEMORY["latency"],
     )
     last = _keeps_its_promise(params, ids)
     assert last <= LATENCY + 30 + 1.1 * ids * params.row_beats / RATE
@@ -329,7 +343,7 @@ def _near(params: Params, bounds: Bounds, cycles: dict[str, np.ndarray]) -> None
     executions, fifos = {"kernel": {0: clocks_of(params, bounds)}}, []
     for port, itensor in {**params.inputs(bounds), **params.outputs(bounds)}.items():
         moves = np.arange(itensor.token_count)
-        outside = Part("outside", moves, None)
+        outside = KernelSide("outside", moves, None)
         executions[port] = {0: Clocks((outside,), {port: (outside, moves)})}
         ends = (port, port), ("kernel", port)
         fifos.append(Fifo(*(ends if port in params.inputs(bounds) else ends[::-1]), 0, 0))
@@ -348,7 +362,7 @@ def _near(params: Params, bounds: Bounds, cycles: dict[str, np.ndarray]) -> None
 def test_spills_keep_their_promise(lanes: int, tokens: int) -> None:
     """A value into memory and out of it: the image of its bytes, cycles."""
     layout, bounds, value, image = spilled(lanes, tokens)
-    store, load = SpillStoreParams(layout=layout), SpillLoadParams(layout=layout)
+    store, load = SpillStoreParams(layout=layout, **MEMORY), SpillLoadParams(layout=layout, **MEMORY)
     inputs = {"i": value, "memory": np.zeros(layout.order.shape, np.uint8)}
     memory = store.golden(bounds, inputs)["memory"]
     cycles = measure(store, [(bounds, inputs)], [image])

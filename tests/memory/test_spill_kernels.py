@@ -10,6 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from sim.axi import AxiBench
+from sim.memory import MEMORY
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
@@ -26,7 +27,7 @@ class Pair(wiring.Component):
     """Store and load on one channel, words between them."""
 
     def __init__(self, layout: SpillLayout) -> None:
-        self.params = SpillStoreParams(layout=layout), SpillLoadParams(layout=layout)
+        self.params = SpillStoreParams(layout=layout, **MEMORY), SpillLoadParams(layout=layout, **MEMORY)
         descriptor = descriptor_signature(self.params[0].descriptor_fields())
         token = stream.Signature(layout.token_bits)
         super().__init__(

@@ -8,7 +8,7 @@ import pytest
 from streamgen.gateware.arith import F24
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.model.operations import exact_attention
-from streamgen.model.operations.exact_attention import Heads, attend, joined, quantise_heads
+from streamgen.model.operations.exact_attention import HeadCodes, attend, joined, quantise_heads
 from streamgen.numbers.formats import E_NOT_FINITE, round_f24
 from tests.arith.arith_unit import round_exactly
 
@@ -19,11 +19,13 @@ def exact(value: Fraction) -> float:
     return round_exactly(value, F24)
 
 
-def scale_of(heads: Heads, head: int, token: int) -> tuple[int, int]:
+def scale_of(heads: HeadCodes, head: int, token: int) -> tuple[int, int]:
     return int(heads.m[head, token]), int(heads.e[head, token])
 
 
-def by_the_equation(queries: Heads, keys: Heads, values: Heads, position: int, scale: float) -> np.ndarray:
+def by_the_equation(
+    queries: HeadCodes, keys: HeadCodes, values: HeadCodes, position: int, scale: float
+) -> np.ndarray:
     """One query at a time, in integers and fractions; only the integers p are those of the kernel."""
     heads, T, d = queries.codes.shape
     length = keys.codes.shape[1]
@@ -75,7 +77,7 @@ def test_equation(spread: int) -> None:
     kept = []
     for rows in (k, v):
         first, more = (quantise_heads(part, kv_heads) for part in (rows[:before], rows[before:]))
-        kept.append(joined(joined(Heads.empty(kv_heads, d), 0, first), before, more))
+        kept.append(joined(joined(HeadCodes.empty(kv_heads, d), 0, first), before, more))
     found = attend(q, *kept, position=before, scale=0.3, softmax=SOFTMAX)
     assert np.array_equal(found, by_the_equation(q, keys, values, before, 0.3))
 
@@ -88,12 +90,12 @@ def test_long_contexts_are_exact(p_bits: int) -> None:
     codes[0, ::3, 1] = -126
     m, e = np.full((1, length), 255, np.int32), np.zeros((1, length), np.int32)
     e[0, ::7] = -15
-    q = Heads(np.zeros((1, 1, 2), np.int8), m[:, :1], e[:, 1:2])
+    q = HeadCodes(np.zeros((1, 1, 2), np.int8), m[:, :1], e[:, 1:2])
     softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=p_bits)
     found = attend(
         q,
-        Heads(np.zeros_like(codes), m, e),
-        Heads(codes, m, e),
+        HeadCodes(np.zeros_like(codes), m, e),
+        HeadCodes(codes, m, e),
         position=length - 1,
         scale=1.0,
         softmax=softmax,
@@ -143,7 +145,7 @@ def test_specials() -> None:
 def test_what_lies_behind_is_forgotten() -> None:
     x = random_heads(np.random.default_rng(7), 1, 8, 4, 1)
     first, more = (quantise_heads(x[part], 1) for part in (slice(0, 5), slice(5, 8)))
-    held = joined(joined(joined(Heads.empty(1, 4), 0, first), 3, first), 3, more)
+    held = joined(joined(joined(HeadCodes.empty(1, 4), 0, first), 3, first), 3, more)
     wanted = quantise_heads(np.concatenate([x[:3], x[5:]]), 1)
     for name in ("codes", "m", "e"):
         assert np.array_equal(getattr(held, name), getattr(wanted, name))

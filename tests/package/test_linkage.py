@@ -11,7 +11,7 @@ import streamgen
 from streamgen.api.accelerator import Accelerator
 from streamgen.base.errors import BudgetError
 from streamgen.package import package
-from streamgen.package.linkage import Part, linked, wires
+from streamgen.package.linkage import LinkedKernel, linked, wires
 from streamgen.platform.boards import Board, Slr, board_of
 from tests.package.packages import pins_of
 
@@ -51,13 +51,13 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
     refused(ValueError, "for board 'u55c', 'far' for 'other': one card takes", written, far)
 
 
-def part(name: str, board: Board, **change: object) -> Part:
+def part(name: str, board: Board, **change: object) -> LinkedKernel:
     """A kernel of the tiny design, with another name."""
     (group,) = tiny().groups
     manifest = replace(tiny().manifest, top=name)
     notes = group.notes
     given = {"slrs": notes.slrs, "instances": notes.instances, "wires": notes.wires, "meets": {}}
-    return Part(**{"folder": name, "board": board, "manifest": manifest, **given, **change})
+    return LinkedKernel(**{"folder": name, "board": board, "manifest": manifest, **given, **change})
 
 
 def test_kernels_for_which_the_card_is_too_small() -> None:

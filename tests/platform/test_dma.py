@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sim.axi import AxiBench
+from sim.memory import MEMORY
 from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import traffic
 from streamgen.itensor import ITensor
@@ -54,8 +55,8 @@ def test_load_and_store_are_the_packing_function(dtype, shape):
     random = Random(seed)
     slots, parts = layout.tokens_per_beat, layout.beats_per_token
     counts = [1, max(1, 64 // parts), min(3 * slots + 1, 600), random.randrange(1, 80 // parts + 2)]
-    load = LoadParams(layout=layout, max_tokens=1000, prefetch=64)
-    store = StoreParams(layout=layout, max_tokens=1000, depth=64)
+    load = LoadParams(layout=layout, max_tokens=1000, prefetch=64, **MEMORY)
+    store = StoreParams(layout=layout, max_tokens=1000, depth=64, **MEMORY)
     reader, writer = load.build(), store.build()
     rig = Rig([reader], [writer])
     bench = AxiBench(rig, seed=seed, chance=0.2)
@@ -198,7 +199,7 @@ def test_store_keeps_its_promise(dtype, shape, tokens, rate, latency):
 def test_next_descriptor_does_not_wait():
     """Descriptors are taken while a transfer runs, so that the next follows without a gap."""
     layout = MemoryLayout("f24", (1, 1))
-    params = LoadParams(layout=layout, max_tokens=100, latency=20, prefetch=64)
+    params = LoadParams(layout=layout, max_tokens=100, latency=20, prefetch=64, rate=MEMORY["rate"])
     dma = params.build()
     rig = Rig([dma], [])
     bench = AxiBench(rig)
@@ -241,5 +242,5 @@ ROW = ITensor((1, 16), "f24", (4,), (1,), ((0,), ()))
 @pytest.mark.parametrize("kind", [LoadParams, StoreParams])
 def test_bad_params(kind, make, message):
     with pytest.raises(ValueError) as error:
-        make(lambda **choices: kind(layout=MemoryLayout("f24", (1, 16)), **choices))
+        make(lambda **choices: kind(**{"layout": MemoryLayout("f24", (1, 16)), **MEMORY, **choices}))
     assert str(error.value) == message.format(kind.__name__.removesuffix("Params").lower())

@@ -12,11 +12,11 @@ from streamgen.artifact.manifest import (
     Buffer,
     Counter,
     Manifest,
+    MemoryPort,
     MemoryTiming,
-    Port,
 )
 from streamgen.artifact.packing import MemoryLayout
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection
 from streamgen.artifact.written import sealed
 from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
@@ -38,7 +38,7 @@ MANIFEST = Manifest(
     clock_mhz=300.0,
     tokens_per_tile=TILE,
     max_tokens=MAX_TOKENS,
-    ports=(Port(name="m_axi_gmem0", channel=0, id_bits=1),),
+    ports=(MemoryPort(name="m_axi_gmem0", channel=0, id_bits=1),),
     buffers=(
         Buffer(name="x", role="input", channel=0, bytes=1024, itensor=ROWS, tile_loop=0, shape=(8, WIDTH)),
         Buffer(name="b", role="input", channel=0, bytes=64, itensor=BIAS, shape=(WIDTH,)),
@@ -47,7 +47,7 @@ MANIFEST = Manifest(
         Buffer(name="table", role="table", channel=0, bytes=1024),
         Buffer(name="status", role="status", channel=0, bytes=128),
     ),
-    program=PhaseTable(sections=(Section(descriptors=(Descriptor(target=0),)),)),
+    program=PhaseTable(sections=(TableSection(descriptors=(Descriptor(target=0),)),)),
     counters=(
         Counter(name="sum", kind="busy"),
         Counter(name="x -> sum", kind="level", depth=16),

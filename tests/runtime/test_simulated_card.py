@@ -13,7 +13,7 @@ from accelerators import grouped, same, tiny, values
 from streamgen.api.accelerator import Accelerator
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.runtime import MemoryModel, OnSimulator
-from streamgen.runtime.banks import Banks
+from streamgen.runtime.banks import CardMemory
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.memory import Fault
 from streamgen.runtime.simulator import SimulatedBuffer, SimulatedDevice, simulated
@@ -149,7 +149,7 @@ def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
 
 
 def test_banks() -> None:
-    banks, owners = Banks(2, 1 << 16), [OnSimulator() for _ in range(3)]
+    banks, owners = CardMemory(2, 1 << 16), [OnSimulator() for _ in range(3)]
     assert banks.take(owners[0], 1) == 1 and banks.take(owners[1], 1) == 0
     with pytest.raises(DeviceError, match=r"^the card has 2 memory channels, and each has a master: no room"):
         banks.take(owners[2], 0)

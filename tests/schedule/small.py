@@ -13,9 +13,11 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.model.operations import Attention, Binary, Concat, Constant, Linear, Norm, Scalar, Slice, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
+from streamgen.platform.boards import Channel
 from tests.decoders import random_decoder
 
 __all__ = [
+    "CHANNEL",
     "CONTEXT",
     "MODULES",
     "check_decoder",
@@ -26,6 +28,8 @@ __all__ = [
     "small_model",
     "small_plan",
 ]
+
+CHANNEL = Channel(0.6927, 100)
 
 CONTEXT = 16
 SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64, "context": CONTEXT}
@@ -52,7 +56,7 @@ def check_decoder(model: LogicalGraph, plan: HardwarePlan, passes: tuple[int, ..
     vocabulary = model.shapes["logits"].features
     ids = np.random.default_rng(1).integers(0, vocabulary, sum(passes))
     expected = exact(model)({"ids": ids}, every_row=True)[0]["logits"]
-    derived = Derivation(model, plan, 0.6927)
+    derived = Derivation(model, plan, CHANNEL)
     state: dict[str, np.ndarray] = {}
     position = 0
     for tokens in passes:
@@ -84,7 +88,7 @@ def module(*operations: tuple[Any, ...], outputs: tuple[str, ...], features: int
 def check_module(name: str, plan: HardwarePlan, tokens: int) -> None:
     """One of `MODULES`, all tokens of a sequence in one run."""
     model = MODULES[name].quantised(Numbers())
-    graph = finished(Derivation(model, plan, 0.6927).graph(tokens, 0))
+    graph = finished(Derivation(model, plan, CHANNEL).graph(tokens, 0))
     x = round_f24(np.random.default_rng(tokens).normal(size=(tokens, 48)).astype(np.float32))
     expected, _ = exact(model)({"x": x})
     (tensor,) = (t for t in graph.tensors if t.role == "input")

@@ -18,6 +18,7 @@ from streamgen.numbers.quantisation import Numbers
 from tests.frontend.families import FAMILIES, family
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
 from tests.schedule.small import (
+    CHANNEL,
     CONTEXT,
     MODULES,
     check_decoder,
@@ -102,7 +103,7 @@ def test_keys_beside_values(lanes: int, caches: int) -> None:
     plan = small_plan(columns=8, kv_channels=4, cache_channels=caches, attention_lanes=lanes, context=19)
     model = small_model(context=19)
     check_decoder(model, plan, (3, 1, 4, 1, 2, 4, 4))
-    graph = Derivation(model, plan, 0.6927).largest
+    graph = Derivation(model, plan, CHANNEL).largest
     found = {
         what: {t.channel for t in graph.tensors if t.role == "state" and t.node == f"load_{what}_x"}
         for what in ("keys", "values")
@@ -147,7 +148,7 @@ def test_tables_of_eight_bits(lanes: int) -> None:
 def test_all_features_of_two_layers_in_turn() -> None:
     model = windows(post_norms(query_norms(small_model(layers=4, bias=True, wide=100))))
     check_decoder(model, small_plan(columns=4, n_lanes=4, lanes=4))
-    derived = Derivation(model, small_plan(), 0.6927)
+    derived = Derivation(model, small_plan(), CHANNEL)
     assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (9, 2), (2, 1)]
 
 
@@ -169,7 +170,7 @@ def test_a_cache_that_a_later_phase_reads() -> None:
     model = replace(model, context=8).quantised(Numbers())
     x = round_f24(np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32))
     expected = exact(model)({"x": x})[0]["y"]
-    derived, state = Derivation(model, small_plan(context=8, lanes=4), 0.6927), {}
+    derived, state = Derivation(model, small_plan(context=8, lanes=4), CHANNEL), {}
     found = []
     for position, tokens in ((0, 4), (4, 1), (5, 3)):
         graph = finished(derived.graph(tokens, position))
@@ -185,7 +186,7 @@ def test_a_cache_that_a_later_phase_reads() -> None:
 
 def test_an_odd_number_of_columns() -> None:
     with pytest.raises(GraphError) as raised:
-        Derivation(small_model(), small_plan(columns=3), 0.6927)
+        Derivation(small_model(), small_plan(columns=3), CHANNEL)
     assert str(raised.value) == "columns of an engine must be even, not 3"
 
 
@@ -207,5 +208,5 @@ def test_nested_repetitions() -> None:
         ("r",),
     )
     with pytest.raises(GraphError) as raised:
-        Derivation(model, small_plan(context=0), 0.6927)
+        Derivation(model, small_plan(context=0), CHANNEL)
     assert str(raised.value) == "'r': a repetition inside of one is not scheduled"

@@ -9,6 +9,7 @@ from streamgen.compiler.schedule import Derivation, HardwarePlan
 from streamgen.compiler.schedule.engine import Matmul
 from streamgen.numbers.quantisation import Numbers
 from tests.decoders import random_decoder
+from tests.schedule.small import CHANNEL
 
 PLAN = HardwarePlan(max_tokens=4, context=16, columns=2, n_lanes=4, lanes=2)  # a tile has 8 rows
 SIZES: dict[str, Any] = {
@@ -36,7 +37,7 @@ def test_rounds_are_as_many_as_readers_take(
     changes: dict[str, int], rounds: int, sizes: tuple[int, ...]
 ) -> None:
     model = random_decoder(**{**SIZES, **changes}).quantised(Numbers(by_layer={"logits": "w8"}))
-    parted = [b for b in Derivation(model, PLAN, 0.6927).largest.node("part").bounds if b is not None]
+    parted = [b for b in Derivation(model, PLAN, CHANNEL).largest.node("part").bounds if b is not None]
     assert parted and {(b["rounds"], b["sizes"]) for b in parted} == {(rounds, sizes)}
 
 

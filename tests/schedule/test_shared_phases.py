@@ -18,11 +18,11 @@ from streamgen.model.frontend import import_decoder
 from streamgen.model.graph import Graph
 from streamgen.numbers.quantisation import Numbers
 from tests.frontend.families import family
-from tests.schedule.small import CONTEXT, check_decoder, small_model, small_plan
+from tests.schedule.small import CHANNEL, CONTEXT, check_decoder, small_model, small_plan
 
 
 def test_phases_of_a_decoder() -> None:
-    derived = Derivation(small_model(), small_plan(), 0.6927)
+    derived = Derivation(small_model(), small_plan(), CHANNEL)
     names = ("embedding", "attention_norm", "q+k+v", "o", "gate+up", "down", "last", "logits")
     assert derived.phases == names
     assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (5, 2), (2, 1)]
@@ -38,7 +38,7 @@ def test_phases_of_a_decoder() -> None:
 
 def test_what_phases_share() -> None:
     """Norms, sums and the quantiser are one instance each, matmuls columns; holds are back edges."""
-    graph = Derivation(small_model(), small_plan(), 0.6927).graph(4, 12)
+    graph = Derivation(small_model(), small_plan(), CHANNEL).graph(4, 12)
     kinds = [type(node.params).__name__.removesuffix("Params") for node in graph.nodes]
     counts = {kind: kinds.count(kind) for kind in ("Norm", "Quantise", "Column", "QuantiseRows", "Binary")}
     assert counts == {"Norm": 1, "Quantise": 1, "Column": 2, "QuantiseRows": 3, "Binary": 2}
@@ -57,9 +57,9 @@ def test_layers_behind_the_last_whole_body() -> None:
     """They are walked once, and share hardware and caches with the body."""
     model = small_model(layers=5, windows=(3, None))
     check_decoder(model, small_plan(columns=4, n_lanes=4, lanes=4))
-    derived = Derivation(model, small_plan(), 0.6927)
+    derived = Derivation(model, small_plan(), CHANNEL)
     assert [(len(s.phases), s.walks) for s in derived.schedule.sections] == [(1, 1), (9, 2), (6, 1)]
-    whole = Derivation(small_model(layers=4, windows=(3, None)), small_plan(), 0.6927).graph(4, 12)
+    whole = Derivation(small_model(layers=4, windows=(3, None)), small_plan(), CHANNEL).graph(4, 12)
     graph = derived.graph(4, 12)
     names, of_whole = ({node.name for node in one.nodes} for one in (graph, whole))
     # The last rows of the layer behind are taken early.
@@ -87,7 +87,7 @@ def test_last_rows_are_taken_early(
     that gives nothing on but keys and values."""
     model = small_model(layers=layers, windows=windows)
     check_decoder(model, small_plan(columns=4, n_lanes=4, lanes=4), (4, 3, 1, 4))
-    derived = Derivation(model, small_plan(), 0.6927)
+    derived = Derivation(model, small_plan(), CHANNEL)
     found = derived.schedule
     assert [(len(s.phases), s.walks) for s in found.sections] == sections
     made = {v.name for p in found.phases for one in p.steps for v in one.outputs if v.shape.rows == "one"}
@@ -106,7 +106,7 @@ def test_last_rows_are_taken_early(
 
 def test_last_rows_of_tiles() -> None:
     """Attention's last row is taken out of the tiles in which it comes, before any converter."""
-    derived = Derivation(small_model(layers=3), small_plan(), 0.6927)
+    derived = Derivation(small_model(layers=3), small_plan(), CHANNEL)
     graph = derived.largest
     (tile,) = {b["tile"] for b in graph.node("take_last_layers2_attention").bounds if b is not None}
     assert tile < 64 and 64 % tile == 0
@@ -117,7 +117,7 @@ def test_last_rows_of_tiles() -> None:
 def test_tensors_whole_count_once() -> None:
     """Layers use the same memory, however many there are, and the values of one are all there; who passes a
     tensor on makes none."""
-    derived = [Derivation(small_model(layers=n), small_plan(), 0.6927) for n in (2, 3, 4, 7)]
+    derived = [Derivation(small_model(layers=n), small_plan(), CHANNEL) for n in (2, 3, 4, 7)]
     (bits,) = {unfused_bits(one.largest) for one in derived}
     made = [v for p in derived[0].schedule.sections[1].phases for one in p.steps for v in one.outputs]
     tokens = derived[0].plan.max_tokens
@@ -129,7 +129,7 @@ def test_tensors_whole_count_once() -> None:
 
 
 def test_runs_have_the_hardware_of_the_largest() -> None:
-    derived = Derivation(small_model(), small_plan(), 0.6927)
+    derived = Derivation(small_model(), small_plan(), CHANNEL)
     program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
     small = program.at(1, 0)
     assert [node.params for node in small.nodes] == [node.params for node in program.graph.nodes]
@@ -142,7 +142,7 @@ def test_wide_tiles_wait_in_the_cache(lanes: int) -> None:
     """Behind a load of tiles of more than 2,048 bits is one place, behind others what a schedule asks."""
     sizes = {"head_dim": 128, "rotated": 0, "heads": 1, "kv_heads": 1}
     derived = Derivation(
-        small_model(**sizes), small_plan(columns=8, kv_channels=4, attention_lanes=lanes), 0.6927
+        small_model(**sizes), small_plan(columns=8, kv_channels=4, attention_lanes=lanes), CHANNEL
     )
     program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
     depths = {edge.source.node: edge.depth for edge in program.graph.edges}
@@ -162,14 +162,16 @@ def test_tables_that_are_read_at_once_lie_apart() -> None:
     """Codes and scales of one together; loads of wide rows have a deeper FIFO."""
     learned = import_decoder(family("GPT2")).quantised(Numbers(by_layer={"logits": "w8"}))
     for columns in (2, 4):
-        graph = Derivation(learned, small_plan(columns=columns), 0.6927).largest
+        graph = Derivation(learned, small_plan(columns=columns), CHANNEL).largest
         assert _channels(graph) == {"embedding": columns - 1, "position_rows": columns - 2}
     model = small_model(numbers={"by_layer": {"logits": "w8", "embedding": "w8"}})
     for columns in (2, 4):
-        graph = Derivation(model, small_plan(columns=columns), 0.6927).largest
+        graph = Derivation(model, small_plan(columns=columns), CHANNEL).largest
         loads = _row_loads(graph)
         last = columns - 1
         assert _channels(graph) == {"embedding_codes": last, "embedding_scale": last, "rotations": last}
         assert {(load.prefetch, load.burst) for load in loads.values()} == {(64, 16)}
-    wide = _row_loads(Derivation(small_model(hidden=1024), small_plan(lanes=16), 0.6927).largest)["embedding"]
+    wide = _row_loads(Derivation(small_model(hidden=1024), small_plan(lanes=16), CHANNEL).largest)[
+        "embedding"
+    ]
     assert (wide.row_beats, wide.prefetch, wide.burst) == (64, 128, 64)

@@ -12,6 +12,7 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.numbers.quantisation import Numbers
 from tests.schedule.features import FEATURES
 from tests.schedule.small import (
+    CHANNEL,
     CONTEXT,
     MODULES,
     check_decoder,
@@ -66,12 +67,12 @@ def test_what_budgets_leave_on_the_chip() -> None:
         (3423, {"layers_x": 1, "layers_x_kept": 0, "operand": 1}),
         (63, {"layers_x": 1, "layers_x_kept": 0, "operand": 1, "exponents": 0}),
     ):
-        assert Derivation(small_model(), small_plan(hold_bits=allowed), 0.6927).spilled == spilled
+        assert Derivation(small_model(), small_plan(hold_bits=allowed), CHANNEL).spilled == spilled
 
 
 def test_words_are_held_instead() -> None:
     """A word of a bit for every value; every other back edge is gone."""
-    graph = Derivation(small_model(), small_plan(**ALL), 0.6927).graph(4, 12)
+    graph = Derivation(small_model(), small_plan(**ALL), CHANNEL).graph(4, 12)
     assert {(str(edge.source), str(edge.target), edge.depth) for edge in graph.edges if edge.back} == {
         (f"spill_{name}.o_stored", f"reload_{name}.i_stored", 1)
         for name in ("layers_x", "layers_x_kept", "operand", "exponents")
@@ -87,7 +88,7 @@ def test_what_several_columns_read_is_forked_in_their_order() -> None:
     """As behind a hold: a converter stands before the fork, once."""
     for hold_bits in (None, 0):
         graph = finished(
-            Derivation(small_model(), small_plan(columns=4, hold_bits=hold_bits), 0.6927).graph(4, 12)
+            Derivation(small_model(), small_plan(columns=4, hold_bits=hold_bits), CHANNEL).graph(4, 12)
         )
         found = [name for name in graph.by_name if name.startswith("convert_") and name.endswith("_i_x")]
         assert not found
@@ -99,7 +100,7 @@ def test_features(name: str) -> None:
     """Values in places of their own, each of them written once and read once."""
     model = FEATURES[name](small_model(layers=4))
     check_decoder(model, small_plan(**ALL), (3, 4, 1))
-    for written, read in _spills(Derivation(model, small_plan(**ALL), 0.6927).largest).values():
+    for written, read in _spills(Derivation(model, small_plan(**ALL), CHANNEL).largest).values():
         assert written == read == [*range(len(written))]
 
 
@@ -112,7 +113,7 @@ def test_any_share_of_the_holds(hold_bits: int) -> None:
 def test_modules(name: str) -> None:
     model = MODULES[name].quantised(Numbers())
     plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4, hold_bits=0)
-    assert Derivation(model, plan, 0.6927).spilled
+    assert Derivation(model, plan, CHANNEL).spilled
     check_module(name, plan, 3)
 
 
@@ -135,7 +136,7 @@ def test_a_hold_of_uneven_walks_stays() -> None:
     operations = (Operation("r", _repeated("a"), ("x",)), Operation("s", _repeated("a", "b"), ("r",)))
     model = LogicalGraph((Input("x", 48),), operations, ("s",)).quantised(Numbers())
     plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4, hold_bits=0)
-    derived = Derivation(model, plan, 0.6927)
+    derived = Derivation(model, plan, CHANNEL)
     held = {edge.target.node for edge in derived.largest.edges if edge.back}
     assert {"fork_operand", "fork_exponents"} <= held and len(derived.spilled) == 2
     assert _spills(derived.graph(3, 0))
@@ -143,7 +144,7 @@ def test_a_hold_of_uneven_walks_stays() -> None:
 
 def test_runs_have_the_hardware_of_the_largest() -> None:
     """Values of smaller runs lie where those of the largest would."""
-    derived = Derivation(small_model(), small_plan(**ALL), 0.6927)
+    derived = Derivation(small_model(), small_plan(**ALL), CHANNEL)
     program, _ = finish(derived.graph, 1, 4, "conservative", CONTEXT, {"best": derived.requested})
     small = program.at(1, 0)
     assert [node.params for node in small.nodes] == [node.params for node in program.graph.nodes]

@@ -23,8 +23,8 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import insert_converters, insert_forks
-from streamgen.compiler.plan.grouping import Part, parts_of
-from streamgen.compiler.plan.policy import limited
+from streamgen.compiler.plan.grouping import GroupPlan, parts_of
+from streamgen.compiler.plan.policy import limited, quantised
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import QueueParams
@@ -74,7 +74,7 @@ class Space:
     ) -> None:
         self._plain, self.config, self.name = graph, config, graph.name
         self._text = is_language_model(graph)
-        self._graph = graph.quantised(config.numbers(self._text))
+        self._graph = quantised(graph, config)
         self.factors = restricted(factors_of(self._graph, config), only)
         self._known: dict[tuple[CompileConfig, bool], Evaluation] = {}
 
@@ -124,7 +124,7 @@ class Space:
             built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
             if config.multipliers is not None and built > config.multipliers:
                 return f"an engine of {built} multipliers, the budget is {config.multipliers}"
-        rate = float(config.card.hbm.beats_per_cycle(config.clock_mhz))
+        rate = config.memory.rate
         if not self._weight_bits:  # no memory bounds it
             return ""
         least = self._weight_bits / (BEAT_BITS * rate * config.channels)
@@ -222,7 +222,7 @@ class Space:
 class _Sketch:
     """A group up to its converters: no placement, no depths, no descriptors."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: GroupPlan) -> None:
         self._part, self._config = part, part.config
         self._rate: Fraction = self._config.card.hbm.beats_per_cycle(self._config.clock_mhz)
         self._largest = insert_converters(insert_forks(part.derivation.largest))

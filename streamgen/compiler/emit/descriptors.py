@@ -10,7 +10,7 @@ position * first position + tiles * tiles in each phase.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, Section, Word
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection, Word
 from streamgen.base.errors import GraphError
 from streamgen.model.graph import Graph, Node, Program
 
@@ -76,7 +76,7 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
 
     def table(runs: _Values) -> PhaseTable:
         told = next(iter(runs.values()))
-        sections: list[Section] = []
+        sections: list[TableSection] = []
         for phases, walks in graph.walked():
             descriptors = []
             for phase in phases:
@@ -84,7 +84,7 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
                     words = tuple(fit(runs, walks, name, phase, field) for field in varying[name])
                     descriptors.append(Descriptor(target=targets[name], words=words, awaited=name in awaited))
             if descriptors:
-                sections.append(Section(descriptors=tuple(descriptors), repeats=walks))
+                sections.append(TableSection(descriptors=tuple(descriptors), repeats=walks))
         return PhaseTable(sections=tuple(sections))
 
     tables = {name: table(runs) for name, runs in values.items()}
@@ -99,7 +99,7 @@ def _order(graph: Graph, first: set[str]) -> list[Node]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Walk:
     """What descriptors are evaluated for. end: 0 the first walk of each section, 1 the second, 2 the last."""
 
     tiles: int
@@ -108,18 +108,18 @@ class _Run:
 
 
 _Described = dict[tuple[str, int], Mapping[str, int]]  # values of the fields, by node and phase
-_Values = dict[_Run, _Described]
+_Values = dict[_Walk, _Described]
 
 
-def _runs(program: Program, tiles: list[int]) -> list[_Run]:
+def _runs(program: Program, tiles: list[int]) -> list[_Walk]:
     """The first ones differ from the very first in one thing by one step, where there is room for that."""
-    runs = [_Run(tiles[0])]
+    runs = [_Walk(tiles[0])]
     if program.last_position(1):
-        runs.append(_Run(tiles[0], 1))
+        runs.append(_Walk(tiles[0], 1))
     ends = range(1, 3) if any(walks > 1 for _, walks in program.graph.walked()) else ()
-    runs += [_Run(tiles[0], end=end) for end in ends]
-    runs += [_Run(t) for t in tiles[1:]]
-    runs += [_Run(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
+    runs += [_Walk(tiles[0], end=end) for end in ends]
+    runs += [_Walk(t) for t in tiles[1:]]
+    runs += [_Walk(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
     return list(dict.fromkeys(runs))
 
 
@@ -148,7 +148,7 @@ def _describe(graph: Graph, end: int) -> _Described:
     }
 
 
-def _fit(points: dict[_Run, int], walks: int, node: str, field: str) -> Word:
+def _fit(points: dict[_Walk, int], walks: int, node: str, field: str) -> Word:
     first, *others = points
     slopes = {"layer": 0, "position": 0, "tiles": 0}
     steps = {run: _steps(run, walks) for run in points}
@@ -170,5 +170,5 @@ def _fit(points: dict[_Run, int], walks: int, node: str, field: str) -> Word:
     return Word(base=base, **slopes)
 
 
-def _steps(run: _Run, walks: int) -> dict[str, int]:
+def _steps(run: _Walk, walks: int) -> dict[str, int]:
     return {"layer": _walk(run.end, walks), "position": run.position, "tiles": run.tiles}

@@ -4,7 +4,14 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streamgen.artifact.manifest import BoardFacts, Manifest, MemoryTiming, Port, Stream, Variant
+from streamgen.artifact.manifest import (
+    BoardFacts,
+    Manifest,
+    MemoryPort,
+    MemoryTiming,
+    StreamFacts,
+    VariantFacts,
+)
 from streamgen.base.progress import Counted
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit.floorplan import sender_name
@@ -87,7 +94,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Coun
         tokens_per_tile=program.token_lanes,
         max_tokens=max_tokens,
         ports=tuple(
-            Port(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
+            MemoryPort(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
         ),
         buffers=found.buffers,
         program=encoding.table,
@@ -96,7 +103,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Coun
         streams=_streams(graph),
         whole=program.whole,
         variants=tuple(
-            Variant(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
+            VariantFacts(name=name, program=table, outputs=_outputs(program.variants[name](graph)))
             for name, table in encoding.variants.items()
         ),
     )
@@ -126,12 +133,12 @@ def _outputs(graph: Graph) -> tuple[str, ...]:
     return tuple(t.name for t in graph.tensors if t.role == "output" and any(graph.node(t.node).bounds))
 
 
-def _streams(graph: Graph) -> tuple[Stream, ...]:
+def _streams(graph: Graph) -> tuple[StreamFacts, ...]:
     """In topological order."""
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     order = sorted(range(len(graph.edges)), key=lambda k: place[graph.edges[k].source.node])
     return tuple(
-        Stream(
+        StreamFacts(
             name=graph.edges[k].name,
             instance=fifo_name(k),
             sender=sender_name(fifo_name(k)) if graph.edges[k].boundaries else None,

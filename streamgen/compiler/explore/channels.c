@@ -1,7 +1,7 @@
 /* Memory clients and channels; the laws are in tokens.py. */
 #include <stdlib.h>
 
-#include "tokens.h"
+#include "channels.h"
 
 /* The next command that a client takes; whether there is one. */
 static int take_command(struct run *r, number c)

@@ -19,7 +19,7 @@ from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorSha
 from streamgen.numbers import formats
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["GAP", "WORD_LANES", "WORTH", "Estimate", "Time", "converter_budget"]
+__all__ = ["GAP", "WORD_LANES", "WORTH", "ClosedForms", "Time", "converter_budget"]
 
 WORD_LANES = 16  # 32-bit words of a beat
 GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
@@ -52,7 +52,7 @@ def converter_budget(config: CompileConfig) -> int:
     return config.card.memory_bits // 2
 
 
-class Estimate:
+class ClosedForms:
     """The closed forms for one graph and one number of token lanes. rate: beats a cycle of a channel."""
 
     def __init__(self, shapes: Sequence[Shape], config: CompileConfig, rate: float, lanes: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.explore.estimate import GAP, WORTH, Estimate, converter_budget
+from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms, converter_budget
 from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Tried
 from streamgen.numbers.formats import MX_GROUP
@@ -36,7 +36,7 @@ def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -
     return sum(_first(fixed, shape).tile for shape in shapes) * lanes * MX_GROUP
 
 
-def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
+def grow(estimate: ClosedForms, config: CompileConfig, fixed: Fixed) -> Growth:
     """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
     shapes = estimate.linears
     linears = {shape.name: _first(fixed, shape) for shape in shapes}
@@ -92,7 +92,7 @@ def grow(estimate: Estimate, config: CompileConfig, fixed: Fixed) -> Growth:
     return Growth(linears=linears, ended=ended, tried=tuple(tried))
 
 
-def _tried(estimate: Estimate, linears: dict[str, LinearPlan], what: str) -> Tried:
+def _tried(estimate: ClosedForms, linears: dict[str, LinearPlan], what: str) -> Tried:
     return Tried(
         group=f"{estimate.lanes} token lane{'' if estimate.lanes == 1 else 's'}",
         what=what,
@@ -132,7 +132,7 @@ def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPla
     return steps
 
 
-def _over(estimate: Estimate, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
+def _over(estimate: ClosedForms, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
     """The budget that a choice breaks, or nothing."""
     if estimate.multipliers(linears) > config.budget:
         return "multipliers"

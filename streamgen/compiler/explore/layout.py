@@ -9,8 +9,8 @@ import numpy as np
 from streamgen.base.turns import Turn
 from streamgen.contract import Bounds, KernelParams
 from streamgen.fifo.clocks import Clocks, Transfers, clocks_of
-from streamgen.fifo.curves import ENOUGH, Part
-from streamgen.fifo.groups import Side, grouped
+from streamgen.fifo.curves import ENOUGH, KernelSide
+from streamgen.fifo.groups import StreamEnd, grouped
 from streamgen.fifo.symmetry import Contents
 
 __all__ = ["OUTSIDE", "Client", "Descriptors", "Fifo", "InnerStream", "Known", "Layout", "Moves"]
@@ -98,7 +98,7 @@ class Known:
         self.turn = Turn()
         self.contents = Contents()
         self._clocks: dict[Hashable, Clocks] = {}
-        self._parts: dict[int, tuple[Part, np.ndarray]] = {}  # by id: a part in here stays alive
+        self._parts: dict[int, tuple[KernelSide, np.ndarray]] = {}  # by id: a part in here stays alive
         self._moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._groups: dict[Hashable, tuple[Sequence[Moves], Groups]] = {}
         self._shortened: dict[tuple[int, int, int], tuple[Groups, Groups]] = {}
@@ -110,7 +110,7 @@ class Known:
             self._clocks[key] = clocks_of(params, bounds)
         return self._clocks[key]
 
-    def moves(self, part: Part, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def moves(self, part: KernelSide, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cycles and clock of some moves of a part; the same arrays every time."""
         if id(part) not in self._parts:
             self._parts[id(part)] = part, part.clock
@@ -260,7 +260,8 @@ def _grouped(moves: Sequence[Moves]) -> Groups:
     if not moves:
         return np.zeros(1, np.int32), np.zeros(2, np.int32), np.zeros(0, np.uint16)
     sides = [
-        Side(cycles, clock, 2 * place + (event & 1)) for place, (cycles, clock, event) in enumerate(moves)
+        StreamEnd(cycles, clock, 2 * place + (event & 1))
+        for place, (cycles, clock, event) in enumerate(moves)
     ]
     found = grouped([sorted(sides, key=lambda side: side.code & 1)])
     return found.clock, found.first, found.event.astype(np.uint16)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from streamgen.base.wording import counted
 from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.explore.estimate import WORTH, Estimate
+from streamgen.compiler.explore.estimate import WORTH, ClosedForms
 from streamgen.compiler.explore.fixed import Fixed, fixed_factors
 from streamgen.compiler.explore.growth import grow, least_multipliers
 from streamgen.compiler.explore.widths import Widths, choose_widths
@@ -43,7 +43,7 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
         choices = [n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.budget]
     found = []
     for lanes in choices:
-        estimate = Estimate(shapes, config, rate, lanes)
+        estimate = ClosedForms(shapes, config, rate, lanes)
         growth = grow(estimate, config, fixed)
         found.append((estimate.total(growth.linears), lanes, estimate, growth))
     least_total, *_ = min(found, key=lambda f: f[:2])
@@ -76,7 +76,7 @@ def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: 
 
 def _lines(
     shapes: Sequence[Shape],
-    estimate: Estimate,
+    estimate: ClosedForms,
     placed: dict[str, LinearPlan],
     widths: Widths,
     fixed: Fixed,

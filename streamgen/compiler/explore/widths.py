@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgen.compiler.config import VECTOR_LANES
-from streamgen.compiler.explore.estimate import WORD_LANES, Estimate
+from streamgen.compiler.explore.estimate import WORD_LANES, ClosedForms
 from streamgen.compiler.explore.fixed import Fixed
 from streamgen.contract.cost import Resources
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, UNARY_FUNCTIONS
@@ -37,7 +37,9 @@ class Widths:
     leaders: dict[str, str | None]
 
 
-def choose_widths(estimate: Estimate, linears: Mapping[str, LinearPlan], fixed: Fixed, rate: float) -> Widths:
+def choose_widths(
+    estimate: ClosedForms, linears: Mapping[str, LinearPlan], fixed: Fixed, rate: float
+) -> Widths:
     """Widths for these unroll factors. ValueError for fixed lanes that the tiles do not allow."""
     leaders: dict[str, str | None] = dict.fromkeys(estimate.inputs)
     leaders |= {shape.name: shape.name for shape in estimate.linears}
@@ -59,7 +61,7 @@ def choose_widths(estimate: Estimate, linears: Mapping[str, LinearPlan], fixed: 
     return Widths(tokens=tokens, quantisers=quantisers, leaders=leaders)
 
 
-def _from_memory(estimate: Estimate, leaders: Mapping[str, str | None], rate: float) -> int:
+def _from_memory(estimate: ClosedForms, leaders: Mapping[str, str | None], rate: float) -> int:
     """Elements a cycle, to a power of two, of each stream of the channel of inputs and outputs."""
     read = {shape.reads for shape in estimate.linears}
     read |= {operand for shape in estimate.vectors for operand in shape.operands}
@@ -69,7 +71,7 @@ def _from_memory(estimate: Estimate, leaders: Mapping[str, str | None], rate: fl
 
 
 def _behind(
-    estimate: Estimate,
+    estimate: ClosedForms,
     shape: LinearShape,
     plan: LinearPlan,
     pads: Mapping[str, int],
@@ -113,7 +115,7 @@ def _check(name: str, lanes: int, plan: LinearPlan, leader: str) -> None:
 
 
 def _quantisers(
-    estimate: Estimate,
+    estimate: ClosedForms,
     linears: Mapping[str, LinearPlan],
     fixed: Fixed,
     leaders: Mapping[str, str | None],

@@ -4,7 +4,7 @@ from streamgen.compiler.lower.builder import GraphBuilder
 from streamgen.compiler.lower.memory import constant_bits, converter_bits, fifo_bits, unfused_bits
 from streamgen.compiler.lower.passes import insert_converters, insert_forks, place_constants, size_fifos
 from streamgen.compiler.lower.program import finish
-from streamgen.compiler.lower.split import GraphParts, sub_network
+from streamgen.compiler.lower.split import GraphParts, on_memory, sub_network
 
 __all__ = [
     "GraphBuilder",
@@ -15,6 +15,7 @@ __all__ = [
     "finish",
     "insert_converters",
     "insert_forks",
+    "on_memory",
     "place_constants",
     "size_fifos",
     "sub_network",

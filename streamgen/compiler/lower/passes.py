@@ -14,9 +14,9 @@ from streamgen.contract.cost import Curve
 from streamgen.converters import choose_converter
 from streamgen.fifo.clocks import Clocks, sides_of
 from streamgen.fifo.crossing import way_of
-from streamgen.fifo.curves import ENOUGH
+from streamgen.fifo.curves import ENOUGH, NodeStream
 from streamgen.fifo.queue import QueueParams
-from streamgen.fifo.sizing import Strategy, Stream, size
+from streamgen.fifo.sizing import Strategy, size
 from streamgen.itensor import ITensor, counted_as, same_stream
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
@@ -196,7 +196,7 @@ def size_fifos(
     ends ask for. Back edges keep the depth that they have. counted: told of phases, then of FIFOs.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
-    streams: list[list[Stream | None]] = []
+    streams: list[list[NodeStream | None]] = []
     known = Executions()
     for run in runs.values():
         if counted is not None:
@@ -257,20 +257,20 @@ def run_nodes(graph: Graph) -> list[str]:
     return [name for node in graph.nodes for name in _parts(node).names]
 
 
-def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> list[Stream | None]:
+def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> list[NodeStream | None]:
     """What passes through each FIFO in a phase; then what passes between the parts of kernels. known: what
     other runs of the same nodes have done; equal streams of them are one object."""
     known = Executions() if known is None else known
     ahead = _running_ahead(graph)
     done: dict[str, _Execution] = {}
-    inner: list[Stream | None] = []
+    inner: list[NodeStream | None] = []
     for node in graph.nodes:
         if node.bounds[phase] is None:
             inner += [None] * known.inner(node)
             continue
         done[node.name] = one = known.of(node, phase)
         inner += one.inner
-    streams: list[Stream | None] = []
+    streams: list[NodeStream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
         if itensor is None or (edge.back and not _within(graph, edge, phase)):
@@ -302,7 +302,7 @@ class _Execution:
     """sides: by port. inner: streams between the parts."""
 
     sides: Mapping[str, _Side]
-    inner: tuple[Stream, ...]
+    inner: tuple[NodeStream, ...]
 
 
 class Executions:
@@ -312,7 +312,7 @@ class Executions:
         self._executions: dict[Hashable, _Execution] = {}
         self._curves: dict[Hashable, Mapping[str, np.ndarray]] = {}
         self._cycles: dict[Curve, np.ndarray] = {}
-        self._streams: dict[Hashable, Stream] = {}
+        self._streams: dict[Hashable, NodeStream] = {}
         self._inner: dict[str, int] = {}
 
     def inner(self, node: Node) -> int:
@@ -345,13 +345,13 @@ class Executions:
 
     def stream(
         self, source: _Side, target: _Side, bits: int, depth: int | None, latency: int | None, way: int
-    ) -> Stream:
+    ) -> NodeStream:
         """The stream from a port to another; its sides are of `of`."""
         key = id(source), id(target), bits, depth, latency, way
         if key not in self._streams:
             ends, moves = (source.part, target.part), (source.cycles, target.cycles)
             clocks = source.clock, target.clock
-            self._streams[key] = Stream(*ends, bits, *moves, depth, latency, *clocks, way=way)
+            self._streams[key] = NodeStream(*ends, bits, *moves, depth, latency, *clocks, way=way)
         return self._streams[key]
 
 

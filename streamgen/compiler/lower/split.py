@@ -6,9 +6,10 @@ its readers' converters are those that they need without the cut.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count
+from typing import Any
 
 from streamgen.artifact.manifest import SCALARS
 from streamgen.artifact.packing import BEAT_BITS, MemoryLayout
@@ -18,9 +19,10 @@ from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Constant
 from streamgen.numbers import formats
+from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams, StoreParams
 
-__all__ = ["GraphParts", "sub_network"]
+__all__ = ["GraphParts", "on_memory", "sub_network"]
 
 
 def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph:
@@ -56,15 +58,27 @@ class _Value:
     stored: bool
 
 
+def on_memory(graph: Graph, memory: Channel) -> Graph:
+    """The graph with all loads and stores at such a channel: builders may have taken another board's."""
+
+    def placed(node: Node) -> Node:
+        params: Any = node.params
+        if not {"rate", "latency"} <= {field.name for field in fields(params)}:
+            return node
+        return replace(node, params=replace(params, **memory._asdict()))
+
+    return replace(graph, nodes=tuple(placed(node) for node in graph.nodes))
+
+
 class GraphParts:
     """Parts of an unfinished graph of kernels (no forks, no converters).
 
-    units: names of kernels and stores that belong together, in topological order. rate: of the loads and
-    stores that are added, in beats a cycle.
+    units: names of kernels and stores that belong together, in topological order. memory: a channel of
+    the board, for loads and stores that are added.
     """
 
-    def __init__(self, graph: Graph, rate: float) -> None:
-        self._graph, self._rate = graph, rate
+    def __init__(self, graph: Graph, memory: Channel) -> None:
+        self._graph, self._memory = graph, memory
         self._loads = {node.name for node in graph.nodes if only_loads(node.params)}
         self.units = _clusters(graph, [n.name for n in graph.nodes if n.name not in self._loads])
         self._values = self._in_memory()
@@ -125,13 +139,18 @@ class GraphParts:
     def _load(self, port: Port) -> tuple[KernelParams, tuple[Bounds]]:
         it = self._itensor(port)
         params = LoadParams(
-            layout=MemoryLayout.of(it), prefetch=128, burst=64, max_tokens=it.token_count, rate=self._rate
+            layout=MemoryLayout.of(it),
+            prefetch=128,
+            burst=64,
+            max_tokens=it.token_count,
+            **self._memory._asdict(),
         )
         return params, ({"itensor": it, "offset": 0},)
 
     def _store(self, port: Port) -> tuple[KernelParams, tuple[Bounds]]:
         it = self._itensor(port)
-        params = StoreParams(layout=MemoryLayout.of(it), max_tokens=it.token_count, rate=self._rate)
+        layout = MemoryLayout.of(it)
+        params = StoreParams(layout=layout, max_tokens=it.token_count, **self._memory._asdict())
         return params, ({"itensor": it, "offset": 0},)
 
     def _tensor(self, port: Port, role: str) -> Tensor:

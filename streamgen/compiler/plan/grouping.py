@@ -15,7 +15,6 @@ from streamgen.compiler.plan.policy import (
     hardware,
     is_network,
     policy_of,
-    rate_of,
     require_taken,
     sized,
     spatial_plan,
@@ -27,11 +26,11 @@ from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
 from streamgen.model.operations import Constant, TableRows
 from streamgen.platform.capacity import require_tables
 
-__all__ = ["Part", "group_graph", "parts_of"]
+__all__ = ["GroupPlan", "group_graph", "parts_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class GroupPlan:
     """One accelerator of a model; `config` has its name. fused: why it is one; None: it cannot be several."""
 
     model: LogicalGraph
@@ -42,7 +41,7 @@ class Part:
     @cached_property
     def derivation(self) -> Derivation:
         """Its graphs of kernels, unfinished."""
-        return Derivation(self.model, self.plan, rate_of(self.config), self.config.name)
+        return Derivation(self.model, self.plan, self.config.memory, self.config.name)
 
     @cached_property
     def converter_bits(self) -> int:
@@ -50,7 +49,7 @@ class Part:
         return converter_bits(insert_converters(insert_forks(self.derivation.largest)))
 
 
-def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
+def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     """The accelerators of a quantised model, in the order in which they run; budgets are those of each.
 
     A spatial network becomes several when its converters are too large for one. BudgetError when an operation
@@ -61,11 +60,11 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[Part]:
     require_tables(config.name, tables, config.card, together=policy_of(model, config) == "spatial")
     config = sized(model, config)
     if policy_of(model, config) != "spatial" or not is_network(model):
-        return [Part(model=model, plan=hardware(model, config), config=config)]
+        return [GroupPlan(model=model, plan=hardware(model, config), config=config)]
     return _groups(model, config)
 
 
-def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
+def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     """The groups of a network.
 
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
@@ -82,18 +81,18 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[Part]:
     sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
     fixed = fixed_factors(_shapes(network), config)
     tensors = tensor_names(network)
-    rate = rate_of(config)
+    rate = config.memory.rate
     budget = converter_budget(config)
 
-    def build(members: tuple[str, ...], choices: CompileConfig) -> Part:
+    def build(members: tuple[str, ...], choices: CompileConfig) -> GroupPlan:
         part = sub_network(network, members)
         read = {name for o in operations if o.name not in members for name in o.inputs}
         by_rows = read.intersection(members)
         own = agree([_padded(explore(_shapes(part), choices, rate, fixed), by_rows), *settled])[0]
         boundary = Boundary(tensors=tensors, by_rows=frozenset(by_rows))
-        return Part(model=part, plan=spatial_plan(part, own, config, boundary), config=config)
+        return GroupPlan(model=part, plan=spatial_plan(part, own, config, boundary), config=config)
 
-    def group(members: tuple[str, ...]) -> Part:
+    def group(members: tuple[str, ...]) -> GroupPlan:
         """An operation that is too large on its own is built smaller, down to the least that there is."""
         found = build(members, config)
         if len(members) > 1 or (needed := found.converter_bits) <= budget:
@@ -131,7 +130,7 @@ def _padded(plan: Plan, values: Collection[str]) -> Plan:
     return replace(plan, pads=pads)
 
 
-def _placed(groups: list[Part]) -> list[Part]:
+def _placed(groups: list[GroupPlan]) -> list[GroupPlan]:
     """Each value between groups, and each input of several, on one channel; a name for each group."""
     if len(groups) == 1:
         return groups
@@ -151,7 +150,7 @@ def _placed(groups: list[Part]) -> list[Part]:
 
 def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
     """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
-    parts = GraphParts(graph, rate_of(config))
+    parts = GraphParts(graph, config.memory)
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
 

@@ -27,6 +27,7 @@ from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
+from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
 __all__ = [
@@ -36,7 +37,7 @@ __all__ = [
     "is_network",
     "limited",
     "policy_of",
-    "rate_of",
+    "quantised",
     "require_taken",
     "sized",
     "spatial_plan",
@@ -77,6 +78,11 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
     return config, replace(graph, context=context)
 
 
+def quantised(graph: LogicalGraph, config: CompileConfig) -> LogicalGraph:
+    """The graph that hardware is built for: balanced, its weights as integers in the formats of `config`."""
+    return balanced(graph).quantised(config.numbers(is_language_model(graph)))
+
+
 def require_taken(model: LogicalGraph, config: CompileConfig) -> None:
     """ValueError for factors that nothing takes, by the policy or without a cache."""
     require_cache(model, config)
@@ -110,11 +116,6 @@ def sized(model: LogicalGraph, config: CompileConfig) -> CompileConfig:
     return replace(config, multipliers=min(config.budget, asked))
 
 
-def rate_of(config: CompileConfig) -> float:
-    """Beats a cycle that a memory channel gives."""
-    return float(config.card.hbm.beats_per_cycle(config.clock_mhz))
-
-
 def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     """What is built for a quantised model, as one accelerator.
 
@@ -123,7 +124,7 @@ def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     require_taken(model, config)
     config = sized(model, config)
     found = _hardware(model, config)
-    lanes = attention_width(model, config, found.kv_channels, rate_of(config))
+    lanes = attention_width(model, config, found.kv_channels, config.memory.rate)
     asked = config.cache_channels
     if asked is not None and not lanes <= asked <= found.kv_channels:
         raise ValueError(
@@ -148,7 +149,7 @@ def _hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
     shapes = layer_shapes(found)
     if model.mixes_tokens:
         return spatial_plan(model, _one_lane(shapes, config, "tokens see one another"), config)
-    return spatial_plan(model, explore(shapes, config, rate_of(config)), config)
+    return spatial_plan(model, explore(shapes, config, config.memory.rate), config)
 
 
 def _held(config: CompileConfig) -> int:
@@ -159,7 +160,7 @@ def _held(config: CompileConfig) -> int:
 def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
     """The graphs of kernels of a quantised model, as one accelerator. Errors: those of `hardware` and of
     `Derivation`."""
-    return Derivation(model, hardware(model, config), rate_of(config), config.name)
+    return Derivation(model, hardware(model, config), config.memory, config.name)
 
 
 def spatial_plan(
@@ -183,7 +184,7 @@ def _one_lane(shapes: Sequence[Shape], config: CompileConfig, why: str, fixed: F
     """Columns that take token after token. ValueError when the user wants others."""
     if config.token_lanes not in (None, 1):
         raise ValueError(f"CompileConfig.token_lanes is {config.token_lanes}; only 1 can be: {why}")
-    found = explore(shapes, replace(config, token_lanes=1), rate_of(config), fixed)
+    found = explore(shapes, replace(config, token_lanes=1), config.memory.rate, fixed)
     return replace(found, reasons=(f"1 token lane: {why}", *found.reasons[1:]))
 
 
@@ -364,7 +365,7 @@ class _Mixed:
             cycles = -(-shape.n // rows) * -(-shape.k // MX_GROUP)
             engine += cycles if own is None else 0
             work = max(work, cycles)
-        memory = max(bits.values()) / (BEAT_BITS * rate_of(self._config))
+        memory = max(bits.values()) / (BEAT_BITS * self._config.memory.rate)
         return max(memory, tokens * max(work, engine))
 
 

@@ -39,6 +39,7 @@ from streamgen.model.graph.logical import Shape
 from streamgen.model.operations import LastRow
 from streamgen.model.operations.site import Bound, Fixed, Stream, of_itensor, of_stream
 from streamgen.numbers.formats import MX_GROUP, round_f24
+from streamgen.platform.boards import Channel
 from streamgen.platform.dma import StoreParams
 
 __all__ = ["Binding", "Given", "Hold", "bind"]
@@ -94,13 +95,13 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given:
-    """What is the same in all runs. extent: features of values with their padding. rate: beats a cycle that
-    a memory channel gives. tensors: names in memory of inputs and outputs."""
+    """What is the same in all runs. extent: features of values with their padding. memory: a channel of the
+    board. tensors: names in memory of inputs and outputs."""
 
     found: Schedule
     plan: HardwarePlan
     extent: Mapping[Value, int]
-    rate: float
+    memory: Channel
     tensors: Mapping[str, str]
 
     @cached_property
@@ -133,7 +134,7 @@ class Binder:
         taken += [f"store_{given.tensors[name]}" for name in self.found.outputs]
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._uses = Uses(
-            self._instances, given.plan, extent=given.extent, rate=given.rate, tensors=given.tensors,
+            self._instances, given.plan, extent=given.extent, memory=given.memory, tensors=given.tensors,
             tokens=tokens, position=position,
         )  # fmt: skip
         self._holds: dict[str, Hold] = {}
@@ -383,7 +384,7 @@ class Binder:
             if by_rows and value.shape.kind == "real" and made.extent % WORD_LANES == 0:
                 order = self._uses.rows(replace(value.shape, features=made.extent), WORD_LANES)
             params = StoreParams(
-                layout=MemoryLayout.of(order), max_tokens=order.token_count, rate=self._uses.rate
+                layout=MemoryLayout.of(order), max_tokens=order.token_count, **self._uses.memory._asdict()
             )
             behind = self._uses.host(name, order)
             node = f"store_{behind.name}"

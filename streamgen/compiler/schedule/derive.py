@@ -22,6 +22,7 @@ from streamgen.compiler.schedule.steer import Steered, steer
 from streamgen.contract import Bounds, KernelParams
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.platform.boards import Channel
 
 __all__ = ["Derivation", "tensor_names"]
 
@@ -45,14 +46,16 @@ class Derivation:
     GraphError for what does not tile, what no kernel computes, and what passes through no phase.
     """
 
-    def __init__(self, model: LogicalGraph, plan: HardwarePlan, rate: float, name: str = "decoder") -> None:
+    def __init__(
+        self, model: LogicalGraph, plan: HardwarePlan, memory: Channel, name: str = "decoder"
+    ) -> None:
         self._name, self.plan = name, plan
         self.schedule = schedule(model, plan.alone, early_last_rows=not plan.alone)
         self._given = Given(
             found=self.schedule,
             plan=plan,
             extent=extents(self.schedule, plan),
-            rate=rate,
+            memory=memory,
             tensors=plan.boundary.tensors or tensor_names(model),
         )
 
@@ -62,7 +65,7 @@ class Derivation:
             return self._largest[0].graph
         steered, binding = self._largest
         found = self._bound(tokens, position, binding)
-        graph = steer(self._name, self.schedule, found, self.plan, self._given.rate, steered).graph
+        graph = steer(self._name, self.schedule, found, self.plan, self._given.memory, steered).graph
         built = self._params
         if graph.by_name.keys() != built.keys():
             other = sorted(graph.by_name.keys() ^ built.keys())
@@ -119,7 +122,7 @@ class Derivation:
     @cached_property
     def _largest(self) -> tuple[Steered, Binding]:
         binding = self._bound(*self._largest_run)
-        return steer(self._name, self.schedule, binding, self.plan, self._given.rate), binding
+        return steer(self._name, self.schedule, binding, self.plan, self._given.memory), binding
 
     @cached_property
     def _params(self) -> dict[str, KernelParams]:

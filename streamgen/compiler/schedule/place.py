@@ -45,7 +45,7 @@ class PhaseSite:
         self._once: dict[Hashable, Any] = {}
         self._tables: dict[Operator, int] = {}
         self.tokens, self.position = uses.tokens, uses.position
-        self.context, self.lanes, self.rate = uses.plan.context, uses.plan.lanes, uses.rate
+        self.context, self.lanes, self.memory = uses.plan.context, uses.plan.lanes, uses.memory
         self.attention_lanes = uses.plan.attention_lanes
         self.rows, self.count = uses.rows, uses.count
 

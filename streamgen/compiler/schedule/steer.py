@@ -31,6 +31,7 @@ from streamgen.kernels.moves.fork import ForkParams
 from streamgen.kernels.moves.route import RouteParams
 from streamgen.kernels.moves.select import SelectParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
+from streamgen.platform.boards import Channel
 
 __all__ = ["Steered", "steer"]
 
@@ -54,12 +55,12 @@ def steer(
     found: Schedule,
     binding: Binding,
     plan: HardwarePlan,
-    rate: float,
+    memory: Channel,
     like: Steered | None = None,
 ) -> Steered:
     """The graph of a binding. rate: beats a cycle that a memory channel gives. like: that of the largest run,
     which decides where orders change and what goes through memory."""
-    steering = _Steering(name, found, binding, plan, rate, like)
+    steering = _Steering(name, found, binding, plan, memory, like)
     graph = steering.graph()
     return Steered(graph, frozenset(steering.asked), steering.spilled, steering.layouts)
 
@@ -71,11 +72,11 @@ class _Steering:
         found: Schedule,
         binding: Binding,
         plan: HardwarePlan,
-        rate: float,
+        memory: Channel,
         like: Steered | None,
     ) -> None:
         self._name, self._found, self._binding, self._like = name, found, binding, like
-        self._plan, self._rate = plan, rate
+        self._plan, self._memory = plan, memory
         self.asked: set[Port] = set()
         self.spilled: dict[str, int] = {}
         self.layouts: dict[str, SpillLayout] = {}
@@ -174,7 +175,7 @@ class _Steering:
             (store, SpillStoreParams, hold.writes, found[0]),
             (load, SpillLoadParams, hold.reads, found[1]),
         ):
-            params = kind(layout=layout, rate=self._rate)
+            params = kind(layout=layout, **self._memory._asdict())
             bounds = {p: {"itensor": order, "place": where.first[p]} for p, order in orders.items()}
             self._add(port.node, params, bounds, {"place": where.step} if where.step else {})
             order, shape = layout.order, layout.order.shape

@@ -16,6 +16,7 @@ from streamgen.itensor import ITensor, without_reuse
 from streamgen.model.graph import Port
 from streamgen.model.graph.logical import Shape
 from streamgen.model.operations.site import Behind, Fixed, Source, Stream
+from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams
 
 __all__ = ["Uses"]
@@ -26,7 +27,7 @@ INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before
 class Uses:
     """Instances of kernels of one run of so many tokens from a position on.
 
-    extent: features of values with their padding. rate: beats a cycle that a memory channel gives. tensors:
+    extent: features of values with their padding. memory: a channel of the board. tensors:
     names in memory of inputs and outputs.
     """
 
@@ -36,12 +37,12 @@ class Uses:
         plan: HardwarePlan,
         *,
         extent: Mapping[Value, int],
-        rate: float,
+        memory: Channel,
         tensors: Mapping[str, str],
         tokens: int,
         position: int,
     ) -> None:
-        self.plan, self.extent, self.rate = plan, extent, rate
+        self.plan, self.extent, self.memory = plan, extent, memory
         self.tokens, self.position = tokens, position
         self._instances, self._tensors = instances, tensors
         self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
@@ -99,7 +100,9 @@ class Uses:
     ) -> Stream:
         """A load of what lies behind it in this phase."""
         layout, most = MemoryLayout.of(itensor), itensor.token_count
-        params = LoadParams(layout=layout, prefetch=prefetch, burst=burst, max_tokens=most, rate=self.rate)
+        params = LoadParams(
+            layout=layout, prefetch=prefetch, burst=burst, max_tokens=most, **self.memory._asdict()
+        )
         instance = self._instances.by_name.setdefault(node, Instance(node, params))
         instance.params = replace(instance.params, max_tokens=max(instance.params.max_tokens, most))
         instance.bounds[phase.number] = {"itensor": itensor, "offset": 0}

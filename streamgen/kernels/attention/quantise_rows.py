@@ -31,7 +31,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
@@ -153,7 +153,7 @@ class QuantiseRowsParams:
         tokens, group = np.arange(described["tokens"]), described["length"] + 1
         groups = np.arange(len(tokens) // group)
         curves = {port: curve.cycles() for port, curve in self.curves(bounds).items()}
-        take, scale, code = (Part(port, curves[port]) for port in ("i", "o_scale", "o_x"))
+        take, scale, code = (KernelSide(port, curves[port]) for port in ("i", "o_scale", "o_x"))
         ends, most = groups * group + group - 1, _GROUPS - 1
         held = self.ring_depth - 1 + self.latency - self.wait  # in the ring and behind it
         streams = (

@@ -24,7 +24,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.arith import F24
 from streamgen.itensor import ITensor
@@ -91,8 +91,8 @@ class AttentionSoftmaxParams(SoftmaxRowsParams):
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
         every, row = np.arange(rows * tokens), np.arange(rows)
         first, last, through = row * tokens, (row + 1) * tokens - 1, self.lane.latency + 1
-        take, lanes = Part("take", curves["i"]), Part("lanes", curves["o_p"] - through)
-        shares, totals = Part("p", curves["o_p"]), Part("sum", curves["o_sum"])
+        take, lanes = KernelSide("take", curves["i"]), KernelSide("lanes", curves["o_p"] - through)
+        shares, totals = KernelSide("p", curves["o_p"]), KernelSide("sum", curves["o_sum"])
         room, row_room, ring = TOKENS_UNDER_WAY - 1, ROWS_UNDER_WAY - 1, self.rows.ring_depth - 1
         return Clocks(
             (take, lanes, shares, totals),

@@ -32,7 +32,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.arith import F24, DivideParams, ScaledIntegerParams
 from streamgen.gateware.arith.pipeline import delayed, registered
@@ -213,8 +213,8 @@ class AttentionValuesParams(AttentionRowsParams):
         every, scale = np.arange(heads * rows * tiles), np.arange(heads * tiles)
         context, row = np.arange(heads), np.arange(heads * rows)
         row_ends = (row + 1) * tiles - 1
-        scales, shares = Part("scales", curves["i_v_scale"]), Part("p", curves["i_p"], None)
-        sums, out = Part("v", curves["i_v"], None), Part("o", curves["o"])
+        scales, shares = KernelSide("scales", curves["i_v_scale"]), KernelSide("p", curves["i_p"], None)
+        sums, out = KernelSide("v", curves["i_v"], None), KernelSide("o", curves["o"])
         ahead = _FACTORS - 1
         gone = (row + 1) * self.row_tokens - self.queue.depth - 1  # result that leaves a place for the row
         waits = gone >= 0

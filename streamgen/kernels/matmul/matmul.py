@@ -45,7 +45,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.arith.pipeline import delayed
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_signature, signature
@@ -286,8 +286,8 @@ class ColumnParams:
         _, busy, _ = self._pace(bounds)
         halves, each, count = busy // steps, self.tile_results, t_tiles * n_tiles
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
-        issue, scale = Part("issue", curves["i_w"], None), Part("scale", curves["i_r"])
-        send = Part("send", curves["o_y"])
+        issue, scale = KernelSide("issue", curves["i_w"], None), KernelSide("scale", curves["i_r"])
+        send = KernelSide("send", curves["o_y"])
         weights, results, tiles = np.arange(count * busy), np.arange(count * each), np.arange(count)
         operands = weights[::halves]
         ends, free = (tiles + 1) * busy - 1, (tiles + 1) * each - 1 - self.results.depth

@@ -30,7 +30,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.group_codes import STEP_BITS, SUM_BITS, GroupCodesParams, group_codes
@@ -133,7 +133,11 @@ class QuantiseParams:
         rows, groups = bounds["t"], bounds["k"] // MX_GROUP
         group = MX_GROUP // self.lanes  # tokens of a group
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
-        take, exponent, codes = Part("take", curves["i"]), Part("e", curves["o_e"]), Part("x", curves["o_x"])
+        take, exponent, codes = (
+            KernelSide("take", curves["i"]),
+            KernelSide("e", curves["o_e"]),
+            KernelSide("x", curves["o_x"]),
+        )
         row, every = np.arange(rows), np.arange(rows * groups)
         ends, waiting, ring = (row + 1) * groups * group - 1, ROWS_WAITING - 1, self.ring_depth - 1
         return Clocks(

@@ -12,7 +12,7 @@ import numpy as np
 from streamgen.artifact.weight_layout import ROWS, WeightLayout
 from streamgen.contract.cost import Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.kernels.matmul.replay import ReplayParams
 from streamgen.kernels.matmul.row_scales import RowScalesParams
 
@@ -45,7 +45,7 @@ def times_of(
 
     replay, row_scales: the rings that hold words and row scales. grouped: group scales are sent, too.
     """
-    run = _Run(layout, replay, row_scales, passes, tokens)
+    run = _Sending(layout, replay, row_scales, passes, tokens)
     run.walk()
     ports = {"i": run.taken, "o_w": run.read + replay.latency, "o_r": run.rows + 1}
     if grouped:
@@ -54,7 +54,7 @@ def times_of(
     return WeightTimes(ports, curves, run.clocks(ports))
 
 
-class _Run:
+class _Sending:
     """One execution."""
 
     def __init__(
@@ -140,8 +140,8 @@ class _Run:
     def clocks(self, ports: dict[str, np.ndarray]) -> Clocks:
         """Beats are taken, words made of them, read and sent; row scales go their own way."""
         words, layout, latency = self.words, self.layout, self.latency
-        take, make = Part("take", self.taken), Part("make", self.done)
-        send, scale = Part("send", ports["o_w"]), Part("scale", ports["o_r"])
+        take, make = KernelSide("take", self.taken), KernelSide("make", self.done)
+        send, scale = KernelSide("send", ports["o_w"]), KernelSide("scale", ports["o_r"])
         number = np.arange(len(self.done))
         other = np.cumsum(self.needs.sum(1)) - 1  # by word, the last beat it needs
         some = self.needs.sum(1) > 0

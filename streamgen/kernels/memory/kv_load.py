@@ -30,7 +30,7 @@ from streamgen.artifact.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part, Stream
+from streamgen.fifo.curves import KernelSide, NodeStream
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
@@ -38,7 +38,6 @@ from streamgen.kernels.attention.kv_cache import KvReadParams, rows_of_pass
 from streamgen.kernels.memory.joints import COMMAND, beat_pace, join, paced, unused
 from streamgen.kernels.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams
 
 __all__ = ["KvLoad", "KvLoadParams"]
@@ -68,8 +67,8 @@ class KvLoadParams:
     max_again: int = 1
     prefetch: int = 32
     burst: int = 16
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     link_depth: ClassVar[int] = 1
     patient: ClassVar[bool] = True  # the ring of its tiles holds the longest context
 
@@ -219,13 +218,16 @@ class KvLoadParams:
         words[whole:] //= self.tiles.row_pieces
         waits = np.cumsum(words[order] - 1) - (words[order] - 1)
         built = np.arange(int(steps[order].sum())) + np.repeat(waits, steps[order])
-        ask, take = Part("ask", _ASKED + heads), Part("take", _FIRST_OWN + np.arange(rows * len(turns)))
+        ask, take = (
+            KernelSide("ask", _ASKED + heads),
+            KernelSide("take", _FIRST_OWN + np.arange(rows * len(turns))),
+        )
         begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
-        fill = Part("fill", begin + built, None)
+        fill = KernelSide("fill", begin + built, None)
         sent = np.arange(len(turns) * times * tiles)
-        send = Part("send", begin + _SENT + int(words[0]) - 1 + sent)
+        send = KernelSide("send", begin + _SENT + int(words[0]) - 1 + sent)
         parts, transfers = [ask, take], []
-        streams: list[Stream] = []
+        streams: list[NodeStream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
         for c, count in enumerate(layout.rows(position)):
             pop, row, ways = self.load.unpacked(layout.heads * count, f"_{c}")

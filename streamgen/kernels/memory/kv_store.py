@@ -25,14 +25,13 @@ from streamgen.artifact.packing import BEAT_BITS
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, Transfers
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.kv_cache import KvAppendParams
 from streamgen.kernels.memory.joints import COMMAND, join, paced, unused
 from streamgen.platform.axi import WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import StoreParams
 
 __all__ = ["KvStore", "KvStoreParams"]
@@ -52,8 +51,8 @@ class KvStoreParams:
 
     layout: KvLayout
     pieces: int = 1
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
 
     @property
     def append(self) -> KvAppendParams:
@@ -127,8 +126,8 @@ class KvStoreParams:
     def clocks(self, bounds: Bounds) -> Clocks:
         """Rows go to the store of their channel, each with a command; the last response is the end."""
         layout, first, rows = self.layout, bounds["position"], bounds["rows"]
-        take = Part("take", self.curves(bounds)["i"].cycles(), None)
-        appended = Part("appended", np.array([self._appended(bounds)]))
+        take = KernelSide("take", self.curves(bounds)["i"].cycles(), None)
+        appended = KernelSide("appended", np.array([self._appended(bounds)]))
         every, client = np.arange(rows * layout.heads), self.store.client
         order = every.reshape(rows, -1, self.append.together).swapaxes(0, 1).ravel()  # t * heads + head
         positions, heads = first + order // layout.heads, order % layout.heads
@@ -137,7 +136,7 @@ class KvStoreParams:
         for c in range(layout.channels):
             mine = every[channels == c]
             beats = np.arange(len(mine) * layout.row_beats)
-            push = Part(f"push_{c}", _PUSHED + beats)
+            push = KernelSide(f"push_{c}", _PUSHED + beats)
             parts.append(push)
             if len(mine):
                 streams.append(take.to(push, mine, beats[:: layout.row_beats], latency=_PUSHED))

@@ -23,13 +23,12 @@ from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import TRIP, beat_pace, join
 from streamgen.kernels.moves.embedding import EmbeddingParams
 from streamgen.platform.axi import ReadPort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams
 
 __all__ = ["RowsLoad", "RowsLoadParams"]
@@ -50,8 +49,8 @@ class RowsLoadParams:
     dtype: str = "f24"
     prefetch: int = 64
     burst: int = 16
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
 
     def __post_init__(self) -> None:
@@ -149,7 +148,7 @@ class RowsLoadParams:
     def clocks(self, bounds: Bounds) -> Clocks:
         """A command for each id. Where its row begins between bursts is not known: as if with one."""
         ids, ahead = np.arange(bounds["ids"]), self.load.counts.depth + 1
-        take, ask = Part("take", 1 + ids), Part("ask", 2 + self.places.latency + ids)
+        take, ask = KernelSide("take", 1 + ids), KernelSide("ask", 2 + self.places.latency + ids)
         pop, send, streams = self.load.unpacked(bounds["ids"] * self.tokens)
         streams += (take.to(ask, ids, ids, latency=1 + self.places.latency), ask.to(take, ids[:-2], ids[2:]))
         if self.layout.tokens_per_beat > 1:

@@ -23,13 +23,12 @@ from streamgen.artifact.packing import MemoryLayout
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import join
 from streamgen.numbers import formats
 from streamgen.platform.axi import ReadPort, WritePort
-from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["STORED", "SpillLayout", "SpillLoad", "SpillLoadParams", "SpillStore", "SpillStoreParams"]
@@ -103,8 +102,8 @@ class _SpillParams:
     """
 
     layout: SpillLayout
-    rate: float = DEFAULT_BOARD.rate
-    latency: int = DEFAULT_BOARD.hbm.latency
+    rate: float
+    latency: int
     moves: ClassVar[bool] = True
 
     @property
@@ -164,7 +163,7 @@ class SpillStoreParams(_SpillParams):
     def clocks(self, bounds: Bounds) -> Clocks:
         """Those of the store; the last response makes the word."""
         found, stored = self.dma.clocks(self.layout.bounds(bounds)), self.curves(bounds)["o_stored"].cycles()
-        word, first = Part("stored", stored), np.zeros(1, np.int64)
+        word, first = KernelSide("stored", stored), np.zeros(1, np.int64)
         (written,) = found.transfers
         return Clocks(
             (*found.parts, word),
@@ -216,7 +215,7 @@ class SpillLoadParams(_SpillParams):
     def clocks(self, bounds: Bounds) -> Clocks:
         """Those of the load, which is asked when the word is there."""
         found = self.dma.clocks(self.layout.bounds(bounds))
-        word, first = Part("word", np.zeros(1, np.int64)), np.zeros(1, np.int64)
+        word, first = KernelSide("word", np.zeros(1, np.int64)), np.zeros(1, np.int64)
         told = word.to(found.parts[0], first, first, latency=1)
         ports = {**found.ports, "i_stored": (word, first)}
         return Clocks((word, *found.parts), ports, (told, *found.streams), found.transfers)

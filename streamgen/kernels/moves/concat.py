@@ -29,7 +29,7 @@ from streamgen.gateware.stream import (
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["Concat", "ConcatParams"]
+__all__ = ["ConcatKernel", "ConcatParams"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +107,8 @@ class ConcatParams:
         inputs = tuple(f"i_{way}" for way in range(self.ways))
         return pipe(inputs, ("o",), self._itensor(bounds).token_count, 1, 2)
 
-    def build(self) -> "Concat":
-        return Concat(self)
+    def build(self) -> "ConcatKernel":
+        return ConcatKernel(self)
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor: ITensor = bounds["itensor"]
@@ -121,7 +121,7 @@ class ConcatParams:
         return itensor
 
 
-class Concat(wiring.Component):
+class ConcatKernel(wiring.Component):
     """`i_0` … `i_{ways-1}` to `o`, which is registered."""
 
     def __init__(self, params: ConcatParams) -> None:

@@ -35,7 +35,7 @@ from streamgen.gateware.stream import (
 )
 from streamgen.itensor import ITensor
 
-__all__ = ["Embedding", "EmbeddingParams", "with_unknown_row"]
+__all__ = ["EmbeddingKernel", "EmbeddingParams", "with_unknown_row"]
 
 OFFSET_BITS = 32  # of a load, in beats
 STAGES = 3  # the row, its distance from the table, its place
@@ -144,11 +144,11 @@ class EmbeddingParams:
         )
         return count + skid_resources(OFFSET_BITS, 1) + own
 
-    def build(self) -> "Embedding":
-        return Embedding(self)
+    def build(self) -> "EmbeddingKernel":
+        return EmbeddingKernel(self)
 
 
-class Embedding(wiring.Component):
+class EmbeddingKernel(wiring.Component):
     """The hardware of an EmbeddingParams."""
 
     def __init__(self, params: EmbeddingParams) -> None:

@@ -24,7 +24,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
@@ -133,7 +133,7 @@ class FitRowsParams:
         """What passes waits for room, what is dropped does not."""
         taken, made = self._lengths(bounds)
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
-        take, send = Part("take", curves["i"]), Part("send", curves["o"])
+        take, send = KernelSide("take", curves["i"]), KernelSide("send", curves["o"])
         row, passing = np.arange(bounds["rows"])[:, None], np.arange(min(taken, made))
         i = (row * taken + bounds.get("first", 0) // self.lanes + passing).reshape(-1)
         o = (row * made + passing).reshape(-1)

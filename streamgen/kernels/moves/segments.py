@@ -21,7 +21,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
-from streamgen.fifo.curves import Part
+from streamgen.fifo.curves import KernelSide
 from streamgen.gateware.stream import CountdownParams, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed
@@ -103,7 +103,7 @@ class SegmentsParams:
     def clocks(self, bounds: Bounds) -> Clocks:
         """Tokens leave as they come in, whatever output they go to."""
         every = np.arange(self._itensor(bounds).token_count)
-        take, send = Part("take", 1 + every), Part("send", 2 + every)
+        take, send = KernelSide("take", 1 + every), KernelSide("send", 2 + every)
         curves = self.curves(bounds)
         ports = {f"o_{way}": (send, curves[f"o_{way}"].cycles() - 2) for way in range(self.ways)}
         streams = take.to(send, every, every, latency=1), send.to(take, every[:-2], every[2:])

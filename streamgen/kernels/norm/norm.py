@@ -47,7 +47,7 @@ from streamgen.kernels.norm.row_ring import RowRingParams
 from streamgen.kernels.norm.row_sum import RowSumParams
 from streamgen.kernels.norm.units import LEAST, OFFSET_BITS, NormLaneParams, RowRootParams, row_offset
 
-__all__ = ["Norm", "NormParams"]
+__all__ = ["NormKernel", "NormParams"]
 
 LONGEST = 1 << 16
 LARGEST = float(F24.decode(np.array(0x7F7FFF)))
@@ -231,8 +231,8 @@ class NormParams:
         """Rows come in while their parameters are on the way."""
         return of_curves(self, bounds, kept=dict.fromkeys(self.parameters, self.lane.latency + 3))
 
-    def build(self) -> "Norm":
-        return Norm(self)
+    def build(self) -> "NormKernel":
+        return NormKernel(self)
 
     def _first(self, bounds: Bounds) -> int:
         """The cycle of the first token sent: rows pass on token by token when they are complete."""
@@ -276,7 +276,7 @@ def _values(x: ndarray) -> ndarray:
     return np.where(np.abs(values) < LEAST, np.copysign(0.0, values), values)
 
 
-class Norm(wiring.Component):
+class NormKernel(wiring.Component):
     """The hardware of a NormParams.
 
         i -> [RowCentre] -> RowSum -> RowRing -> lanes -> o          RowSum -> RowRoot -> RowRing

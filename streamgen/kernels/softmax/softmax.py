@@ -33,7 +33,7 @@ from streamgen.kernels.row_parts import ring_resources, ring_style
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax.terms import E_BITS, TERM_FRACTION, ExponentialParams
 
-__all__ = ["Softmax", "SoftmaxParams"]
+__all__ = ["SoftmaxKernel", "SoftmaxParams"]
 
 ROWS_UNDER_WAY = 64  # factors that their memory holds; a row of one token spends up to 40 cycles on the way
 PRODUCTS_UNDER_WAY = 16  # tokens of o behind the second buffer, which takes 7 cycles
@@ -91,11 +91,11 @@ class SoftmaxParams(SoftmaxRowsParams):
             + Resources(lut=40, ff=40)
         )
 
-    def build(self) -> "Softmax":
-        return Softmax(self)
+    def build(self) -> "SoftmaxKernel":
+        return SoftmaxKernel(self)
 
 
-class Softmax(wiring.Component):
+class SoftmaxKernel(wiring.Component):
     """The hardware of a SoftmaxParams."""
 
     def __init__(self, params: SoftmaxParams) -> None:

@@ -56,7 +56,7 @@ def calibrated(
     return _Calibration(balanced(graph), numbers, kept, progress or (lambda message: None)).of(texts)
 
 
-class _Text:
+class _CalibrationText:
     """One text on its way through the graph."""
 
     def __init__(self, graph: LogicalGraph, inputs: Mapping[str, npt.ArrayLike]) -> None:
@@ -92,13 +92,13 @@ class _Calibration:
         self.left = set(self.wanted)
 
     def of(self, texts: Texts) -> LogicalGraph:
-        running = [_Text(self.graph, inputs) for inputs in texts]
+        running = [_CalibrationText(self.graph, inputs) for inputs in texts]
         try:
             return self._walk(self.graph, running, "")
         finally:
             self.tell("")
 
-    def _walk(self, graph: LogicalGraph, texts: Sequence[_Text], prefix: str) -> LogicalGraph:
+    def _walk(self, graph: LogicalGraph, texts: Sequence[_CalibrationText], prefix: str) -> LogicalGraph:
         """The graph with its operations quantised; texts get its values as long as one is needed."""
         done: list[Operation] = []
         moments: dict[str, np.ndarray] = {}
@@ -121,7 +121,7 @@ class _Calibration:
             moments = {name: found for name, found in moments.items() if name in needed}
         return replace(graph, operations=tuple(done))
 
-    def _layers(self, operation: Operation, texts: Sequence[_Text], path: str) -> Repeat:
+    def _layers(self, operation: Operation, texts: Sequence[_CalibrationText], path: str) -> Repeat:
         """Layer after layer, each on values of its own."""
         assert isinstance(operation.op, Repeat)
         outer = [text.values for text in texts]
@@ -139,7 +139,11 @@ class _Calibration:
         return Repeat(tuple(layers))
 
     def _rounded(
-        self, path: str, operation: Operation, texts: Sequence[_Text], moments: dict[str, np.ndarray]
+        self,
+        path: str,
+        operation: Operation,
+        texts: Sequence[_CalibrationText],
+        moments: dict[str, np.ndarray],
     ) -> Linear:
         """A matmul, rounded now or by an earlier call."""
         op, (source,) = operation.op, operation.inputs

@@ -22,7 +22,7 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 
-__all__ = ["CacheSizes", "Probe", "offset_of", "positions_of", "probe"]
+__all__ = ["CacheSizes", "ModelRun", "offset_of", "positions_of", "probe"]
 
 POSITIONS = (  # what configurations call the number of positions that a model is made for
     "max_position_embeddings",
@@ -53,7 +53,7 @@ class CacheSizes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Probe:
+class ModelRun:
     """What a run has shown. cache: what the model returns besides logits, None for nothing. name: what it
     calls that. sizes: of the layers, None unless all of them keep keys and values and nothing else. reason:
     why the model does not run on ids alone, else empty; with a cache it may not run even so: `cached`.
@@ -66,13 +66,13 @@ class Probe:
     cached: bool = True
 
 
-def probe(model: torch.nn.Module) -> Probe:
+def probe(model: torch.nn.Module) -> ModelRun:
     """Run the model on ids alone, without contents where it can do so."""
     results, reason = _tried(model, cached=True)
     if results is not None:
         return _probe_of(results)
     results, other = _tried(model, cached=False)
-    return Probe(reason=other) if results is None else Probe(reason=reason, cached=False)
+    return ModelRun(reason=other) if results is None else ModelRun(reason=reason, cached=False)
 
 
 def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] | None, str]:
@@ -90,14 +90,14 @@ def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] |
     return None, reason
 
 
-def _probe_of(results: Mapping[str, Any]) -> Probe:
+def _probe_of(results: Mapping[str, Any]) -> ModelRun:
     kept = {name: value for name, value in results.items() if name not in ("logits", "loss")}
     cache = kept.get("past_key_values")
     if cache is None:
         name = next(iter(kept), "")
-        return Probe(cache=kept.get(name), name=name)
+        return ModelRun(cache=kept.get(name), name=name)
     layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
-    return Probe(cache=cache, name="past_key_values", sizes=_sizes(layers))
+    return ModelRun(cache=cache, name="past_key_values", sizes=_sizes(layers))
 
 
 def _sizes(layers: Any) -> tuple[CacheSizes, ...] | None:
@@ -158,7 +158,7 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
         return 0
     ids = torch.tensor([_plain_ids(model)])
     try:
-        with _Seen() as seen:
+        with _PositionsSeen() as seen:
             own = _first_values(model, layers, ids)
     except (IndexError, RuntimeError) as error:  # of sizes that make no sense, such as 0
         name = type(model).__name__
@@ -217,7 +217,7 @@ def _first_values(
     return values.nan_to_num(0.0, 0.0, 0.0)
 
 
-class _Seen(TorchDispatchMode):
+class _PositionsSeen(TorchDispatchMode):
     """Notes the first of consecutive integers among the results of all calls."""
 
     def __init__(self) -> None:

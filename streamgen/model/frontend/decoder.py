@@ -30,7 +30,7 @@ from streamgen.model.frontend.layers import folded
 from streamgen.model.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.moves import renamed
-from streamgen.model.frontend.refusals import Part, Problem, refusal
+from streamgen.model.frontend.refusals import MissingPart, Problem, refusal
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.self_check import require_equal_text
 from streamgen.model.frontend.tables import Tables
@@ -161,7 +161,9 @@ def _of_transformers(
     probed = probe(model)
     parts, subject = missing_parts(model, probed), subject_of(model)
     if probed.sizes is None:
-        raise refusal([], SUPPORTED, parts or [Part(name="a cache of its own")], subject, probed.reason)
+        raise refusal(
+            [], SUPPORTED, parts or [MissingPart(name="a cache of its own")], subject, probed.reason
+        )
     sizes = probed.sizes if layers is None else probed.sizes[:1] * layers
     sizes = tuple(
         CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
@@ -178,7 +180,7 @@ def _of_transformers(
         traced = _traced(_Functional(model, offset), sizes, covered, "model", parts, subject)
     except UnsupportedOperationError as error:
         name = DECISIONS if DECISION in str(error) else NO_CACHE
-        told = parts or [Part(name=name, detail=str(error).partition(": ")[2])]
+        told = parts or [MissingPart(name=name, detail=str(error).partition(": ")[2])]
         raise refusal([], SUPPORTED, told, subject, error.operations[0]) from error
     if context is None:
         traced.graph("")  # what cannot be compiled is told first
@@ -191,7 +193,7 @@ def _traced(
     sizes: Sequence[CacheSizes],
     context: int,
     wrapper: str = "",
-    parts: Sequence[Part] = (),
+    parts: Sequence[MissingPart] = (),
     subject: str = "",
 ) -> "_TextImporter":
     """The module, exported for the last tokens of its context. sizes: of the caches of its layers."""
@@ -231,7 +233,7 @@ class _TextImporter(Importer):
         program: torch.export.ExportedProgram,
         draft: Draft,
         sizes: Sequence[CacheSizes],
-        parts: Sequence[Part],
+        parts: Sequence[MissingPart],
         subject: str,
     ) -> None:
         super().__init__(program, draft)

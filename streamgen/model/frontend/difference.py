@@ -20,14 +20,14 @@ from streamgen.model.graph.interpret import Interpreter, reference
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.graph.run import Run
 
-__all__ = ["BOUND", "Pass", "Passes", "gap_of", "require_equal"]
+__all__ = ["BOUND", "ComparedPass", "Passes", "gap_of", "require_equal"]
 
 BOUND = 1e-4  # float32 leaves about 1e-6 of a layer; whatever is dropped or exchanged takes far more
 ROUNDINGS = 8  # a module may round so many times as much as the reference in float32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
+class ComparedPass:
     """What a graph and a module have made of the same inputs: results by name, [rows, features].
 
     label: which inputs they were.
@@ -43,7 +43,7 @@ class Pass:
         return max((gap_of(self.graph[name], rows), name) for name, rows in self.module.items())
 
 
-Passes = Callable[[Interpreter], Iterator[Pass]]
+Passes = Callable[[Interpreter], Iterator[ComparedPass]]
 """Gives the same inputs, pass after pass, to an interpreter of the graph and to the module."""
 
 
@@ -82,7 +82,7 @@ def _require_roundings(
     module: torch.nn.Module,
     layers: Sequence[int],
     index: int,
-    compared: Pass,
+    compared: ComparedPass,
 ) -> None:
     """ImportMismatchError unless what differs in a pass are roundings."""
     values = _Values(graph)

@@ -9,7 +9,7 @@ What operations need of contents is read in three forms:
 
     lines     the last dimension holds features of one token      -> rows [N], columns [features]
     spread    any layout with the same features of every token    -> order [N, features], columns [features]
-    heads     [.., tokens, features]: runs of tokens, heads       -> `Heads`
+    heads     [.., tokens, features]: runs of tokens, heads       -> `HeadOrder`
     cached    [.., positions, features]: heads of all positions   -> columns [heads, features]
 """
 
@@ -19,7 +19,7 @@ import torch
 
 from streamgen.model.frontend.trace import Unsupported
 
-__all__ = ["Elements", "Heads", "OtherRows"]
+__all__ = ["Elements", "HeadOrder", "OtherRows"]
 
 CACHED = "rows of passes before can only be keys and values of an attention"
 NEEDED = "rows must stay whole: each holds features of one token, and every token has one"
@@ -31,7 +31,7 @@ class OtherRows(Unsupported):
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class HeadOrder:
     """order: [runs, heads], which of the leading indices is which head of which run of tokens. columns:
     [heads, features]."""
 
@@ -110,7 +110,7 @@ class Elements:
         rows, columns = found % self.stride, found // self.stride
         return bool((rows == self.tokens[:, None]).all() and (columns == columns[:1]).all())
 
-    def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> Heads:
+    def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """Heads of contents [.., tokens, features]; order: that of the queries, which keys must have too."""
         tokens, features = contents.shape[-2:]
         found = contents.reshape(-1, tokens, features)
@@ -131,7 +131,7 @@ class Elements:
         by_run = columns[order]
         if not same or (by_run != by_run[:1, :, :1]).any():
             raise Unsupported("every head must hold the same features of all tokens of its run")
-        return Heads(order, by_run[0, :, 0])
+        return HeadOrder(order, by_run[0, :, 0])
 
     def cached(self, contents: torch.Tensor) -> torch.Tensor:
         """Columns [heads, features] of contents that hold a row for every position, first to last."""

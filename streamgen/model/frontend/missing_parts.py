@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from streamgen.model.frontend.causal_model import Probe
-from streamgen.model.frontend.refusals import Part
+from streamgen.model.frontend.causal_model import ModelRun
+from streamgen.model.frontend.refusals import MissingPart
 
 __all__ = ["DECISIONS", "NO_CACHE", "missing_parts", "subject_of"]
 
@@ -38,44 +38,46 @@ def subject_of(model: Any) -> str:
     return name if layers is None else f"{name}, {layers} layer{'s' if layers != 1 else ''}"
 
 
-def missing_parts(model: Any, probe: Probe) -> tuple[Part, ...]:
+def missing_parts(model: Any, probe: ModelRun) -> tuple[MissingPart, ...]:
     """Parts of a model of transformers that may be why it is refused."""
     parts = [*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model)]
     if probe.reason and not parts:
         name = "a model that needs more than token ids" if probe.cached else NO_CACHE
-        parts.append(Part(name=name, detail=probe.reason))
+        parts.append(MissingPart(name=name, detail=probe.reason))
     return tuple(parts)
 
 
-def _of_cache(model: Any, probe: Probe) -> Iterator[Part]:
+def _of_cache(model: Any, probe: ModelRun) -> Iterator[MissingPart]:
     said = _said(model.config)
     latent = said.get("kv_lora_rank")
     if latent:
-        yield Part(name="latent attention (MLA)", detail=f"the configuration has kv_lora_rank {latent}")
+        yield MissingPart(
+            name="latent attention (MLA)", detail=f"the configuration has kv_lora_rank {latent}"
+        )
     layers = list(getattr(probe.cache, "layers", None) or [])
     recurrent = _recurrent(model)
     if recurrent or probe.name in STATES:
-        yield Part(name="recurrent state", detail=_places(recurrent, probe.name))
+        yield MissingPart(name="recurrent state", detail=_places(recurrent, probe.name))
     elif probe.reason:
         return
     elif probe.name not in ("past_key_values", ""):
-        yield Part(name="a cache other than keys and values", detail=f"the model returns {probe.name}")
+        yield MissingPart(name="a cache other than keys and values", detail=f"the model returns {probe.name}")
     elif not probe.name:
-        yield Part(name="a model without a cache", detail="it returns logits alone")
+        yield MissingPart(name="a model without a cache", detail="it returns logits alone")
     indexed = [n for n, layer in enumerate(layers) if any("indexer" in key for key in vars(layer))]
     if indexed:
-        yield Part(name="sparse attention", detail=f"an index of keys {_places(indexed, '')}")
+        yield MissingPart(name="sparse attention", detail=f"an index of keys {_places(indexed, '')}")
     if probe.sizes is not None and not latent:
         uneven = [index for index, sizes in enumerate(probe.sizes) if sizes.keys != sizes.values]
         if uneven:
             keys, values = probe.sizes[uneven[0]].keys, probe.sizes[uneven[0]].values
-            yield Part(
+            yield MissingPart(
                 name="keys and values of different sizes",
                 detail=f"{_places(uneven, '')} keys are {_heads(keys)}, values {_heads(values)}",
             )
 
 
-def _of_modules(model: Any) -> Iterator[Part]:
+def _of_modules(model: Any) -> Iterator[MissingPart]:
     said = _said(model.config)
     modules = dict(model.named_modules())
     experts = {
@@ -89,21 +91,21 @@ def _of_modules(model: Any) -> Iterator[Part]:
         )
         outermost = [path for path in holders if not any(path.startswith(f"{other}.") for other in holders)]
         if outermost:
-            yield Part(name="mixture of experts", modules=tuple(outermost))
+            yield MissingPart(name="mixture of experts", modules=tuple(outermost))
     convolutions = [
         path for path, module in modules.items() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
     ]
     if convolutions and not _recurrent(model):  # of whose state they are
-        yield Part(name="convolution", modules=tuple(convolutions))
+        yield MissingPart(name="convolution", modules=tuple(convolutions))
     if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
-        yield Part(name="ALiBi", detail="scores of an attention get a bias by distance")
+        yield MissingPart(name="ALiBi", detail="scores of an attention get a bias by distance")
 
 
-def _of_inputs(model: Any) -> Iterator[Part]:
+def _of_inputs(model: Any) -> Iterator[MissingPart]:
     said = model.config.to_dict()
     kinds = [kind for kind, keys in INPUTS.items() if any(said.get(key) is not None for key in keys)]
     if kinds:
-        yield Part(name=f"{' and '.join(kinds)} inputs", detail="give the language model in it alone")
+        yield MissingPart(name=f"{' and '.join(kinds)} inputs", detail="give the language model in it alone")
 
 
 def _recurrent(model: Any) -> list[int]:

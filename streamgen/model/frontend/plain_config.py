@@ -184,7 +184,7 @@ def _qwen2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     said.passed("sliding_window", "max_window_layers")
     hidden, count, heads = (said.integer(key) for key in (*_SIZES, "num_attention_heads"))
     dims = said.integer("head_dim", said.share(hidden, heads))
-    block = _Block.of(
+    block = _LlamaBlock.of(
         said, hidden=hidden, heads=heads, dims=dims, function=said.function("hidden_act", "silu"), bias=True
     )
     if set(said.kinds("layer_types", count, [_FULL] * count)) != {_FULL}:
@@ -201,7 +201,7 @@ def _qwen2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
 def _gemma3(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     said.no("attention_bias", "use_bidirectional_attention")
     hidden, count = (said.integer(key) for key in _SIZES)
-    block = _Block.of(
+    block = _LlamaBlock.of(
         said,
         hidden=hidden,
         heads=said.integer("num_attention_heads"),
@@ -231,7 +231,7 @@ def _gemma3(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Block:
+class _LlamaBlock:
     """What layers with RMSNorm, rotary positions and a gated feed-forward have in common. bias: of q, k and
     v. more_norms: of the heads of q and k, and behind attention and feed-forward."""
 
@@ -247,7 +247,7 @@ class _Block:
     stand_in: float = STAND_IN
 
     @classmethod
-    def of(cls, said: _Said, **known: Any) -> "_Block":
+    def of(cls, said: _Said, **known: Any) -> "_LlamaBlock":
         kv_heads = said.integer("num_key_value_heads", known["heads"])
         said.share(known["heads"], kv_heads)
         epsilon = float(np.float32(said.number("rms_norm_eps", 1e-6)))

@@ -26,7 +26,7 @@ from streamgen.base.errors import UnsupportedOperationError
 __all__ = [
     "STREAMGEN_FOLDER",
     "TORCH_FOLDER",
-    "Part",
+    "MissingPart",
     "Place",
     "Problem",
     "first_line",
@@ -99,7 +99,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class MissingPart:
     """A part of a model that is not supported. name: in the words of the literature. modules: paths of those
     that make it; none: it is of the model as a whole. detail: more that is known of it."""
 
@@ -120,7 +120,7 @@ class Part:
 def refusal(
     problems: Sequence[Problem],
     supported: str,
-    parts: Sequence[Part] = (),
+    parts: Sequence[MissingPart] = (),
     subject: str = "",
     reason: str = "",
 ) -> UnsupportedOperationError:
@@ -142,7 +142,7 @@ def refusal(
     return UnsupportedOperationError("\n".join([first, *indented]), [line for line in everything if line])
 
 
-def _is(parts: Sequence[Part]) -> str:
+def _is(parts: Sequence[MissingPart]) -> str:
     return "are" if len(parts) > 1 or parts[0].name.endswith("inputs") else "is"
 
 

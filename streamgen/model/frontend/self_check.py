@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import ImportMismatchError
 from streamgen.model.frontend.check_switch import is_checking
-from streamgen.model.frontend.difference import BOUND, Pass, gap_of, require_equal
+from streamgen.model.frontend.difference import BOUND, ComparedPass, gap_of, require_equal
 from streamgen.model.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.trace import plain_attention
@@ -45,7 +45,7 @@ def require_equal_text(
     with fewer_layers(module, graph, layers, LARGE) as (some, kept, left_out):
         floats = floats_of(module, left_out)
 
-        def passes(interpreter: Interpreter) -> Iterator[Pass]:
+        def passes(interpreter: Interpreter) -> Iterator[ComparedPass]:
             return _Text(some, interpreter, EagerText(module, floats, kept, kv_heads, head_dim)).passes()
 
         require_equal(some, passes, module, kept)
@@ -64,7 +64,7 @@ class _Text:
             np.arange(next(tables)), eager.padding
         )  # which have no positions in some models
 
-    def passes(self) -> Iterator[Pass]:
+    def passes(self) -> Iterator[ComparedPass]:
         """From the beginning, then at the end of the context."""
         for tokens in TOKENS:
             left = self.graph.context - self.position
@@ -73,7 +73,7 @@ class _Text:
         if self._to_the_end(TOKENS[-1]):
             yield self._next(TOKENS[-1])
 
-    def _next(self, tokens: int) -> Pass:
+    def _next(self, tokens: int) -> ComparedPass:
         ids = self.random.choice(self.ids, tokens)
         logits, position = self.graph.outputs[0], self.position
         found, self.state = self.interpreter(
@@ -85,7 +85,7 @@ class _Text:
             wanted = self.eager(ids)
             if gap_of(found[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
                 wanted = min(whole, wanted, key=lambda rows: gap_of(found[logits], rows))
-            return Pass(label=label, graph=found, module={logits: wanted})
+            return ComparedPass(label=label, graph=found, module={logits: wanted})
         except Exception as error:  # a module may raise anything
             raise ImportMismatchError(
                 f"the imported graph runs on {label}; the module does not: {error}\n"
@@ -154,7 +154,9 @@ class _Both:
         self.floats = floats_of(module)
         self.leads = {leaf.shape[:-1] for leaf in leaves if isinstance(leaf, torch.Tensor)}
 
-    def passes(self, interpreter: Interpreter, extents: Sequence[Mapping[int, int]]) -> Iterator[Pass]:
+    def passes(
+        self, interpreter: Interpreter, extents: Sequence[Mapping[int, int]]
+    ) -> Iterator[ComparedPass]:
         """With these leading extents instead of the example's."""
         for changed in extents:
             yield self._pass(interpreter, self._random(changed))
@@ -193,7 +195,7 @@ class _Both:
         with plain_attention():
             return called(self.module, self.floats, args, keywords)
 
-    def _pass(self, interpreter: Interpreter, leaves: Sequence[Any]) -> Pass:
+    def _pass(self, interpreter: Interpreter, leaves: Sequence[Any]) -> ComparedPass:
         given = self.found.arguments.taken(pytree.tree_unflatten(leaves, self.spec))
         wanted = self.found.results.taken(self._run(leaves))
         shapes = [list(tensor.shape) for tensor in given.values()]
@@ -203,7 +205,7 @@ class _Both:
             name: tensor.double().numpy().reshape(sequences, tokens, -1) for name, tensor in given.items()
         }
         made = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
-        return Pass(
+        return ComparedPass(
             label="random inputs of shape " + ", ".join(map(str, shapes)),
             graph={name: np.concatenate([one[name] for one in made]) for name in graph.outputs},
             module={

@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.contract import Bounds, KernelParams, descriptor_values, streams
+from streamgen.contract import Bounds, KernelParams, descriptor_values, multipliers, streams
 from streamgen.itensor import ITensor
 
 __all__ = ["Edge", "Graph", "Node", "Port", "Tensor", "kind_of"]
@@ -178,6 +178,11 @@ class Graph:
     def phases(self) -> int:
         """Number of phases."""
         return len(self.nodes[0].bounds)
+
+    @property
+    def multipliers(self) -> int:
+        """Multipliers of all kernels."""
+        return sum(multipliers(node.params) for node in self.nodes)
 
     def walked(self) -> Iterator[tuple[range, int]]:
         """The phases of each section, and how often they are walked."""

@@ -219,7 +219,7 @@ def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
     except (ImportError, AttributeError) as error:
         written = module == "__main__" or "<locals>" in name
         advice = "define it in a module and write again" if written else "install the package that defines it"
-        if module.startswith(f"{_SAFE[0]}."):
+        if module.startswith(f"{_SAFE[0]}.") and not written:
             advice = "another streamgen wrote the folder; compile again"
         raise GraphError(
             f"the program uses {name} of {module}, which cannot be imported ({error}): {advice}"

@@ -22,7 +22,7 @@ from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.cache import quantise_heads_of
-from streamgen.model.operations.exact_attention import Heads, attend, quantise_heads
+from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads
 from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes
 from streamgen.numbers.quantisation import Numbers
 
@@ -102,7 +102,7 @@ class Attention(Operator):
     def exact(self) -> Exact:
         def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
             found = [
-                one if isinstance(one, Heads) else quantise_heads(one, self.kv_heads)
+                one if isinstance(one, HeadCodes) else quantise_heads(one, self.kv_heads)
                 for one in (keys, values)
             ]
             length = found[0].codes.shape[1]
@@ -208,7 +208,7 @@ def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
         pieces=kept.pieces,
         max_new=site.tokens,
         max_again=again,
-        rate=site.rate,
+        **site.memory._asdict(),
     )
     name = f"load_{kept.name}_{('x', 'scale')[part]}"
     rows = (kept.rows.x, kept.rows.scale)[part]

@@ -15,7 +15,7 @@ from streamgen.kernels.memory import KvStoreParams
 from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.as_made import tile_as_made
-from streamgen.model.operations.exact_attention import Heads, joined, quantise_heads
+from streamgen.model.operations.exact_attention import HeadCodes, joined, quantise_heads
 from streamgen.model.operations.site import Behind, Codes, Kept, Site, Stream, head_lanes
 
 __all__ = ["Cache"]
@@ -54,10 +54,10 @@ class Cache(Operator):
         return run.kept[run.path]
 
     def exact(self) -> Exact:
-        """Gives `Heads`, codes with their scales."""
+        """Gives `HeadCodes`, codes with their scales."""
 
-        def compute(run: Run, x: np.ndarray) -> Heads:
-            held = run.state.get(run.path) or Heads.empty(self.heads, self.head_dim)
+        def compute(run: Run, x: np.ndarray) -> HeadCodes:
+            held = run.state.get(run.path) or HeadCodes.empty(self.heads, self.head_dim)
             self._require(run, held.codes.shape[1])
             run.kept[run.path] = joined(held, run.position, quantise_heads(x, self.heads))
             return run.kept[run.path]
@@ -92,7 +92,7 @@ class Cache(Operator):
             ]
             site.kernel(
                 f"store_{name}",
-                KvStoreParams(layout=layout, pieces=stored, rate=site.rate),
+                KvStoreParams(layout=layout, pieces=stored, **site.memory._asdict()),
                 {"layer": layer, "position": site.position, "rows": site.tokens},
                 steps={"layer": step},
                 behind=states,

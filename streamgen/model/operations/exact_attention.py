@@ -32,7 +32,7 @@ from streamgen.kernels.elementwise import ScalarParams
 from streamgen.model.operations.exact_linear import EXACT
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["Heads", "attend", "joined", "quantise_heads"]
+__all__ = ["HeadCodes", "attend", "joined", "quantise_heads"]
 
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 DIVIDE = DivideParams(form=F24)
@@ -41,7 +41,7 @@ LARGEST_VALUE = 255 * 127 << ACCUMULATOR_FRACTION
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class HeadCodes:
     """codes int8 [heads, T, d]; m, e int32 [heads, T]."""
 
     codes: ndarray
@@ -49,7 +49,7 @@ class Heads:
     e: ndarray
 
     @classmethod
-    def empty(cls, heads: int, d: int) -> "Heads":
+    def empty(cls, heads: int, d: int) -> "HeadCodes":
         """No positions yet."""
         nothing = np.zeros((heads, 0), np.int32)
         return cls(np.zeros((heads, 0, d), np.int8), nothing, nothing)
@@ -61,29 +61,29 @@ class Heads:
         return self.codes * scale[..., None]
 
 
-def quantise_heads(x: ndarray, heads: int) -> Heads:
+def quantise_heads(x: ndarray, heads: int) -> HeadCodes:
     """Rows of f24 values [T, heads · d] through the quantiser of rows."""
     T, features = x.shape
     d = features // heads
     quantiser = QuantiseRowsParams(lanes=1, max_d=d, max_tokens=T * features)
     result = quantiser.golden({"t": T, "features": features, "d": d}, {"i": x})
     m, e = split_scale(result["o_scale"].T)
-    return Heads(result["o_x"].reshape(T, heads, d).swapaxes(0, 1), m, e)
+    return HeadCodes(result["o_x"].reshape(T, heads, d).swapaxes(0, 1), m, e)
 
 
-def joined(held: Heads, position: int, more: Heads) -> Heads:
+def joined(held: HeadCodes, position: int, more: HeadCodes) -> HeadCodes:
     """Heads of tokens in their places from `position` on; what lies behind them is forgotten."""
     parts = (
         np.concatenate([old[:, :position], new], axis=1)
         for old, new in ((held.codes, more.codes), (held.m, more.m), (held.e, more.e))
     )
-    return Heads(*parts)
+    return HeadCodes(*parts)
 
 
 def attend(
-    queries: Heads,
-    keys: Heads,
-    values: Heads,
+    queries: HeadCodes,
+    keys: HeadCodes,
+    values: HeadCodes,
     *,
     position: int,
     scale: float,

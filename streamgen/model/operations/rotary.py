@@ -100,7 +100,7 @@ class Rotary(Operator):
                 tile=(2, pairs),
                 vocabulary=site.context,
                 max_ids=site.tokens,
-                rate=site.rate,
+                **site.memory._asdict(),
             )
             data = _table(site.context, self.frequencies, params.stored[-1])
             table = site.table("table", params.table, data)

@@ -17,6 +17,7 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Port
 from streamgen.model.graph.logical import Operator, Shape
+from streamgen.platform.boards import Channel
 
 __all__ = [
     *("HEAD_LANES", "Behind", "Bound", "Codes", "Fixed", "Kept", "Site", "Source", "Stream"),
@@ -112,7 +113,7 @@ class Site(Protocol):
     name: of the operation. ops: what it does, in each walk of the section. tokens: of the run. position: of
     the first of them. context: positions that a text may have. lanes: elements that vector kernels take in a
     cycle (rows of heads: `head_lanes`). attention_lanes: positions of a cache that attention takes in a
-    cycle. rate: beats a cycle that a memory channel gives.
+    cycle. memory: a channel of the board.
     """
 
     name: str
@@ -122,7 +123,7 @@ class Site(Protocol):
     context: int
     lanes: int
     attention_lanes: int
-    rate: float
+    memory: Channel
 
     @property
     def extent(self) -> int:

@@ -86,7 +86,7 @@ class TableRows(Operator, ABC):
             vocabulary=self.extents[0],
             max_ids=site.tokens,
             dtype=dtype,
-            rate=site.rate,
+            **site.memory._asdict(),
         )
         if params.row_beats >= params.prefetch:
             params = replace(params, prefetch=_PREFETCH, burst=_BURST)

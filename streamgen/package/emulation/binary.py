@@ -22,7 +22,7 @@ from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.verilator import build
 from streamgen.runtime.xclbin import (
     HARDWARE_EMULATION,
-    Section,
+    XclbinSection,
     bank_table,
     connection_table,
     design_note,
@@ -71,14 +71,14 @@ def emulation_xclbin(card: Card, manifests: Sequence[Manifest], libraries: Seque
     )
     units = {f"{kernel.name}:{kernel.unit}": BASE + k * REGISTERS for k, kernel in enumerate(card.kernels)}
     sections = {
-        Section.BITSTREAM: _bitstream(card, manifests, libraries),
-        Section.EMBEDDED_METADATA: _metadata(card, manifests),
-        Section.IP_LAYOUT: kernel_table(units),
-        Section.MEM_TOPOLOGY: memory,
-        Section.CONNECTIVITY: connections,
-        Section.GROUP_TOPOLOGY: memory,
-        Section.GROUP_CONNECTIVITY: connections,
-        Section.USER_METADATA: design_note(manifests),
+        XclbinSection.BITSTREAM: _bitstream(card, manifests, libraries),
+        XclbinSection.EMBEDDED_METADATA: _metadata(card, manifests),
+        XclbinSection.IP_LAYOUT: kernel_table(units),
+        XclbinSection.MEM_TOPOLOGY: memory,
+        XclbinSection.CONNECTIVITY: connections,
+        XclbinSection.GROUP_TOPOLOGY: memory,
+        XclbinSection.GROUP_CONNECTIVITY: connections,
+        XclbinSection.USER_METADATA: design_note(manifests),
     }
     return packed_xclbin(sections, board.name, HARDWARE_EMULATION)
 

@@ -4,7 +4,7 @@
 """
 
 from streamgen.gateware.fabric import ULTRASCALE_PLUS, Fabric
-from streamgen.platform.boards.board import Board, Hbm, Slr
+from streamgen.platform.boards.board import Board, Channel, Hbm, Slr
 from streamgen.platform.boards.cards import BOARDS, DEFAULT_BOARD, board_of
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "DEFAULT_BOARD",
     "ULTRASCALE_PLUS",
     "Board",
+    "Channel",
     "Fabric",
     "Hbm",
     "Slr",

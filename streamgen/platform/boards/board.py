@@ -3,12 +3,21 @@
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import Fabric
 
-__all__ = ["Board", "Hbm", "Slr"]
+__all__ = ["Board", "Channel", "Hbm", "Slr"]
+
+
+class Channel(NamedTuple):
+    """A memory channel as kernels of one clock meet it: beats of 512 bits a cycle, and cycles from an address
+    accepted to its first beat."""
+
+    rate: float
+    latency: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,6 @@ class Board:
         offered = self.resources
         return int(offered.bram * self.fabric.bram_bits + offered.uram * self.fabric.uram_bits)
 
-    @property
-    def rate(self) -> float:
-        """Beats a cycle of a channel at the board's clock."""
-        return float(self.hbm.beats_per_cycle(self.clock_mhz))
+    def channel(self, clock_mhz: float | None = None) -> Channel:
+        """A memory channel at a clock; None is the board's."""
+        return Channel(float(self.hbm.beats_per_cycle(clock_mhz or self.clock_mhz)), self.hbm.latency)

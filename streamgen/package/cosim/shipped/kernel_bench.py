@@ -43,7 +43,7 @@ PAGE = 4096
 Run = dict[str, Any]
 
 
-class Card:
+class BenchCard:
     """Clock, memory and host of one kernel: what XRT and the card are to it."""
 
     def __init__(self, dut: Any, ram: Any = AxiRam) -> None:
@@ -178,7 +178,7 @@ def recorded() -> list[Run]:
 @cocotb.test()
 async def runs(dut: Any) -> None:
     """All runs, one after the other."""
-    card = Card(dut)
+    card = BenchCard(dut)
     await card.open()
     for number, run in enumerate(recorded()):
         dut._log.info("run %d: %d cycles", number, await card.run(run))
@@ -187,7 +187,7 @@ async def runs(dut: Any) -> None:
 @cocotb.test()
 async def runs_with_stalls(dut: Any) -> None:
     """The same, while host and memory pause at random."""
-    card = Card(dut)
+    card = BenchCard(dut)
     card.stall(Random(SEED), 0.3)
     await card.open()
     for run in recorded():
@@ -197,7 +197,7 @@ async def runs_with_stalls(dut: Any) -> None:
 @cocotb.test()
 async def reset_in_mid_run(dut: Any) -> None:
     """A soft reset at random moments drains what is under way; the next run is right."""
-    card, random = Card(dut), Random(SEED)
+    card, random = BenchCard(dut), Random(SEED)
     await card.open()
     first = recorded()[0]
     cycles = await card.run(first)

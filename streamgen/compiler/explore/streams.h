@@ -1,6 +1,6 @@
-/* What tokens.c and channels.c share: what runs, as tokens.py gives it, and where everything stands. */
-#ifndef TOKENS_H
-#define TOKENS_H
+/* A run: what runs, as tokens.py gives it, where everything stands, and its streams. */
+#ifndef STREAMS_H
+#define STREAMS_H
 
 #include <stdint.h>
 
@@ -124,15 +124,15 @@ struct run {
 
 #define INSIDE __attribute__((visibility("hidden"))) /* not of the library's interface: may be put inline */
 
+/* A part, or a client, looks again at what it waits for. */
+INSIDE void wake(struct run *r, number part);
+INSIDE void wake_client(struct run *r, number client);
+
 /* A token into a stream at a time, and out of it. */
 INSIDE void tokens_push(struct run *r, number stream, cycles time);
 INSIDE void tokens_pop(struct run *r, number stream, cycles time);
 
-/* What a client asks for next, as far as it is known; to be called when its streams have changed. */
-INSIDE void channel_ask(struct run *r, number client);
-
-/* When something happens at a channel next, or NEVER; and that it happens. */
-INSIDE cycles channel_next(const struct run *r, struct channel *c);
-INSIDE void channel_act(struct run *r, struct channel *c);
+/* From when on a stream has room for one more token; NEVER: not known. */
+INSIDE cycles room(const struct run *r, number stream);
 
 #endif
