@@ -13,9 +13,8 @@ WORKERS ?= 2
 SEED ?= 0
 
 # What a user of the package may name; pdoc makes pages of these modules and of those in them.
-API := $(addprefix streamgen., accelerator buffers calibration compiler config contract converters cosim emulation errors fifo frontend golden \
-    golden_text graph itensor kernels language_model lower memory numbers observe operations package platform \
-    runtime schedule search testing text)
+API := $(addprefix streamgen., api artifact base.errors compiler contract converters fifo gateware itensor kernels model \
+    numbers observe package platform runtime testing text)
 
 .PHONY: test check campaign demo quality docs bench paper chromium clean icarus postgres xrt
 
@@ -44,7 +43,7 @@ docs: $(STAMP)  ## the site, in build/site: the documents, and the API reference
 	$(RUN)/python -m sphinx -q -W -b html docs build/site
 	$(RUN)/python -m pdoc -o build/site/api $(API) '!streamgen.fifo._events'
 
-bench: $(STAMP) chromium  ## print every figure of the README
+bench: $(STAMP) chromium  ## print every figure of docs/numbers.md
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
 
 paper: $(STAMP)  ## GPT-2 Medium beside published figures, with ablations; TOKENS=2 simulates the whole model too

@@ -9,23 +9,26 @@ import pictures
 
 project = "streamgen"
 copyright = "the authors of streamgen, Apache-2.0"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 3  # as forges make them: links of one text work in both
-exclude_patterns: list[str] = []
 html_theme = "furo"
 html_title = "streamgen"
 html_favicon = "_static/favicon.svg"
-html_theme_options = {"top_of_page_buttons": []}  # the sources are in the repository
+html_theme_options = {
+    "top_of_page_buttons": []
+}  # the sources are in the repository
 html_copy_source = False
-html_extra_path = ["pipeline.svg"]
 # What the code of documents is in; all else that is indented (trees, commands) is no language.
 highlight_language = "text"
+copybutton_prompt_text = "$ "  # of sessions, commands alone are copied
 suppress_warnings = [
     "myst.xref_missing",  # links to files of the repository; tests/test_docs.py follows those
 ]
 
 for document in ("numbers.md", "compare.md"):
-    pictures.draw(Path(__file__).parent / document, Path(__file__).parent / "_static")
+    pictures.draw(
+        Path(__file__).parent / document, Path(__file__).parent / "_static"
+    )
 html_static_path = ["_static"]
 # What the theme lacks for who goes by keyboard or has pages read; tests/test_site_in_browser.py holds it.
 templates_path = ["_templates"]

@@ -3,7 +3,9 @@
     y = clip(x, 1.5)                      x: 8 tokens of 32 features
     w[t] = w[t - 1] + z[t], saturated     z: 8 tokens of 32 integers of 16 bits
 
-Install them first:  pip install --no-deps examples/packages/clip examples/packages/verilog
+The packages are found beside this file; installed ones are taken first. To install them:
+
+pip install --no-deps examples/packages/clip examples/packages/verilog
 """
 
 import sys
@@ -11,14 +13,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from streamgen_example_clip import ClipParams
-from streamgen_example_verilog import RunningSumParams
 
 import streamgen
 from streamgen.compiler.lower import GraphBuilder
 from streamgen.itensor import ITensor
 
 TOKENS, FEATURES, LANES = 8, 32, 8
+PACKAGES = Path(__file__).parent / "packages"
+sys.path += [str(PACKAGES / "clip"), str(PACKAGES / "verilog")]
 
 
 def rows(dtype: str) -> ITensor:
@@ -27,6 +29,9 @@ def rows(dtype: str) -> ITensor:
 
 
 def build() -> streamgen.Accelerator:
+    from streamgen_example_clip import ClipParams  # now that the path has its folder
+    from streamgen_example_verilog import RunningSumParams
+
     builder = GraphBuilder("own_kernels")
     shape = (TOKENS, FEATURES)
     x = builder.load("x", rows("f24"), shape=shape, channel=0)

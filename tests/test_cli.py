@@ -313,7 +313,8 @@ def _read(terminal: int) -> bytes:
 def _examples() -> list[str]:
     """Every command line that the documents and the help show."""
     root = Path(__file__).parents[1]
-    texts = [(root / name).read_text() for name in ("README.md", "docs/guide.md", "examples/mlp.py")]
+    documents = [root / "README.md", *sorted(root.glob("docs/guide/*.md")), root / "examples/mlp.py"]
+    texts = [path.read_text() for path in documents]
     texts += [command.help or "" for command in (cli.streamgen, *cli.streamgen.commands.values())]
     found = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
     return sorted({line for line in found if re.match(r"streamgen (compile|simulate|report) ", line)})

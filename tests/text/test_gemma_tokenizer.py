@@ -14,7 +14,7 @@ from tests.text.vocabularies import ROOT, SPACE, TEXTS
 
 pytestmark = pytest.mark.slow
 
-FILES = ["README.md", "docs/guide.md", "streamgen/text/chat.py", "streamgen/runtime/memory.py"]
+FILES = ["README.md", "docs/guide/card.md", "streamgen/text/chat.py", "streamgen/runtime/memory.py"]
 SYMBOLS = [
     *(" " * n for n in (2, 5, 31, 32, 33, 65)),
     "\n" * 70 + "\t" * 40,

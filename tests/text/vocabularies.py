@@ -126,7 +126,7 @@ def prose() -> list[str]:
     """Lines to train on: English, Markdown, Python, and what no file here holds."""
     files = [
         ROOT / "README.md",
-        ROOT / "docs" / "guide.md",
+        *sorted((ROOT / "docs" / "guide").glob("*.md")),
         *sorted((ROOT / "streamgen" / "text").glob("*.py")),
     ]
     return [line for file in files for line in file.read_text().splitlines()] + TEXTS[2:6] * 3
