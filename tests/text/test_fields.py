@@ -240,8 +240,8 @@ def test_folders_of_the_hub(tmp_path: Path, name: str) -> None:
         ),
         (
             {"auto_map": []},
-            "auto_map of tokenizer_config.json names code of the folder's own, [], which is never run; without "
-            "auto_map tokenizer.json is read",
+            "auto_map of tokenizer_config.json names code of the folder's own, [], which is never run; "
+            "without auto_map tokenizer.json is read",
         ),
         (
             {"chat_template": 3},
