@@ -18,11 +18,13 @@ from streamgen.gateware.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Flo
 from streamgen.gateware.arith.integer import IntToFloat, IntToFloatParams
 from streamgen.gateware.arith.multiply import Multiply, MultiplyParams
 from streamgen.gateware.arith.multiply_add import MultiplyAdd, MultiplyAddParams
+from streamgen.gateware.arith.piecewise import Piecewise, PiecewiseParams
 from streamgen.gateware.arith.reciprocal import Reciprocal, ReciprocalParams
 from streamgen.gateware.arith.remembered import UnitOfOne, remembered
 from streamgen.gateware.arith.saturating import Saturating, SaturatingParams
 from streamgen.gateware.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
 from streamgen.gateware.arith.scaled_integer import ScaledInteger, ScaledIntegerParams
+from streamgen.gateware.arith.segments import Curve
 from streamgen.gateware.arith.square_root import SquareRoot, SquareRootParams
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "CompareParams",
     "Convert",
     "ConvertParams",
+    "Curve",
     "Divide",
     "DivideParams",
     "Dsp",
@@ -56,6 +59,8 @@ __all__ = [
     "MultiplyAddParams",
     "MultiplyParams",
     "Order",
+    "Piecewise",
+    "PiecewiseParams",
     "ProductSum",
     "ProductSumParams",
     "Reciprocal",

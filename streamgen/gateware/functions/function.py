@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from numpy import ndarray
 
-from streamgen.gateware.arith import Float, UnitOfOne
+from streamgen.gateware.arith import Curve, Float, PiecewiseParams, UnitOfOne
 
 __all__ = ["ErrorBound", "Function"]
 
@@ -34,7 +34,8 @@ class Function:
 
     name: in operations, kernels and files. title: as texts spell it.
     reference: f of a float array, of the same shape and dtype; without overflow at any finite number.
-    unit: the params of its hardware in a format. error: what these promise.
+    own: the params of a unit of its own, in a format; without, segments are fitted to the reference.
+    error: what the unit promises, and what the fit may use.
     gates: whether f(a)·b has a kernel of its own (SwiGLU, GeGLU); the others are two kernels.
     torch: names of the overloads that compute it; arguments: what their arguments beside the first must be.
     configuration: what configurations of transformers call it (`hidden_act`).
@@ -43,9 +44,16 @@ class Function:
     name: str
     title: str
     reference: Callable[[ndarray], ndarray]
-    unit: Callable[[Float], UnitOfOne]
     error: ErrorBound
+    own: Callable[[Float], UnitOfOne] | None = None
     gates: bool = False
     torch: tuple[str, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
     configuration: tuple[str, ...] = ()
+
+    def unit(self, form: Float) -> UnitOfOne:
+        """The params of its hardware in a format."""
+        if self.own is not None:
+            return self.own(form)
+        curve = Curve(self.name, self.reference, self.error.relative, self.error.operand)
+        return PiecewiseParams(form=form, curve=curve)

@@ -72,7 +72,7 @@ FUNCTION = Function(
     name="relu",
     title="ReLU",
     reference=_relu,
-    unit=_unit,
+    own=_unit,
     error=ErrorBound(reason="a value of the format, or zero"),
     torch=("aten.relu.default", "aten.relu_.default"),
     configuration=("relu",),

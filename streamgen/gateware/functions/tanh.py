@@ -16,7 +16,7 @@ FUNCTION = Function(
     name="tanh",
     title="Tanh",
     reference=np.tanh,
-    unit=_unit,
+    own=_unit,
     error=ErrorBound(
         relative=1.2 * 2.0**-16,
         reason="in units of 2^-16: lines h²/16·f''/f with h = 2^-6 at x = 1, 0.84; entries and cut, 0.3",
