@@ -17,6 +17,7 @@ _NAMES = (
     "tanh",
     "gelu",
     "gelu_tanh",
+    "softplus",
 )
 FUNCTIONS: dict[str, Function] = {
     name: import_module(f"streamgen.gateware.functions.{name}").FUNCTION for name in _NAMES
