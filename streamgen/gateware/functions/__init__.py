@@ -18,6 +18,7 @@ _NAMES = (
     "gelu",
     "gelu_tanh",
     "softplus",
+    "elu",
 )
 FUNCTIONS: dict[str, Function] = {
     name: import_module(f"streamgen.gateware.functions.{name}").FUNCTION for name in _NAMES
