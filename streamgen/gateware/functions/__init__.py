@@ -19,6 +19,7 @@ _NAMES = (
     "gelu_tanh",
     "softplus",
     "elu",
+    "hardswish",
 )
 FUNCTIONS: dict[str, Function] = {
     name: import_module(f"streamgen.gateware.functions.{name}").FUNCTION for name in _NAMES
