@@ -28,18 +28,16 @@ from streamgen.gateware.arith import (
     ExpParams,
     Float,
     FloatToIntParams,
-    GeluParams,
     IntToFloatParams,
     MaximumParams,
     MultiplyAddParams,
     MultiplyParams,
     ReciprocalParams,
-    ReluParams,
     SaturatingParams,
     ScaleAccumulatorParams,
-    SigmoidParams,
     SquareRootParams,
 )
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.testing.synthesis import MAX_LEVELS, Synthesis, synthesise
 
 FORMS = {"f24": F24, "float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
@@ -54,12 +52,10 @@ def units() -> list[Any]:
         *(kind(form=form) for kind in exact for form in FORMS.values()),
         CompareParams(form=F24),
         MaximumParams(form=F24),
-        ReluParams(form=F24),
         *(ReciprocalParams(form=F24, root=root) for root in (False, True)),
         *(ExpParams(form=F24, base_two=two) for two in (False, True)),
-        *(SigmoidParams(form=F24, times_x=x) for x in (False, True)),
-        *(SaturatingParams(form=F24, function=function) for function in ("tanh", "erf")),
-        *(GeluParams(form=F24, tanh=tanh) for tanh in (False, True)),
+        SaturatingParams(form=F24, function="erf"),
+        *(function.unit(F24) for function in FUNCTIONS.values()),
         *(IntToFloatParams(width=width, form=F24) for width in (16, 48, 64)),
         *(FloatToIntParams(width=width, form=F24) for width in (8, 32)),
         *(ConvertParams(source=F24, target=form) for form in (FLOAT32, BFLOAT16, FLOAT16)),

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from streamgen import cli
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model import operations
 from streamgen.model.frontend import (
     arithmetic,
@@ -163,7 +164,7 @@ def _operations() -> str:
         "moves, copies and casts": importer.MOVED,
     }
     functions = {
-        "of one value": operations.UNARY_FUNCTIONS,
+        "of one value": FUNCTIONS,
         "of two values": operations.BINARY_OPERATIONS,
     }
     classes = ((name, getattr(operations, name)) for name in operations.__all__)

@@ -1,6 +1,5 @@
 """Small language models of random weights, and what they mean: one oracle, independent of the operations."""
 
-import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import streamgen
 from streamgen.api.language_model import LanguageModel
 from streamgen.compiler.config import CompileConfig
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend.assembly import (
     AttentionParts,
     FeedForwardParts,
@@ -165,16 +165,9 @@ def logits_of(parts: dict[str, Any], ids: np.ndarray) -> np.ndarray:
     for layer in parts["layers"]:
         x = x + _attention(layer.attention, _norm(layer.attention_norm, x))
         block, n = layer.feed_forward, _norm(layer.feed_forward_norm, x)
-        x = x + _linear(block.down, _FUNCTIONS[block.function](_linear(block.gate, n)) * _linear(block.up, n))
+        gate = FUNCTIONS[block.function].reference(_linear(block.gate, n))
+        x = x + _linear(block.down, gate * _linear(block.up, n))
     return _linear(parts["head"], _norm(parts["norm"], x))
-
-
-_FUNCTIONS = {
-    "relu": lambda x: np.where(x > 0, x, 0),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x * 0.5**0.5)) / 2,
-    "gelu_tanh": lambda x: x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
-}
 
 
 def _linear(linear: Linear, x: np.ndarray) -> np.ndarray:

@@ -27,8 +27,8 @@ def tiny():
     torch.manual_seed(1)
     return torch.nn.Linear(40, 5, bias=False), torch.zeros(1, 40)
 
-def softplus():
-    return torch.nn.Softplus(), torch.zeros(1, 40)
+def glu():
+    return torch.nn.GLU(), torch.zeros(1, 40)
 
 def nothing():
     return None
@@ -185,7 +185,7 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:f", 2, "models has no function 'f'"),
         ("report models:number", 2, "models has no function 'number'"),
         ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
-        ("report models:softplus", 1, "1 operation is not supported:"),
+        ("report models:glu", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
         ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
         ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
@@ -331,13 +331,11 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
 
 def test_all_that_is_wrong_with_a_model(call: Call) -> None:
     """Wherever --verbose stands, each call is named, with the line of the source that made it."""
-    short = call("report", "models:softplus")[2]
-    for arguments in (("--verbose", "report", "models:softplus"), ("report", "models:softplus", "--verbose")):
+    short = call("report", "models:glu")[2]
+    for arguments in (("--verbose", "report", "models:glu"), ("report", "models:glu", "--verbose")):
         code, out, err = call(*arguments)
         assert (code, out) == (1, "")
         first, operation = err.splitlines()[-2:]
-        assert first == "streamgen: 1 operation is not supported: softplus" and first in short
-        assert re.fullmatch(
-            r"  the module \(Softplus\), .*activation\.py:\d+: aten\.softplus\.default", operation
-        )
+        assert first == "streamgen: 1 operation is not supported: glu" and first in short
+        assert re.fullmatch(r"  the module \(GLU\), .*activation\.py:\d+: aten\.glu\.default", operation)
         assert "Supported: " in short and "activation.py" not in short

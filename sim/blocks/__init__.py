@@ -24,7 +24,7 @@ from sim.blocks.computing import (
     softmaxes,
     top_ks,
 )
-from sim.blocks.elements import crossings, queues, streams, units
+from sim.blocks.elements import crossings, functions, queues, streams, units
 from sim.blocks.memory import caches, kv_tiles, memory_kernels, spills
 from sim.blocks.moves import (
     concats,
@@ -39,6 +39,7 @@ from sim.blocks.moves import (
     unzips,
 )
 from sim.blocks.platform import MASTERS, clients, control, dmas
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32
 from streamgen.kernels.attention.dequantise import ScaleCodeParams
 from streamgen.kernels.attention.row_codes import RowCodeParams
 from streamgen.kernels.matmul.group_codes import GroupCodesParams
@@ -54,6 +55,8 @@ def sweep() -> dict[str, list[Case]]:
         "queue": _plain(queues()),
         "crossing": _plain(crossings()),
         "arith": _plain(units()),
+        "function": _plain(functions(F24)),
+        "function in other formats": _plain(functions(FLOAT32, BFLOAT16, FLOAT16)),
         "client": _plain(clients()),
         "master": _plain(ChannelMasterParams(readers=r, writers=w) for r, w in MASTERS),
         "dma": dmas(),

@@ -15,20 +15,19 @@ from streamgen.gateware.arith import (
     ConvertParams,
     DivideParams,
     ExpParams,
+    Float,
     FloatToIntParams,
-    GeluParams,
     IntToFloatParams,
     MaximumParams,
     MultiplyAddParams,
     MultiplyParams,
     ReciprocalParams,
-    ReluParams,
     SaturatingParams,
     ScaleAccumulatorParams,
     ScaledIntegerParams,
-    SigmoidParams,
     SquareRootParams,
 )
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.gateware.stream import (
     CountdownParams,
     FanoutParams,
@@ -84,15 +83,14 @@ def crossings() -> list[Any]:
 def units() -> list[Any]:
     forms = (F24, FLOAT32, BFLOAT16, FLOAT16)
     return [
-        *(kind(form=form) for kind in (AddParams, MultiplyParams, ReluParams) for form in forms),
+        *(kind(form=form) for kind in (AddParams, MultiplyParams) for form in forms),
         *(kind(form=F24) for kind in (MultiplyAddParams, DivideParams, SquareRootParams)),
         *(kind(form=F24) for kind in (CompareParams, MaximumParams)),
         *(FloatToIntParams(width=width, form=F24) for width in (8, 32)),
         *(ConvertParams(source=F24, target=FLOAT16), ConvertParams(source=FLOAT16, target=F24)),
         *(ExpParams(form=F24, base_two=two) for two in (False, True)),
         *(ReciprocalParams(form=F24, root=root) for root in (False, True)),
-        *(SaturatingParams(form=F24, function=function) for function in ("tanh", "erf")),
-        *(GeluParams(form=F24, tanh=tanh) for tanh in (False, True)),
+        SaturatingParams(form=F24, function="erf"),
         *(IntToFloatParams(width=width, form=form) for width, form in product((16, 48, 64), forms[:3])),
         *(ScaleAccumulatorParams(width=width, form=F24, exponent_bits=16) for width in (24, 48, 64)),
         *(
@@ -100,5 +98,9 @@ def units() -> list[Any]:
             for width, bits in ((12, 8), (37, 17), (54, 16), (64, 16))
         ),
         *(ScaleAccumulatorParams(width=48, form=form, exponent_bits=10) for form in forms[1:3]),
-        *(SigmoidParams(form=form, times_x=x) for form, x in product(forms, (False, True))),
     ]
+
+
+def functions(*forms: Float) -> list[Any]:
+    """The units of all functions of one variable."""
+    return [function.unit(form) for function, form in product(FUNCTIONS.values(), forms)]

@@ -1,8 +1,8 @@
 """Elementwise kernels in f24: each element of each token by itself, in whatever order tokens come.
 
-    UnaryParams    o = function(i)                relu, sigmoid, silu, tanh, gelu (erf), gelu_tanh
+    UnaryParams    o = function(i)                those of streamgen.gateware.functions
     BinaryParams   o = i_a + i_b  or  i_a · i_b   add, multiply
-                   o = function(i_a) · i_b        silu_multiply (SwiGLU), gelu_multiply, gelu_tanh_multiply
+                   o = function(i_a) · i_b        silu_multiply (SwiGLU) and others: functions that gate
     ScalarParams   o = i · c                      scale
                    o = c · tanh(i · (1/c))        soft_cap
 
@@ -37,13 +37,10 @@ from streamgen.gateware.arith import (
     F24,
     AddParams,
     GatedParams,
-    GeluParams,
     MultiplyParams,
-    ReluParams,
-    SaturatingParams,
-    SigmoidParams,
     SoftCapParams,
 )
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
@@ -73,20 +70,15 @@ class _Unit(Protocol):
     def build(self) -> wiring.Component: ...
 
 
-UNARY_FUNCTIONS: dict[str, Any] = {
-    "relu": ReluParams(form=F24),
-    "sigmoid": SigmoidParams(form=F24),
-    "silu": SigmoidParams(form=F24, times_x=True),
-    "tanh": SaturatingParams(form=F24, function="tanh"),
-    "gelu": GeluParams(form=F24),
-    "gelu_tanh": GeluParams(form=F24, tanh=True),
-}
+UNARY_FUNCTIONS: dict[str, Any] = {name: function.unit(F24) for name, function in FUNCTIONS.items()}
 BINARY_OPERATIONS: dict[str, Any] = {
     "add": AddParams(form=F24),
     "multiply": MultiplyParams(form=F24),
-    "silu_multiply": GatedParams(function=SigmoidParams(form=F24, times_x=True)),
-    "gelu_multiply": GatedParams(function=GeluParams(form=F24)),
-    "gelu_tanh_multiply": GatedParams(function=GeluParams(form=F24, tanh=True)),
+    **{
+        f"{name}_multiply": GatedParams(function=UNARY_FUNCTIONS[name])
+        for name, function in FUNCTIONS.items()
+        if function.gates
+    },
 }
 SCALAR_FUNCTIONS: dict[str, Any] = {
     "scale": MultiplyParams(form=F24),

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from streamgen.gateware.arith import BFLOAT16, F24, FLOAT32, ExpParams, ScaleAccumulatorParams, SigmoidParams
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT32, ExpParams, ScaleAccumulatorParams
 from streamgen.gateware.arith.format import round_magnitude
 from streamgen.gateware.arith.remembered import remembered
+from streamgen.gateware.functions.sigmoid import SigmoidParams
 from streamgen.numbers.formats import E_NOT_FINITE
 from tests.arith.arith_unit import random_bits, special_bits
 

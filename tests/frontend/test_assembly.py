@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from streamgen.base.errors import GraphError
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend.assembly import Rotation
 from streamgen.model.operations import Linear, Norm
 from tests.decoders import assembled, is_tied, logits_of, random_parts, stepper
@@ -116,7 +117,7 @@ def _weights(N: int, K: int) -> Linear:
         ),
         (
             lambda p: _block(p, function="sin"),
-            "layers[1]: there is no unary function 'sin'; relu, sigmoid, silu, tanh, gelu, gelu_tanh",
+            f"layers[1]: there is no unary function 'sin'; {', '.join(FUNCTIONS)}",
         ),
     ],
 )

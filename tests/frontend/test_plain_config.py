@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import transformers
 
+from streamgen.gateware.functions import CONFIGURED
 from streamgen.model.frontend.plain_config import plain_decoder
 from streamgen.model.frontend.traced_shapes import shapes_of_config
 from streamgen.model.graph.logical import LogicalGraph, Repeat
@@ -20,12 +21,13 @@ GEMMA3 = {"model_type": "gemma3_text", **FAMILIES["Gemma3"]}
 LLAMA = {"model_type": "llama", **FAMILIES["Llama"]}
 MISTRAL = {"model_type": "mistral", **FAMILIES["Mistral"]}
 CASES = {
-    "gpt2": GPT2 | {"n_inner": None, "activation_function": "relu", "layer_norm_epsilon": 1e-3},
+    "gpt2": GPT2 | {"n_inner": None, "layer_norm_epsilon": 1e-3},
     "qwen2": QWEN2 | {"sliding_window": 5, "use_sliding_window": False, "rope_theta": 1e6},
     "gemma3": GEMMA3,
     "gemma3 all see all": GEMMA3 | {"sliding_window": 100, "layer_types": ["full_attention"] * 6},
     "llama": LLAMA,
     "mistral": MISTRAL,
+    **{f"gpt2 {name}": GPT2 | {"activation_function": name} for name in CONFIGURED},
 }
 
 

@@ -17,6 +17,7 @@ import streamgen
 from streamgen import cli
 from streamgen.base.errors import ImportMismatchError
 from streamgen.compiler.config import CompileConfig
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend import (
     checking,
     decoder,
@@ -32,7 +33,7 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.rotary import _Rotation
 from streamgen.model.frontend.self_attention import Scores
 from streamgen.model.frontend.self_check import require_equal_text
-from streamgen.model.frontend.trace import UNARY, aten
+from streamgen.model.frontend.trace import SPELLINGS, aten
 from streamgen.model.graph.interpret import Interpreter, reference
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation
 from streamgen.model.operations import Binary, Constant, Linear, Norm, Rotary, Scalar, Unary
@@ -59,7 +60,7 @@ def _mismatch(module: nn.Module, *example: torch.Tensor, **sizes: int) -> Import
 
 
 def _another_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(UNARY, aten.silu.default, "relu")
+    monkeypatch.setitem(SPELLINGS, aten.silu.default, [FUNCTIONS["relu"]])
 
 
 def _without_scale(monkeypatch: pytest.MonkeyPatch) -> None:

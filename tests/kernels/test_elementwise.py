@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
+from streamgen.gateware.arith import F24
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import (
     BINARY_OPERATIONS,
     SCALAR_FUNCTIONS,
-    UNARY_FUNCTIONS,
     BinaryParams,
     ScalarParams,
     UnaryParams,
@@ -20,6 +20,7 @@ from streamgen.kernels.elementwise import (
 from streamgen.numbers import formats
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
+from tests.spellings import torch_values
 
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3.4e38, -3.4e38, 88.5, -90.0],
@@ -68,7 +69,7 @@ def by_lanes(names: Iterable[str]) -> list[Any]:
 CONSTANTS = (3.0, 0.1, 50.0, 2.0**-126, 2.0**126)
 
 
-@pytest.mark.parametrize(("function", "lanes"), by_lanes(UNARY_FUNCTIONS))
+@pytest.mark.parametrize(("function", "lanes"), by_lanes(FUNCTIONS))
 def test_unary_matches_golden(function: str, lanes: int, seed: int) -> None:
     params = UnaryParams(function=function, lanes=lanes, max_tokens=100)
     cases = []
@@ -167,14 +168,14 @@ def test_one_row_meets_many() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 64])
-@pytest.mark.parametrize("name", [*UNARY_FUNCTIONS, *BINARY_OPERATIONS, *SCALAR_FUNCTIONS])
+@pytest.mark.parametrize("name", [*FUNCTIONS, *BINARY_OPERATIONS, *SCALAR_FUNCTIONS])
 def test_cost_and_curves_are_measured(name: str, tokens: int) -> None:
     itensor = rows(tokens, 2, row=1)
     a, b = values(itensor.shape, 5), values(itensor.shape, 6)
     if name in SCALAR_FUNCTIONS:
         scalar = ScalarParams(function=name, lanes=2, max_tokens=64)
         check_promises(scalar, {"itensor": itensor, "constant": 30.0}, {"i": a})
-    elif name in UNARY_FUNCTIONS:
+    elif name in FUNCTIONS:
         check_promises(UnaryParams(function=name, lanes=2, max_tokens=64), {"itensor": itensor}, {"i": a})
     else:
         params = BinaryParams(operation=name, lanes=2, max_tokens=64)
@@ -182,17 +183,8 @@ def test_cost_and_curves_are_measured(name: str, tokens: int) -> None:
 
 
 ULP = 2.0**-16  # of f24, half a unit of the last place of 1: one rounding
-TABLE = 2.0**-14  # relative error of a function of `streamgen.gateware.arith`
+TABLE = 2.0**-14  # relative error of tanh
 LEAST = 2.0**-126  # what flushing may cost
-# Relative error of f(a), and what it may miss beside that as a share of |a| (where GELU cancels).
-FUNCTION_ERRORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
-    "relu": (functional.relu, 0.0, 0.0),
-    "sigmoid": (torch.sigmoid, TABLE, 0.0),
-    "silu": (functional.silu, TABLE, 0.0),
-    "tanh": (torch.tanh, TABLE, 0.0),
-    "gelu": (functional.gelu, TABLE, 2.0**-17),
-    "gelu_tanh": (lambda x: functional.gelu(x, approximate="tanh"), TABLE, 2.0**-17),
-}
 
 
 def finite(count: int, seed: int) -> np.ndarray:
@@ -207,28 +199,27 @@ def torch64(function: Callable[..., torch.Tensor], *operands: np.ndarray) -> np.
     return result.numpy()
 
 
-@pytest.mark.parametrize("name", UNARY_FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_near_torch(name: str) -> None:
-    function, relative, share = FUNCTION_ERRORS[name]
     a = finite(4000, 1)
     bounds = {"itensor": rows(4000, 1)}
     params = UnaryParams(function=name, lanes=1, max_tokens=4000)
     a = a.reshape(bounds["itensor"].shape)
-    exact = torch64(function, a)
+    exact = torch_values(FUNCTIONS[name], a)
     error = np.abs(params.golden(bounds, {"i": a})["o"] - exact)
-    assert (error <= relative * np.abs(exact) + share * np.abs(a) + LEAST).all()
+    assert (error <= FUNCTIONS[name].error.of(F24, a, exact) + LEAST).all()
 
 
-@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.gates])
 def test_gated_products_are_near_torch_and_equal_two_kernels(name: str) -> None:
     """The error of the function times b, then a rounding of the product."""
-    function, relative, share = FUNCTION_ERRORS[name]
     bounds = {"itensor": rows(4000, 1)}
     a, b = (finite(4000, seed).reshape(bounds["itensor"].shape) for seed in (2, 3))
     gated = BinaryParams(operation=f"{name}_multiply", lanes=1, max_tokens=4000)
     found = gated.golden(bounds, {"i_a": a, "i_b": b})["o"]
-    exact = torch64(lambda a, b: function(a) * b, a, b)
-    before = relative * np.abs(exact) + (share * np.abs(a) + LEAST) * np.abs(b)
+    gate = torch_values(FUNCTIONS[name], a)
+    exact = gate * b
+    before = (FUNCTIONS[name].error.of(F24, a, gate) + LEAST) * np.abs(b)
     assert (np.abs(found - exact) <= before + ULP * (np.abs(exact) + before) + LEAST).all()
     gate = UnaryParams(function=name, lanes=1, max_tokens=4000).golden(bounds, {"i": a})["o"]
     product = BinaryParams(operation="multiply", lanes=1, max_tokens=4000)
@@ -260,12 +251,11 @@ def test_bad_params() -> None:
     cases = [
         (
             lambda: UnaryParams(function="cube", lanes=1, max_tokens=1),
-            "function is 'cube'; one of relu, sigmoid, silu, tanh, gelu, gelu_tanh is needed",
+            f"function is 'cube'; one of {', '.join(FUNCTIONS)} is needed",
         ),
         (
             lambda: BinaryParams(operation="mul", lanes=1, max_tokens=1),
-            "operation is 'mul'; one of add, multiply, silu_multiply, gelu_multiply, gelu_tanh_multiply "
-            "is needed",
+            f"operation is 'mul'; one of {', '.join(BINARY_OPERATIONS)} is needed",
         ),
         (
             lambda: ScalarParams(function="add", lanes=1, max_tokens=1),

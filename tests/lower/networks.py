@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import explore
 from streamgen.compiler.lower import finish
 from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, schedule
-from streamgen.gateware.arith import F24, GeluParams, SaturatingParams, SigmoidParams
+from streamgen.gateware.arith import F24
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model import golden
 from streamgen.model.graph import Graph, Program
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Shape
@@ -38,13 +38,6 @@ __all__ = [
 ]
 
 CHANNEL = Channel(0.6927, 100)
-TABLES: dict[str, Any] = {
-    "sigmoid": SigmoidParams(form=F24),
-    "silu": SigmoidParams(form=F24, times_x=True),
-    "tanh": SaturatingParams(form=F24, function="tanh"),
-    "gelu": GeluParams(form=F24),
-    "gelu_tanh": GeluParams(form=F24, tanh=True),
-}
 SIZES = (1, 5, 7, 13, 31, 32, 33, 40, 64, 65, 96)
 
 
@@ -176,10 +169,8 @@ def exact(
             result = _rounded(np.multiply, operands[0], round_f24(np.array(op.constant)))
         elif isinstance(op, Binary):
             result = _rounded({"add": np.add, "mul": np.multiply}[op.operation], *operands)
-        elif op.function == "relu":
-            result = np.where(np.isnan(operands[0]), np.nan, np.where(operands[0] > 0, operands[0], 0))
         else:
-            result = TABLES[op.function].golden(operands[0])
+            result = FUNCTIONS[op.function].unit(F24).golden(operands[0])
         values[operation.name] = result.astype(np.float32)
     return values
 

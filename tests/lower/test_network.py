@@ -18,6 +18,8 @@ from networks import Compiled, bits, exact, linear, network, random_inputs, rand
 from streamgen.base.errors import GraphError
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit.images import write_constants
+from streamgen.gateware.arith import F24
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend import default_checkpoint, load_feed_forward
 from streamgen.model.graph import verify
 from streamgen.model.graph.interpret import reference
@@ -30,7 +32,6 @@ from tests.campaigns import sampled
 
 ULP = 2.0**-16  # of f24: half a unit in the last place, relative
 TINY = 2.0**-126  # what is smaller becomes zero
-FUNCTION = 2.0**-14  # relative error of sigmoid, silu and tanh
 
 
 def _config(rng: np.random.Generator, **changes: object) -> CompileConfig:
@@ -339,18 +340,14 @@ def _matmul(op: Linear, weight: QuantisedWeight, scale_bits: int, x: _Bounds) ->
     return _Bounds(value, error).rounded().rounded()
 
 
-SLOPES = {"relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "silu": 1.1, "gelu": 1.13, "gelu_tanh": 1.13}
-GELU = 2.0**-17  # error of either GELU against the operand, beside the rounding of the result
-
-
-def _unary(function: str, x: _Bounds) -> _Bounds:
-    """The error of x times the Lipschitz constant, the error of the table, the rounding of the result."""
-    moved = _Bounds(Unary(function).reference(Run(len(x.value)), x.value), SLOPES[function] * x.error)
-    if function == "relu":
-        return moved
-    if function.startswith("gelu"):
-        return _Bounds(moved.value, moved.error + GELU * x.greatest).rounded()
-    return _Bounds(moved.value, moved.error + moved.greatest * FUNCTION + TINY)
+def _unary(name: str, x: _Bounds) -> _Bounds:
+    """The error of x times the Lipschitz constant, and what the function promises."""
+    function = FUNCTIONS[name]
+    steps = np.linspace(-20, 20, 40_001)
+    slope = np.abs(np.diff(function.reference(steps)) / np.diff(steps)).max() * 1.001
+    moved = _Bounds(Unary(name).reference(Run(len(x.value)), x.value), slope * x.error)
+    promised = function.error.of(F24, x.greatest, moved.greatest)
+    return _Bounds(moved.value, moved.error + promised + TINY)
 
 
 def _binary(operation: str, a: _Bounds, b: _Bounds) -> _Bounds:

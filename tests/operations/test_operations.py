@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from streamgen.base.errors import GraphError
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
@@ -20,7 +21,6 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operat
 from streamgen.model.graph.run import Run
 from streamgen.model.operations import (
     BINARY_OPERATIONS,
-    UNARY_FUNCTIONS,
     Attention,
     Binary,
     Cache,
@@ -36,6 +36,7 @@ from streamgen.model.operations import (
 )
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise_w8
+from tests.spellings import torch_values
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 T = 6
@@ -61,33 +62,26 @@ def torch_of(function: Any, *inputs: np.ndarray) -> np.ndarray:
     return function(*(torch.from_numpy(x.astype(np.float64)) for x in inputs)).numpy()
 
 
-FUNCTIONS = {
-    "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
-    "silu": functional.silu,
-    "tanh": torch.tanh,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-}
-
-
-@pytest.mark.parametrize("function", UNARY_FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions(function: str) -> None:
     """And the gated product, which rounds once; without overflow anywhere."""
     x, b = rows(64) * 3, rows(64, 1)
     x[0, :4] = [-1000, 1000, 0, -30]
     with np.errstate(all="raise", under="ignore"):
         found = of(reference, Unary(function), x)
-    np.testing.assert_allclose(found, torch_of(FUNCTIONS[function], x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, torch_values(FUNCTIONS[function], x), rtol=1e-12, atol=1e-12)
     gated = of(reference, Binary(f"{function}_mul"), x, b)
-    np.testing.assert_allclose(gated, torch_of(lambda a, b: FUNCTIONS[function](a) * b, x, b), atol=1e-9)
+    np.testing.assert_allclose(gated, torch_values(FUNCTIONS[function], x) * b, atol=1e-9)
     kernel = UnaryParams(function=function, lanes=1, max_tokens=1)
     np.testing.assert_array_equal(of(exact, Unary(function), x), kernel.golden({}, {"i": x})["o"])
     near = of(exact, Binary(f"{function}_mul"), x, b)
     np.testing.assert_allclose(near, gated, rtol=2.0**-13, atol=2.0**-13)
 
 
-@pytest.mark.parametrize("operation", ["add", "mul", "silu_mul", "gelu_mul", "gelu_tanh_mul"])
+GATED = [f"{name}_mul" for name, function in FUNCTIONS.items() if function.gates]
+
+
+@pytest.mark.parametrize("operation", ["add", "mul", *GATED])
 def test_binary_is_the_kernel(operation: str) -> None:
     a, b = rows(40), rows(40, 1)
     kernel = BinaryParams(operation=Binary(operation).kernel, lanes=1, max_tokens=1)
@@ -312,7 +306,7 @@ def test_a_matmul_has_the_format_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        *map(Unary, UNARY_FUNCTIONS),
+        *map(Unary, FUNCTIONS),
         *map(Binary, BINARY_OPERATIONS),
         *(Scalar(function, np.float64(2.0)) for function in ("scale", "soft_cap")),
         Linear(np.ones((4, 16), np.float32), np.ones(4, np.float32)),
@@ -386,12 +380,11 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
     [
         (
             lambda: Unary("sin"),
-            "there is no unary function 'sin'; relu, sigmoid, silu, tanh, gelu, gelu_tanh",
+            f"there is no unary function 'sin'; {', '.join(FUNCTIONS)}",
         ),
         (
             lambda: Binary("div"),
-            "there is no binary operation 'div'; add, mul, relu_mul, sigmoid_mul, silu_mul, tanh_mul, "
-            "gelu_mul, gelu_tanh_mul",
+            f"there is no binary operation 'div'; {', '.join(BINARY_OPERATIONS)}",
         ),
         (
             lambda: Scalar("power", 2.0),

@@ -1,7 +1,7 @@
 """Every kind of block over its sweep: resources as promised, no path over 8 LUT levels.
 
 The first case, which is the smallest, of all that differ in more than sizes belongs to `make check`, but for
-the dearest ones; these and other sizes to the campaign, every n-th where synthesis takes long. Norms that
+the dearest kinds; these and other sizes to the campaign, every n-th where synthesis takes long. Norms that
 differ in nothing but a bias or in 1 + weight count as alike here. `benchmarks/resources.py` goes over all of
 them.
 """
@@ -15,7 +15,6 @@ from sim.blocks import Case, sweep
 from streamgen.gateware.arith import Float
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.testing.synthesis import check_all
-from tests.campaigns import sampled
 
 SWEEP = sweep()
 EVERY = {
@@ -79,22 +78,44 @@ def label(cases: list[Case]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-PARTS = parts(FIRSTS)
-DEAREST = {"GroupCodes to Norm", "Store to Unary", "KvRead to AttentionSoftmax", "IntToFloat to Sigmoid"}
-DEAREST |= {
-    "Embedding to KvAppend",
-    "Softmax to Column",
-    "Unary to Binary",
-    "Sigmoid to Load",
-    "Exp to IntToFloat",
+# The first cases of these take minutes.
+DEAREST = {
+    "function in other formats",
+    "client",
+    "master",
+    "dma",
+    "control",
+    "elementwise",
+    "group codes",
+    "quantise",
+    "converter",
+    "norm",
+    "embedding",
+    "rope",
+    "row codes",
+    "quantise rows",
+    "dequantise",
+    "kv cache",
+    "memory",
+    "softmax blocks",
+    "softmax",
+    "attention blocks",
+    "attention",
+    "top k",
 }
+CHEAP = parts({kind: cases for kind, cases in FIRSTS.items() if kind not in DEAREST})
+DEAR = parts({kind: cases for kind, cases in FIRSTS.items() if kind in DEAREST})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cases", sampled(PARTS, [part for part in PARTS if label(part) not in DEAREST]), ids=label
-)
+@pytest.mark.parametrize("cases", CHEAP, ids=label)
 def test_promises_within_a_fifth(cases: list[Case]) -> None:
+    check_all(cases)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cases", DEAR, ids=label)
+def test_promises_of_the_dearest(cases: list[Case]) -> None:
     check_all(cases)
 
 
@@ -105,7 +126,7 @@ def test_promises_of_sizes(cases: list[Case]) -> None:
 
 
 def test_every_variant_is_chosen() -> None:
-    assert {label(part) for part in PARTS} > DEAREST
+    assert SWEEP.keys() > DEAREST
     for kind, cases in SWEEP.items():
         assert {variant(params) for params, _ in FIRSTS[kind]} == {variant(params) for params, _ in cases}
         assert len(FIRSTS[kind]) + len(SIZES[kind]) == len(cases) or EVERY.get(kind, 1) > 1

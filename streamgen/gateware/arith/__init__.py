@@ -18,12 +18,13 @@ from streamgen.gateware.arith.format import BFLOAT16, F24, FLOAT16, FLOAT32, Flo
 from streamgen.gateware.arith.integer import IntToFloat, IntToFloatParams
 from streamgen.gateware.arith.multiply import Multiply, MultiplyParams
 from streamgen.gateware.arith.multiply_add import MultiplyAdd, MultiplyAddParams
+from streamgen.gateware.arith.piecewise import Piecewise, PiecewiseParams
 from streamgen.gateware.arith.reciprocal import Reciprocal, ReciprocalParams
-from streamgen.gateware.arith.relu import Relu, ReluParams
-from streamgen.gateware.arith.saturating import Gelu, GeluParams, Saturating, SaturatingParams
+from streamgen.gateware.arith.remembered import UnitOfOne, remembered
+from streamgen.gateware.arith.saturating import Saturating, SaturatingParams
 from streamgen.gateware.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
 from streamgen.gateware.arith.scaled_integer import ScaledInteger, ScaledIntegerParams
-from streamgen.gateware.arith.sigmoid import Sigmoid, SigmoidParams
+from streamgen.gateware.arith.segments import Curve
 from streamgen.gateware.arith.square_root import SquareRoot, SquareRootParams
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "CompareParams",
     "Convert",
     "ConvertParams",
+    "Curve",
     "Divide",
     "DivideParams",
     "Dsp",
@@ -48,8 +50,6 @@ __all__ = [
     "FloatToIntParams",
     "Gated",
     "GatedParams",
-    "Gelu",
-    "GeluParams",
     "IntToFloat",
     "IntToFloatParams",
     "Maximum",
@@ -59,22 +59,22 @@ __all__ = [
     "MultiplyAddParams",
     "MultiplyParams",
     "Order",
+    "Piecewise",
+    "PiecewiseParams",
     "ProductSum",
     "ProductSumParams",
     "Reciprocal",
     "ReciprocalParams",
-    "Relu",
-    "ReluParams",
     "Saturating",
     "SaturatingParams",
     "ScaleAccumulator",
     "ScaleAccumulatorParams",
     "ScaledInteger",
     "ScaledIntegerParams",
-    "Sigmoid",
-    "SigmoidParams",
     "SoftCap",
     "SoftCapParams",
     "SquareRoot",
     "SquareRootParams",
+    "UnitOfOne",
+    "remembered",
 ]

@@ -7,9 +7,8 @@
 The results are those of the units one after another, bit for bit.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from amaranth import Module, Value, unsigned
 from amaranth.lib import wiring
@@ -21,28 +20,11 @@ from streamgen.gateware.arith.add import AddParams
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import MultiplyParams
 from streamgen.gateware.arith.pipeline import Pipeline
-from streamgen.gateware.arith.remembered import remembered
+from streamgen.gateware.arith.remembered import UnitOfOne, remembered
 from streamgen.gateware.arith.saturating import SaturatingParams
 from streamgen.gateware.rtl import Shared
 
 __all__ = ["Gated", "GatedParams", "ProductSum", "ProductSumParams", "SoftCap", "SoftCapParams"]
-
-
-class _Function(Hashable, Protocol):
-    """Params of a unit of one operand."""
-
-    @property
-    def form(self) -> Float: ...
-
-    @property
-    def latency(self) -> int: ...
-
-    @property
-    def resources(self) -> Resources: ...
-
-    def golden(self, i: ndarray) -> ndarray: ...
-
-    def build(self) -> wiring.Component: ...
 
 
 def _delay(m: Module, enable: Value, bits: Value, stages: int) -> Value:
@@ -62,7 +44,7 @@ def _delay_resources(bits: int) -> Resources:
 class GatedParams:
     """function(a)·b; `function` are the params of a unit of one operand."""
 
-    function: _Function
+    function: UnitOfOne
 
     @property
     def multiply(self) -> MultiplyParams:

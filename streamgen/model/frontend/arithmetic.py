@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.model.frontend.cube import Cube
 from streamgen.model.frontend.draft import Draft, Partial, Scaled
-from streamgen.model.frontend.gelu import Cube
 from streamgen.model.frontend.rotary import Product
-from streamgen.model.frontend.trace import GELU, UNARY, Unsupported, aten, shape
+from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, shape
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Constant, Scalar, Unary
 
@@ -87,9 +87,8 @@ def _cut(
 
 
 def _unary(draft: Draft, node: Node) -> None:
-    target: Any = node.target
     x: Any = node.args[0]
-    function = UNARY.get(target) or GELU[node.kwargs.get("approximate", "none")]
+    function = function_of(node)
     if x in draft.partial and function == "tanh":
         return draft.half(node, draft.partial[x].tanh())
     _apply(draft, node, Unary(function))
@@ -265,7 +264,7 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
 
 
 CALLS = {
-    **dict.fromkeys([*UNARY, aten.gelu.default], _unary),
+    **dict.fromkeys(SPELLINGS, _unary),
     **dict.fromkeys([aten.neg.default, aten.neg_.default], _negation),
     **dict.fromkeys(
         [aten.pow.Tensor_Scalar, aten.pow_.Scalar, aten.square.default, aten.square_.default], _power

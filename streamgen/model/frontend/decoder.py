@@ -21,6 +21,7 @@ from torch.fx import Node
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
+from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend.assembly import TRACED, traced_positions
 from streamgen.model.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
 from streamgen.model.frontend.draft import Draft
@@ -50,7 +51,7 @@ __all__ = ["import_decoder", "traced_context"]
 
 SUPPORTED = (
     "an embedding of ids, learned or rotary positions or none; Linear; RMSNorm and LayerNorm, of heads too; "
-    "ReLU, Sigmoid, SiLU, Tanh, GELU, soft-caps; +, * and gated products; grouped-query attention over the "
+    f"{TITLES}, soft-caps; +, * and gated products; grouped-query attention over the "
     "cache with one scale and a causal mask, over the whole context or a window; slices, concatenation, "
     "views and transposes that leave rows of features whole"
 )

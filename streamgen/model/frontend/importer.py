@@ -13,6 +13,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend import arithmetic, linears, norms, self_attention
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
@@ -61,7 +62,7 @@ JOINING = {aten.cat.default, aten.hstack.default}
 CONSTANT_PART = "it joins what is computed at run time and a constant"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
-    "Linear and x @ W; ReLU, Sigmoid, SiLU, Tanh, GELU; +, - and * of two tensors of one shape, or of one "
+    f"Linear and x @ W; {TITLES}; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
     "and softmax of the last dimension; attention over the tokens given, with or without a constant mask; "
     "slices and concatenation of features, views and transposes that leave rows of features whole; Dropout "

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from streamgen.base.errors import CheckpointError
+from streamgen.gateware.functions import CONFIGURED
 from streamgen.model.frontend.assembly import Assembly, traced_positions
 from streamgen.model.frontend.config_fields import INERT
 from streamgen.model.frontend.llama import Tensors, build_decoder, frequencies, needed_shapes
-from streamgen.model.frontend.safetensors_decoder import FUNCTIONS, NAMES, is_llama, sizes_of
+from streamgen.model.frontend.safetensors_decoder import NAMES, is_llama, sizes_of
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import (
     Attention,
@@ -83,7 +84,7 @@ class _Said:
 
     def function(self, key: str, default: str) -> str:
         """An activation, as we call it."""
-        return self.one_of(key, FUNCTIONS, default)
+        return self.one_of(key, CONFIGURED, default)
 
     def one_of(self, key: str, known: Mapping[str, str], default: str) -> str:
         """One of the words that are known, as what it stands for."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.gateware.functions import CONFIGURED
 from streamgen.model.frontend.assembly import Rotation
 from streamgen.model.frontend.checkpoint_files import file_problems
 from streamgen.model.frontend.config_fields import INERT, NEUTRAL
@@ -29,21 +30,11 @@ from streamgen.model.frontend.problems import PART, config_problems
 from streamgen.model.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["FUNCTIONS", "NAMES", "is_llama", "load_safetensors_decoder", "sizes_of"]
+__all__ = ["NAMES", "is_llama", "load_safetensors_decoder", "sizes_of"]
 
 MODEL_TYPES = ("llama", "mistral")
 ROTATIONS = ("default", "linear", "llama3")
 MISTRAL_WINDOW = 4096  # of a config that does not say
-FUNCTIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-}
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -67,7 +58,7 @@ NAMES = Names(
 
 def is_llama(config: Mapping[str, Any]) -> bool:
     """Whether a folder's config is one of which every field is known here."""
-    if config.get("model_type") not in MODEL_TYPES or str(config.get("hidden_act", "silu")) not in FUNCTIONS:
+    if config.get("model_type") not in MODEL_TYPES or str(config.get("hidden_act", "silu")) not in CONFIGURED:
         return False
     key, rope = _rope(config)
     if isinstance(rope, Mapping) and _kind(rope) not in ROTATIONS:
@@ -123,7 +114,7 @@ def _sizes(fields: Metadata, rope: Metadata, config: Mapping[str, Any]) -> Sizes
         head_dim=head_dim,
         context=context,
         epsilon=fields.number("rms_norm_eps", 1e-6),
-        function=FUNCTIONS[fields.get("hidden_act") or "silu"],
+        function=CONFIGURED[fields.get("hidden_act") or "silu"],
         rotation=lambda: Rotation(scaled),
         vocabulary=vocabulary if config.get("vocab_size") == vocabulary else None,
         window=window if window is not None and window < context else None,

@@ -10,6 +10,7 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,20 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from streamgen.base.errors import UnsupportedOperationError
+from streamgen.gateware.functions import FUNCTIONS, Function
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
 from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
 
 __all__ = [
     "DECISION",
-    "GELU",
-    "UNARY",
+    "SPELLINGS",
     "Constants",
     "Mismatch",
     "Unsupported",
     "aten",
     "export_program",
+    "function_of",
     "module_path",
     "one_thread",
     "plain_attention",
@@ -40,18 +42,12 @@ __all__ = [
 
 aten = torch.ops.aten
 
-UNARY = {
-    aten.relu.default: "relu",
-    aten.relu_.default: "relu",
-    aten.sigmoid.default: "sigmoid",
-    aten.sigmoid_.default: "sigmoid",
-    aten.silu.default: "silu",
-    aten.silu_.default: "silu",
-    aten.tanh.default: "tanh",
-    aten.tanh_.default: "tanh",
-}
+SPELLINGS: dict[Any, list[Function]] = {}
+"""The functions of one variable by the calls that compute them; one call may be several, by its arguments."""
+for _function in FUNCTIONS.values():
+    for _spelling in _function.torch:
+        SPELLINGS.setdefault(reduce(getattr, _spelling.split("."), torch.ops), []).append(_function)
 DECISION = "what it computes depends on a decision about values, which a graph cannot take"
-GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 
 
 class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
@@ -64,6 +60,28 @@ class Mismatch(Unsupported):
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
         self.node = node
+
+
+def function_of(node: Node) -> str:
+    """Name of the function of one variable that a call of SPELLINGS computes.
+
+    Unsupported when its arguments are those of no function, with the first that differs.
+    """
+    target: Any = node.target
+    arguments = target._schema.arguments
+    given = {argument.name: argument.default_value for argument in arguments}
+    given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
+    given |= node.kwargs
+    wrong = [
+        [name for name, value in function.arguments.items() if given[name] != value]
+        for function in SPELLINGS[target]
+    ]
+    for function, names in zip(SPELLINGS[target], wrong, strict=True):
+        if not names:
+            return function.name
+    name = wrong[0][0]
+    allowed = " and ".join(str(function.arguments[name]) for function in SPELLINGS[target])
+    raise Unsupported(f"its {name} is {given[name]}, only {allowed} can be compiled")
 
 
 class Constants:

@@ -17,11 +17,10 @@ from streamgen.model.operations.slice import Slice
 from streamgen.model.operations.softmax import Softmax
 from streamgen.model.operations.table_rows import TableRows
 from streamgen.model.operations.top_k import TopK
-from streamgen.model.operations.unary import UNARY_FUNCTIONS, Unary
+from streamgen.model.operations.unary import Unary
 
 __all__ = [
     "BINARY_OPERATIONS",
-    "UNARY_FUNCTIONS",
     "Attention",
     "Binary",
     "Cache",

@@ -7,27 +7,26 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.gateware.arith import GatedParams
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS as UNITS
-from streamgen.kernels.elementwise import UNARY_FUNCTIONS as FUNCTIONS
-from streamgen.kernels.elementwise import BinaryParams, UnaryParams
+from streamgen.kernels.elementwise import UNARY_FUNCTIONS, BinaryParams, UnaryParams
 from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Bound, Site, Source, Stream, of_itensor, of_stream
-from streamgen.model.operations.unary import UNARY_FUNCTIONS
 
 __all__ = ["BINARY_OPERATIONS", "Binary"]
 
 
 def _gated(function: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda a, b: UNARY_FUNCTIONS[function](a) * b
+    return lambda a, b: FUNCTIONS[function].reference(a) * b
 
 
 KERNELS = {"add": "add", "mul": "multiply"}
 BINARY_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add,
     "mul": np.multiply,
-    **{f"{function}_mul": _gated(function) for function in UNARY_FUNCTIONS},
+    **{f"{function}_mul": _gated(function) for function in FUNCTIONS},
 }
 
 
@@ -69,7 +68,7 @@ class Binary(Operator):
         return BINARY_OPERATIONS[self.operation](*inputs)
 
     def exact(self) -> Exact:
-        unit = UNITS.get(self.kernel) or GatedParams(function=FUNCTIONS[self.gate or ""])
+        unit = UNITS.get(self.kernel) or GatedParams(function=UNARY_FUNCTIONS[self.gate or ""])
         return lambda run, a, b: unit.golden(a, b).astype(np.float32)
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:

@@ -29,8 +29,9 @@ from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
 from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
+from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["Sigmoid", "SigmoidParams"]
+__all__ = ["ERROR", "FUNCTION", "Sigmoid", "SigmoidParams", "sigmoid"]
 
 _S_BITS = 24
 
@@ -56,10 +57,10 @@ class SigmoidParams:
             return Resources(lut=7 * p + 20 * e + 420, ff=4 * p + 4 * e + 400, dsp=5 + 2 * wide)
         return Resources(lut=4 * p + 20 * e + 400, ff=3 * p + 5 * e + 350, dsp=4 + wide)
 
-    def golden(self, x: ndarray) -> ndarray:
+    def golden(self, i: ndarray) -> ndarray:
         """float64 array of the function of values of the format."""
         form = self.form
-        x = np.asarray(x, np.float64)
+        x = np.asarray(i, np.float64)
         negative = np.signbit(x) & (x != 0)
         significand, exponent = form.decompose(x)
         n, g = split(form, -np.abs(x), LOG2_E)
@@ -137,3 +138,28 @@ def _logistic(m: Module, pipe: Pipeline, form: Float, bits: Value) -> SimpleName
     s = RECIPROCAL.stages(m, pipe, "reciprocal", s.e, factor=s.factor, scale=s.scale, x=s.x)
     product = (s.factor * s.value)[EXP2_BITS + RECIPROCAL_BITS - _S_BITS :]
     return pipe.stage(s=product[: _S_BITS + 1], scale=s.scale, x=s.x)
+
+
+def sigmoid(x: ndarray) -> ndarray:
+    """1 / (1 + exp(-x)), without overflow."""
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def _unit(form: Float) -> SigmoidParams:
+    return SigmoidParams(form=form)
+
+
+ERROR = ErrorBound(
+    relative=1.4 * 2.0**-16,
+    reason="in units of 2^-16: upwards 2^g by lines and entries 0.31, t 0.07, 1/(1 + e) in its first line, "
+    "whose left end is exact, 1.0; downwards the same entries, half a unit cut 0.5, other lines 0.5",
+)
+FUNCTION = Function(
+    name="sigmoid",
+    title="Sigmoid",
+    reference=sigmoid,
+    own=_unit,
+    error=ERROR,
+    torch=("aten.sigmoid.default", "aten.sigmoid_.default"),
+    configuration=("sigmoid",),
+)

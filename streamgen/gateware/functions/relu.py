@@ -1,4 +1,4 @@
-"""max(x, 0) of a value of a format: zeros and all negative values give +0, NaN stays NaN. One stage."""
+"""ReLU, max(x, 0): zeros and all negative values give +0, NaN stays NaN. One stage."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +10,11 @@ from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
-from streamgen.gateware.arith.format import Float
+from streamgen.gateware.arith import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand
+from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["Relu", "ReluParams"]
+__all__ = ["FUNCTION", "Relu", "ReluParams"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,9 @@ class ReluParams:
         """Estimate of what synthesis finds."""
         return Resources(lut=self.form.bits + 1, ff=self.form.bits - 1)
 
-    def golden(self, x: ndarray) -> ndarray:
+    def golden(self, i: ndarray) -> ndarray:
         """float64 array of the function of values of the format."""
-        x = np.asarray(x, np.float64)
+        x = np.asarray(i, np.float64)
         return np.where(np.isnan(x), np.nan, np.where(x > 0, x, 0.0))
 
     def build(self) -> "Relu":
@@ -57,3 +58,22 @@ class Relu(wiring.Component):
         s = Pipeline(m, self.enable).stage(bits=Mux(x.nan, form.nan, Cat(kept, Const(0, 1))))
         m.d.comb += self.o.eq(s.bits)
         return m
+
+
+def _relu(x: ndarray) -> ndarray:
+    return np.maximum(x, 0.0)
+
+
+def _unit(form: Float) -> ReluParams:
+    return ReluParams(form=form)
+
+
+FUNCTION = Function(
+    name="relu",
+    title="ReLU",
+    reference=_relu,
+    own=_unit,
+    error=ErrorBound(reason="a value of the format, or zero"),
+    torch=("aten.relu.default", "aten.relu_.default"),
+    configuration=("relu",),
+)

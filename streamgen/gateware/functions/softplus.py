@@ -1,0 +1,25 @@
+"""Softplus, log(1 + exp(x)), by segments that are fitted to it."""
+
+import numpy as np
+from numpy import ndarray
+
+from streamgen.gateware.functions.function import ErrorBound, Function
+
+__all__ = ["FUNCTION"]
+
+
+def _softplus(x: ndarray) -> ndarray:
+    return np.logaddexp(x, 0.0, dtype=x.dtype)
+
+
+FUNCTION = Function(
+    name="softplus",
+    title="Softplus",
+    reference=_softplus,
+    error=ErrorBound(
+        relative=2.0**-16,
+        reason="what the fit may use; segments of exp(x) below 0 are 1/8 wide, and h³/192 is 0.67·2^-16",
+    ),
+    torch=("aten.softplus.default",),
+    arguments={"beta": 1, "threshold": 20},  # above 20 torch gives x, which is 2^-33 of it away
+)
