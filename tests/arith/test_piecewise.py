@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arith_unit import LIMITS, assert_same_bits, random_bits, run_unit, special_bits
 
-from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, Curve, Float, PiecewiseParams
+from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, FittedCurve, Float, PiecewiseParams
 from streamgen.gateware.arith.segments import segments
 from streamgen.testing.synthesis import check_all
 
@@ -24,7 +24,7 @@ CURVES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
 
 def params(name: str, form: Float) -> PiecewiseParams:
     function, operand = CURVES[name]
-    return PiecewiseParams(form=form, curve=Curve(name, function, TOLERANCE, operand))
+    return PiecewiseParams(form=form, curve=FittedCurve(name, function, TOLERANCE, operand))
 
 
 def operands(form: Float, count: int) -> np.ndarray:
@@ -79,9 +79,9 @@ def test_rows_lie_beside_one_another(name: str) -> None:
 
 def test_bad_curves() -> None:
     with pytest.raises(ValueError) as caught:
-        segments(Curve("exp", np.exp, TOLERANCE), 21)
+        segments(FittedCurve("exp", np.exp, TOLERANCE), 21)
     assert str(caught.value) == "exp(1.70141e+38) is inf; a finite number is needed"
-    wild = Curve("wild", lambda x: np.where(np.abs(x) < 8, 2 + np.sin(1e6 * x), 1.0), TOLERANCE)
+    wild = FittedCurve("wild", lambda x: np.where(np.abs(x) < 8, 2 + np.sin(1e6 * x), 1.0), TOLERANCE)
     with pytest.raises(ValueError) as caught:
         segments(wild, 21)
     assert "wild needs more than 512 segments beside" in str(caught.value)

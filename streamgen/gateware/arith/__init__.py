@@ -24,7 +24,7 @@ from streamgen.gateware.arith.remembered import UnitOfOne, remembered
 from streamgen.gateware.arith.saturating import Saturating, SaturatingParams
 from streamgen.gateware.arith.scale import ScaleAccumulator, ScaleAccumulatorParams
 from streamgen.gateware.arith.scaled_integer import ScaledInteger, ScaledIntegerParams
-from streamgen.gateware.arith.segments import Curve
+from streamgen.gateware.arith.segments import FittedCurve
 from streamgen.gateware.arith.square_root import SquareRoot, SquareRootParams
 
 __all__ = [
@@ -38,13 +38,13 @@ __all__ = [
     "CompareParams",
     "Convert",
     "ConvertParams",
-    "Curve",
     "Divide",
     "DivideParams",
     "Dsp",
     "DspParams",
     "Exp",
     "ExpParams",
+    "FittedCurve",
     "Float",
     "FloatToInt",
     "FloatToIntParams",

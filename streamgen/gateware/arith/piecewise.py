@@ -25,7 +25,7 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
-from streamgen.gateware.arith.segments import Curve, Segments, segments
+from streamgen.gateware.arith.segments import FittedCurve, SegmentTable, segments
 
 __all__ = ["Piecewise", "PiecewiseParams"]
 
@@ -38,10 +38,10 @@ class PiecewiseParams:
     """The function of `curve` in `form`."""
 
     form: Float
-    curve: Curve
+    curve: FittedCurve
 
     @property
-    def fitted(self) -> Segments:
+    def fitted(self) -> SegmentTable:
         """The segments; ValueError when the curve has too many."""
         return segments(self.curve, max(_VALUE_BITS, self.form.precision + 1))
 
@@ -178,13 +178,13 @@ class Piecewise(wiring.Component):
         return m
 
 
-def _exponents(form: Float, fitted: Segments) -> tuple[int, int]:
+def _exponents(form: Float, fitted: SegmentTable) -> tuple[int, int]:
     """The least and the greatest biased exponent of a result before its limits, with room for one."""
     scales = fitted.words[3]
     return int(scales.min()) - 64, 2 * form.bias + 2 + max(0, int(scales.max()))
 
 
-def _row_table(fitted: Segments) -> ndarray:
+def _row_table(fitted: SegmentTable) -> ndarray:
     """int64 [3, rows]: base, places and follows by sign, r and half; zeros where no r is."""
     count = 1 << (len(fitted.rows[0]) - 1).bit_length()
     table = np.zeros((2, count, 2, 3), np.int64)
@@ -194,7 +194,7 @@ def _row_table(fitted: Segments) -> ndarray:
     return table.reshape(-1, 3).T
 
 
-def _slopes(fitted: Segments) -> tuple[int, int]:
+def _slopes(fitted: SegmentTable) -> tuple[int, int]:
     """The least and the greatest c1 + c2·t."""
     ends = np.stack([fitted.words[1], fitted.words[1] + fitted.words[2]])
     return int(ends.min()), int(ends.max())

@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["Curve", "Row", "Segments", "segments"]
+__all__ = ["FittedCurve", "Row", "SegmentTable", "segments"]
 
 _MOST_PLACES = 9  # k at most: 512 segments in half an octave
 _KEPT = 0.9  # share of the tolerance that the points of the fit may use
@@ -32,7 +32,7 @@ _TO_COEFFICIENTS = np.linalg.inv(np.vander(_NODES, increasing=True)).T
 
 
 @dataclass(frozen=True)
-class Curve:
+class FittedCurve:
     """A function, of float64 arrays, and how far its segments may lie from it, relative·|f(x)| + operand·|x|.
 
     It is finite at all finite numbers; where they are small it is constant or a multiple of x, where they are
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Words:
-    """Segments of a row: int64 arrays, of one length."""
+    """SegmentTable of a row: int64 arrays, of one length."""
 
     c0: ndarray
     c1: ndarray
@@ -85,7 +85,7 @@ class _Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class SegmentTable:
     """The rows and segments of a curve. bits: of values.
 
     rows[sign][r][half]; r is 0 below `lowest`, then E - lowest + 1, and the last one above `highest`.
@@ -108,7 +108,7 @@ class Segments:
 
 
 @cache
-def segments(curve: Curve, bits: int) -> Segments:
+def segments(curve: FittedCurve, bits: int) -> SegmentTable:
     """The fit with values of `bits` bits; ValueError where no row of quadratics keeps the tolerance."""
     low, high = ([_tail(curve, sign * edge, bits) for sign in (1, -1)] for edge in (2.0**-126, 2.0**127))
     lowest = next((e for e in _EXPONENTS if not _both(curve, e, low, bits)), 0)
@@ -124,7 +124,9 @@ def segments(curve: Curve, bits: int) -> Segments:
     rows, words = _laid(found)
     undefined = np.isnan(curve(np.array([np.inf, -np.inf])))
     vanishes = not curve(np.zeros(1))[0]
-    return Segments(bits, lowest, highest, rows, words, vanishes, (bool(undefined[0]), bool(undefined[1])))
+    return SegmentTable(
+        bits, lowest, highest, rows, words, vanishes, (bool(undefined[0]), bool(undefined[1]))
+    )
 
 
 def _points(sign: int, exponent: int, half: int, places: int, t: ndarray) -> ndarray:
@@ -133,7 +135,7 @@ def _points(sign: int, exponent: int, half: int, places: int, t: ndarray) -> nda
     return sign * 2.0**exponent * (1 + half / 2 + (j + t) / 2.0 ** (places + 1))
 
 
-def _tail(curve: Curve, edge: float, bits: int) -> list[_Words]:
+def _tail(curve: FittedCurve, edge: float, bits: int) -> list[_Words]:
     """Both halves of the octave of `edge`, of which one continues f: a multiple of x, or the constant."""
     y = float(curve(np.array([edge]))[0])
     if not np.isfinite(y):
@@ -147,7 +149,7 @@ def _tail(curve: Curve, edge: float, bits: int) -> list[_Words]:
 
 
 def _words(coefficients: ndarray, negative: ndarray, bits: int, follows: bool = False) -> _Words:
-    """Segments of these coefficients, [segments, 3], and signs."""
+    """SegmentTable of these coefficients, [segments, 3], and signs."""
     t = _grid() / 2.0**_T_BITS
     greatest = np.abs(coefficients @ np.stack([t**0, t, t**2])).max(axis=1)
     coefficients = np.where(negative[:, None], -coefficients, coefficients)
@@ -170,7 +172,9 @@ def _rounded(coefficients: ndarray, scale: ndarray, negative: ndarray, bits: int
     return _Words(c0 - under, c1, c2, scale, made.negative, follows)
 
 
-def _keeps(curve: Curve, words: _Words, sign: int, exponent: int, half: int, bits: int, least: float) -> bool:
+def _keeps(
+    curve: FittedCurve, words: _Words, sign: int, exponent: int, half: int, bits: int, least: float
+) -> bool:
     """Whether segments keep the tolerance in half an octave."""
     places = len(words.c0).bit_length() - 1
     x = _points(sign, exponent, half, places, _grid() / 2.0**_T_BITS)
@@ -181,7 +185,7 @@ def _keeps(curve: Curve, words: _Words, sign: int, exponent: int, half: int, bit
     return bool((np.abs(found - y) <= curve.allows(x, y, least)).all())
 
 
-def _both(curve: Curve, exponent: int, tails: list[list[_Words]], bits: int) -> bool:
+def _both(curve: FittedCurve, exponent: int, tails: list[list[_Words]], bits: int) -> bool:
     """Whether tails continue f in an octave of both signs."""
     return all(
         _keeps(curve, tail[half], sign, exponent, half, bits, _FLUSHED)
@@ -191,7 +195,12 @@ def _both(curve: Curve, exponent: int, tails: list[list[_Words]], bits: int) -> 
 
 
 def _row(
-    curve: Curve, sign: int, exponent: int, half: int, tails: tuple[list[_Words], list[_Words]], bits: int
+    curve: FittedCurve,
+    sign: int,
+    exponent: int,
+    half: int,
+    tails: tuple[list[_Words], list[_Words]],
+    bits: int,
 ) -> _Words:
     """A tail if it continues f here, or the fewest segments that keep the tolerance."""
     for tail in tails:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from numpy import ndarray
 
-from streamgen.gateware.arith import Curve, Float, PiecewiseParams, UnitOfOne
+from streamgen.gateware.arith import FittedCurve, Float, PiecewiseParams, UnitOfOne
 
 __all__ = ["ErrorBound", "Function"]
 
@@ -55,5 +55,5 @@ class Function:
         """The params of its hardware in a format."""
         if self.own is not None:
             return self.own(form)
-        curve = Curve(self.name, self.reference, self.error.relative, self.error.operand)
+        curve = FittedCurve(self.name, self.reference, self.error.relative, self.error.operand)
         return PiecewiseParams(form=form, curve=curve)
