@@ -228,7 +228,7 @@ def _text(params: Any) -> str:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without blocks of other tests."""
-    monkeypatch.setattr(rtl, "_memory", rtl._Memory())
+    monkeypatch.setattr(rtl, "_memory", rtl._KeptBlocks())
     _elaborated.clear()
 
 
