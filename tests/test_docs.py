@@ -315,7 +315,7 @@ EXAMPLES = {
     "feed_forward": ["16 tokens:", "outputs equal golden bit for bit"],
     "mlp": ["mlp: 300 MHz", "last run:"],
     "own_kernels": ["convert_running_i", "running_sum.v"],
-    "smollm2": ["logits of all 16 steps equal golden's bit for bit"],
+    "smollm2": ["bit for bit, in all 16 steps"],
 }
 
 
@@ -358,35 +358,48 @@ def test_example_feed_forward(
 
 @pytest.mark.slow
 def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
-    """What `make demo` prints of its checkpoint, of the tiny decoder: the text is golden's, a prompt of two
-    passes has the cycles of both. A difference from golden ends it."""
-    run = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))["run"]
+    """What `make demo` prints of its checkpoint, of the tiny decoder: the golden model's text, then the
+    cycles of every pass beside their bound; a prompt of two passes has the cycles of both."""
+    example = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))
     model, prompt = tiny_accelerator(), "FOWB94"
     ids = WORDS.encode(prompt)
-    expected = WORDS.decode(model.golden.generate(ids, 4))
+    chosen = [*model.golden.generate(ids, 4)]
+    rows = example["write_golden"](model, prompt, ids, 4)
+    text = capsys.readouterr().out
+    assert text == f"the golden model writes:\n\n  {prompt}{WORDS.decode(chosen)}\n"
     before = len(model.device().passes)
-    run(model, prompt, ids, 4)
+    example["simulate"](model, ids, rows)
     passes = [one.cycles for one in model.device().passes[before:]]
     assert len(passes) == 5  # of 4 and 2 tokens, then of one
     rate = Fraction(model.manifest.memory.beats, model.manifest.memory.cycles)
     sizes = [(4, 0, KEEP), (2, 4, None), (1, 6, None), (1, 7, None), (1, 8, None)]
     bounds = [pass_cycles(model.groups[0].program.at(*size), rate) for size in sizes]
-    text, empty, *lines, equal = capsys.readouterr().out.splitlines()
-    assert (text, empty) == (prompt + expected, "")
-    assert lines == [
-        f"{what}: {tokens} tokens, {sum(passes[part]) / tokens:,.0f} cycles each, "
-        f"{sum(passes[part]) / sum(bounds[part]):.3f} of the bound of memory and multipliers, "
-        f"{300e6 * tokens / sum(passes[part]):,.0f} tokens/s at 300 MHz"
-        for what, tokens, part in (("prompt", 6, slice(2)), ("text after it", 3, slice(2, 5)))
+    *steps, empty, of_prompt, of_text, proved = capsys.readouterr().out.splitlines()
+    assert empty == ""
+    parts = (slice(2), slice(2, 3), slice(3, 4), slice(4, 5))
+    assert steps == [
+        f"  {step:3} {'prompt of 6' if step == 1 else '1 token':13} {sum(passes[part]):11,} cycles, "
+        f"{sum(bounds[part]) / sum(passes[part]):4.0%} of the bound | 64 logits equal | {WORDS.decode([w])!r}"
+        for step, (part, w) in enumerate(zip(parts, chosen, strict=True), 1)
     ]
-    assert equal.startswith("logits of all 4 steps equal golden's bit for bit; ")
+    assert [of_prompt, of_text] == [
+        f"{kind}: {sum(passes[part]) / tokens:,.0f} cycles a token, "
+        f"{sum(passes[part]) / sum(bounds[part]):.3f} x the bound of memory and multipliers, "
+        f"{300e6 * tokens / sum(passes[part]):,.0f} tokens/s at 300 MHz"
+        for kind, tokens, part in (("prompt", 6, slice(2)), ("text", 3, slice(2, 5)))
+    ]
+    assert proved.startswith(
+        "The simulated Verilog and the golden model computed the same 64 logits, bit for bit, in all 4 steps"
+    )
     with pytest.raises(ValueError, match="the context is 72"):
-        run(model, prompt, ids, 67)
+        example["write_golden"](model, prompt, ids, 67)
 
 
 @pytest.mark.slow
 def test_example_smollm2_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))["run"]
+    example = runpy.run_path(str(ROOT / "examples" / "smollm2.py"))
+    model, ids = tiny_accelerator(), WORDS.encode("AB")
+    rows = example["write_golden"](model, "AB", ids, 2)
     monkeypatch.setattr(Session, "last_logits", lambda self, ids: np.zeros(64, np.float32))
-    with pytest.raises(SystemExit, match="step 0: 64 logits differ from golden"):
-        run(tiny_accelerator(), "AB", WORDS.encode("AB"), 2)
+    with pytest.raises(SystemExit, match="step 0: 64 logits differ from the golden model's"):
+        example["simulate"](model, ids, rows)
