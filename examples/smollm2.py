@@ -92,7 +92,7 @@ def simulate(accelerator: streamgen.LanguageModel, prompt: list[int], expected: 
         passed = f"prompt of {len(ids)}" if not step else "1 token"
         ids = [int(logits.argmax())]
         print(
-            f"  {step + 1:3} {passed:13} {cycles:11,} cycles, {bound / cycles:4.0%} of the bound | "
+            f"  {step + 1:3} {passed:13} {cycles:11,} cycles, {cycles / bound:.3f} x the bound | "
             f"{len(logits):,} logits equal | {stream.push(ids[0])!r}",
             flush=True,
         )

@@ -379,7 +379,7 @@ def test_example_smollm2(capsys: pytest.CaptureFixture[str]) -> None:
     parts = (slice(2), slice(2, 3), slice(3, 4), slice(4, 5))
     assert steps == [
         f"  {step:3} {'prompt of 6' if step == 1 else '1 token':13} {sum(passes[part]):11,} cycles, "
-        f"{sum(bounds[part]) / sum(passes[part]):4.0%} of the bound | 64 logits equal | {WORDS.decode([w])!r}"
+        f"{sum(passes[part]) / sum(bounds[part]):.3f} x the bound | 64 logits equal | {WORDS.decode([w])!r}"
         for step, (part, w) in enumerate(zip(parts, chosen, strict=True), 1)
     ]
     assert [of_prompt, of_text] == [

@@ -1,16 +1,22 @@
 """Graphs by hand: what the builder makes, and what it refuses, by the whole message."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import streamgen
 from streamgen.base.errors import GraphError
+from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.lower import GraphBuilder, finish
 from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.model import golden
 from streamgen.model.graph import Port
+from streamgen.platform.boards import Channel
+from streamgen.platform.boards.cards import U55C
+from streamgen.platform.dma import LoadParams, StoreParams
 
 TILES = ITensor((1, 4), "f24", (3, 2), (1, 4), ((0,), (1,)))
 RELU = UnaryParams(function="relu", lanes=4, max_tokens=6)
@@ -41,6 +47,19 @@ def test_a_graph_by_hand_runs() -> None:
 def _load(**changes: object) -> Callable[[GraphBuilder], object]:
     arguments = {"name": "x", "itensor": TILES, "shape": (3, 8), "channel": 0, **changes}
     return lambda b: b.load(arguments.pop("name"), arguments.pop("itensor"), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_graph_by_hand_is_put_on_the_board_of_its_configuration() -> None:
+    """Loads and stores promise cycles of the memory that the design meets, not of the default board."""
+    b = GraphBuilder("placed")
+    x = b.load("x", TILES, shape=(3, 8), channel=0)
+    b.store("y", b.kernel("relu", RELU, BOUNDS, i=x)["o"], shape=(3, 8), channel=1)
+    slow = replace(U55C, hbm=replace(U55C.hbm, latency=140))
+    config = CompileConfig(name="placed", board=slow, clock_mhz=200)
+    params = [node.params for node in streamgen.assemble(b.build(), config).graph.nodes]
+    channels = [Channel(p.rate, p.latency) for p in params if isinstance(p, LoadParams | StoreParams)]
+    assert channels == 2 * [slow.channel(200)]
+    assert slow.channel(200) != U55C.channel()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Repeat
 from streamgen.model.operations import Attention, Cache, Unary
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
+from streamgen.platform.boards import Channel
 from tests.frontend.families import FAMILIES, family
 from tests.schedule.features import FEATURES, post_norms, query_norms, windows
 from tests.schedule.small import (
@@ -210,3 +211,16 @@ def test_nested_repetitions() -> None:
     with pytest.raises(GraphError) as raised:
         Derivation(model, small_plan(context=0), CHANNEL)
     assert str(raised.value) == "'r': a repetition inside of one is not scheduled"
+
+
+def test_kernels_at_memory_have_the_channel_of_the_board() -> None:
+    """Rate and latency, also of caches, tables and spills."""
+    channel = Channel(0.5, 140)
+    graph = Derivation(small_model(), small_plan(hold_bits=1), channel).largest
+    found = {
+        type(node.params).__name__: Channel(node.params.rate, node.params.latency)  # type: ignore[attr-defined]
+        for node in graph.nodes
+        if hasattr(node.params, "latency") and hasattr(node.params, "rate")
+    }
+    kinds = ("Load", "Store", "KvLoad", "KvStore", "RowsLoad", "SpillLoad", "SpillStore")
+    assert found == dict.fromkeys((f"{kind}Params" for kind in kinds), channel)

@@ -22,28 +22,28 @@ from streamgen.base.errors import GraphError
 from streamgen.contract import Bounds, KernelParams, missing_methods
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
-from streamgen.platform.boards import DEFAULT_BOARD, Channel
+from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams, StoreParams
 
 __all__ = ["GraphBuilder"]
+
+_CHANNEL = DEFAULT_BOARD.channel()
 
 
 class GraphBuilder:
     """Collects nodes, edges and tensors.
 
-    memory: a channel of the board; loads and stores promise their cycles by it. sections: as of a Graph.
-    What a node does is said once for all phases, or in a tuple with None where it rests.
+    sections: as of a Graph. What a node does is said once for all phases, or in a tuple with None where it
+    rests. Loads and stores promise cycles of the default board until `assemble` puts them on its own.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        memory: Channel = DEFAULT_BOARD.channel(),  # noqa: B008 - a value
         sections: tuple[tuple[int, int], ...] = ((1, 1),),
     ) -> None:
         self._name = name
-        self._memory = memory
         self._sections = sections
         self._count = sum(phases for phases, _ in sections)
         self._nodes: list[Node] = []
@@ -92,7 +92,7 @@ class GraphBuilder:
             prefetch=prefetch,
             burst=burst,
             max_tokens=(largest or one).token_count,
-            **self._memory._asdict(),
+            **_CHANNEL._asdict(),
         )
         bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
         return Port(self._add(f"load_{name}", params, bounds), "o")
@@ -112,7 +112,7 @@ class GraphBuilder:
         one = next(it for it in streams if it is not None)
         layout = MemoryLayout.of(one)
         most = (largest or one).token_count
-        params = StoreParams(layout=layout, max_tokens=most, **self._memory._asdict())
+        params = StoreParams(layout=layout, max_tokens=most, **_CHANNEL._asdict())
         bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
         node = self._add(f"store_{name}", params, bounds)
         self.connect(source, Port(node, "i"))

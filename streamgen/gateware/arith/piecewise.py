@@ -137,32 +137,32 @@ class Piecewise(wiring.Component):
         )
 
         c0, c1, c2, scale, sign = _read(m, "segments", s.segment, fitted.words)
-        kept = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        s = pipe.stage(c0=c0, c1=c1, c2=c2, scale=scale, sign=sign, t=s.t, exponent=s.exponent, **kept)
+        carried = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
+        s = pipe.stage(c0=c0, c1=c1, c2=c2, scale=scale, sign=sign, t=s.t, exponent=s.exponent, **carried)
         exponents = signed_width(*_exponents(form, fitted))
-        kept = {"sign": s.sign, "zero": s.zero, "infinite": s.infinite, "nan": s.nan}
+        carried = {"sign": s.sign, "zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         s = pipe.stage(
             product=s.c2 * s.t,
             c0=s.c0,
             c1=s.c1,
             t=s.t,
             exponent=resize_signed(s.exponent + s.scale, exponents),
-            **kept,
+            **carried,
         )
-        kept = {name: getattr(s, name) for name in (*kept, "exponent")}
+        carried = {name: getattr(s, name) for name in (*carried, "exponent")}
         least, most = _slopes(fitted)
         h = (s.c1 + s.product.shift_right(t_bits))[: _width(least, most)]
-        s = pipe.stage(h=h.as_signed() if least < 0 else h, c0=s.c0, t=s.t, **kept)
-        kept = {name: getattr(s, name) for name in kept}
-        s = pipe.stage(product=s.h * s.t, c0=s.c0, **kept)
-        kept = {name: getattr(s, name) for name in kept}
-        s = pipe.stage(value=(s.c0 + s.product.shift_right(t_bits))[: fitted.bits], **kept)
+        s = pipe.stage(h=h.as_signed() if least < 0 else h, c0=s.c0, t=s.t, **carried)
+        carried = {name: getattr(s, name) for name in carried}
+        s = pipe.stage(product=s.h * s.t, c0=s.c0, **carried)
+        carried = {name: getattr(s, name) for name in carried}
+        s = pipe.stage(value=(s.c0 + s.product.shift_right(t_bits))[: fitted.bits], **carried)
 
-        kept = {name: getattr(s, name) for name in kept}
-        kept["zero"] = s.zero | ~s.value.any()
+        carried = {name: getattr(s, name) for name in carried}
+        carried["zero"] = s.zero | ~s.value.any()
         coarse, shift_16 = normalise_step(pipe, s.value, 16)
         middle, shift_4 = normalise_step(pipe, coarse, 4)
-        s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), **kept)
+        s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), **carried)
         normal, shift_1 = normalise_step(pipe, s.value, 1)
         bits = round_stages(
             pipe,

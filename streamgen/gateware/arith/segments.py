@@ -12,7 +12,7 @@ above the highest f is a constant or a multiple of x, one segment, or two, that 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Words:
-    """SegmentTable of a row: int64 arrays, of one length."""
+    """Segments of a row: int64 arrays, of one length."""
 
     c0: ndarray
     c1: ndarray
@@ -114,14 +114,14 @@ def segments(curve: FittedCurve, bits: int) -> SegmentTable:
     lowest = next((e for e in _EXPONENTS if not _both(curve, e, low, bits)), 0)
     highest = next((e for e in reversed(_EXPONENTS) if not _both(curve, e, high, bits)), lowest - 1)
     highest = max(highest, lowest - 1)  # where both tails hold, the upper one is taken
-    found: list[list[list[_Words]]] = []
+    signs: list[list[list[_Words]]] = []
     for k, sign in enumerate((1, -1)):
         inner = [
             [_row(curve, sign, e, half, (low[k], high[k]), bits) for half in (0, 1)]
             for e in range(lowest, highest + 1)
         ]
-        found.append([low[k], *inner, high[k]])
-    rows, words = _laid(found)
+        signs.append([low[k], *inner, high[k]])
+    rows, words = _laid(signs)
     undefined = np.isnan(curve(np.array([np.inf, -np.inf])))
     vanishes = not curve(np.zeros(1))[0]
     return SegmentTable(
@@ -149,13 +149,13 @@ def _tail(curve: FittedCurve, edge: float, bits: int) -> list[_Words]:
 
 
 def _words(coefficients: ndarray, negative: ndarray, bits: int, follows: bool = False) -> _Words:
-    """SegmentTable of these coefficients, [segments, 3], and signs."""
+    """Segments with these coefficients, [segments, 3], and signs."""
     t = _grid() / 2.0**_T_BITS
     greatest = np.abs(coefficients @ np.stack([t**0, t, t**2])).max(axis=1)
     coefficients = np.where(negative[:, None], -coefficients, coefficients)
     scale = np.floor(np.log2(np.where(greatest > 0, greatest, 1))).astype(np.int64)
-    made = _rounded(coefficients, scale, negative, bits, follows)
-    scale += made.values(_grid(), _T_BITS).max(axis=1) >= 1 << bits
+    rounded = _rounded(coefficients, scale, negative, bits, follows)
+    scale += rounded.values(_grid(), _T_BITS).max(axis=1) >= 1 << bits
     return _rounded(coefficients, scale, negative, bits, follows)
 
 
@@ -167,9 +167,9 @@ def _grid() -> ndarray:
 def _rounded(coefficients: ndarray, scale: ndarray, negative: ndarray, bits: int, follows: bool) -> _Words:
     """Integers in units of 2^(scale + 1 - bits); no value is negative."""
     c0, c1, c2 = np.rint(coefficients * 2.0 ** (bits - 1 - scale[:, None])).astype(np.int64).T
-    made = _Words(c0, c1, c2, scale, negative.astype(np.int64), follows)
-    under = np.minimum(made.values(_grid(), _T_BITS).min(axis=1), 0)
-    return _Words(c0 - under, c1, c2, scale, made.negative, follows)
+    words = _Words(c0, c1, c2, scale, negative.astype(np.int64), follows)
+    under = np.minimum(words.values(_grid(), _T_BITS).min(axis=1), 0)
+    return replace(words, c0=c0 - under)
 
 
 def _keeps(
@@ -181,8 +181,8 @@ def _keeps(
     y = curve(x)
     scale = words.scale[:, None] + 1 - bits + (exponent if words.follows else 0)
     values = np.ldexp(words.values(_grid(), _T_BITS).astype(np.float64), scale.astype(np.int32))
-    found = np.where(words.negative[:, None], -values, values)
-    return bool((np.abs(found - y) <= curve.allows(x, y, least)).all())
+    results = np.where(words.negative[:, None], -values, values)
+    return bool((np.abs(results - y) <= curve.allows(x, y, least)).all())
 
 
 def _both(curve: FittedCurve, exponent: int, tails: list[list[_Words]], bits: int) -> bool:
@@ -218,14 +218,14 @@ def _row(
     )
 
 
-def _laid(found: list[list[list[_Words]]]) -> tuple[tuple[tuple[tuple[Row, Row], ...], ...], ndarray]:
+def _laid(signs: list[list[list[_Words]]]) -> tuple[tuple[tuple[tuple[Row, Row], ...], ...], ndarray]:
     """Rows with their places in one table, the longest first, so that bases are multiples of lengths."""
     keys = [
-        [[(words.columns.tobytes(), words.follows) for words in halves] for halves in sign] for sign in found
+        [[(words.columns.tobytes(), words.follows) for words in halves] for halves in sign] for sign in signs
     ]
     each = {
         key: words
-        for of_sign, sign in zip(keys, found, strict=True)
+        for of_sign, sign in zip(keys, signs, strict=True)
         for of_halves, halves in zip(of_sign, sign, strict=True)
         for key, words in zip(of_halves, halves, strict=True)
     }
