@@ -264,6 +264,21 @@ def test_a_file_of_a_converter(architecture: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "phi3", "stablelm", "nemotron"])
+def test_a_file_without_a_head(architecture: str, tmp_path: Path) -> None:
+    """The embedding is the head, but where llama.cpp wants a tensor of its own."""
+    names = sorted(
+        _tensors(family(FILES[architecture][0], **SIZES | FILES[architecture][1]), architecture, 2)
+    )
+    oracle, case = LlamaCpp(), (architecture, "tensor dropped", names.index("output.weight"))
+    try:
+        outcome = verdict(case, tmp_path / "model.gguf", oracle)
+    finally:
+        oracle.close()
+    assert outcome == ("refused" if architecture in ("stablelm", "nemotron") else "right")
+
+
+@pytest.mark.slow
 def test_a_sample(tmp_path: Path, seed: int) -> None:
     cases = [case for architecture in FILES for case in _cases(architecture)]
     _try(random.Random(seed).sample(cases, SAMPLE), tmp_path)

@@ -21,6 +21,8 @@ Configuration = dict[str, Any]
 # Layers of the models of 27 billion weights, by which llama.cpp knows them: their scores are scaled by
 # hidden / heads in place of the features of a head.
 LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+# llama.cpp lets the head of the others be the embedding where a file has no tensor for it.
+OWN_HEAD = {"tie_word_embeddings": False}
 GEMMA3_PATTERN, GEMMA3_LOCAL_BASE = 6, 10000.0
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -87,12 +89,16 @@ def _stablelm(fields: Metadata, tensors: Tensors) -> Configuration:
     fields.same("attention.scale", 0.0, sizes.scale)
     parallel = "blk.0.ffn_norm.weight" not in tensors
     fields.same("use_parallel_residual", parallel)
-    return _common(sizes) | {
-        "layer_norm_eps": sizes.epsilon,
-        "rope_parameters": rope_of(fields, sizes, partial=True),
-        "use_qkv_bias": "blk.0.attn_q.bias" in tensors,
-        "use_parallel_residual": parallel,
-    }
+    return (
+        _common(sizes)
+        | OWN_HEAD
+        | {
+            "layer_norm_eps": sizes.epsilon,
+            "rope_parameters": rope_of(fields, sizes, partial=True),
+            "use_qkv_bias": "blk.0.attn_q.bias" in tensors,
+            "use_parallel_residual": parallel,
+        }
+    )
 
 
 def _nemotron(fields: Metadata, tensors: Tensors) -> Configuration:
@@ -102,7 +108,7 @@ def _nemotron(fields: Metadata, tensors: Tensors) -> Configuration:
     fields.same("attention.layer_norm_rms_epsilon", sizes.epsilon)
     fields.same("attention.scale", 0.0, sizes.scale)
     rope = rope_of(fields, sizes, partial=True)
-    return _common(sizes) | {"norm_eps": sizes.epsilon, "rope_parameters": rope}
+    return _common(sizes) | OWN_HEAD | {"norm_eps": sizes.epsilon, "rope_parameters": rope}
 
 
 def _gemma(fields: Metadata, architecture: str) -> tuple[GgufSizes, Configuration]:

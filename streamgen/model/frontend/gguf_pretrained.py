@@ -91,10 +91,10 @@ def _config(path: Path, reader: GGUFReader, fields: Metadata, rows: int | None) 
         given["vocab_size"] = rows
     other_fields(path, reader, fields)
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # of texts, which `text` reads
-    tied = f"{HEAD}.weight" not in names
+    own = {"tie_word_embeddings": f"{HEAD}.weight" not in names} | given  # if the architecture leaves it open
     try:
         with quiet():
-            return kind(**given, **special, tie_word_embeddings=tied)
+            return kind(**own, **special)
     except Exception as error:  # transformers documents no set of exceptions
         raise refusal(path, fields.problems, [unreadable(error)], vocabulary=rows) from error
 
