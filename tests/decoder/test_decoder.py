@@ -126,7 +126,7 @@ def test_sessions_are_kept_apart(model: LanguageModel, expected: np.ndarray) -> 
 
 
 def test_memory_may_be_slow(model: LanguageModel, expected: np.ndarray) -> None:
-    slow = MemoryModel.of(model.manifest.memory, delays=300, seed=5)
+    slow = MemoryModel(delays=300, seed=5)
     session = model.device(slow).session()
     for first in range(0, 12, 4):
         found = session.last_logits(IDS[first : first + 4])

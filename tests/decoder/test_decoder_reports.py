@@ -71,7 +71,7 @@ def test_the_report_is_that_of_the_opened_folder(model: LanguageModel, written: 
 def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) -> None:
     """A pass of four tokens, behind which nothing is asked, and one of one token, held against what hardware
     and memory count themselves."""
-    memory = MemoryModel.of(model.manifest.memory, delays=delays, seed=5)
+    memory = MemoryModel(delays=delays, seed=5)
     found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
     model.close()
     _require_same(found, read_trace(tmp_path / "trace.json"))

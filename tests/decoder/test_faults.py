@@ -54,7 +54,7 @@ class Faulty:
         """What a fault does, "same" for nothing, and the cycles of the passes."""
         model, cycles = self.model, 0
         monkeypatch.setattr(execution, "DEFAULT_TIMEOUT", WATCHDOG + number)
-        memory = MemoryModel.of(model.manifest.memory, delays=40, seed=3)
+        memory = MemoryModel(delays=40, seed=3)
         device = model.device(memory)
         device.timeout = 60.0
         try:
@@ -122,7 +122,7 @@ def test_stalls(part: int, seed: int, expected: np.ndarray, monkeypatch: pytest.
     """A memory that answers after up to 100,000 cycles is slow, not wrong: the watchdog waits longer."""
     model = tiny_accelerator()
     delays = [300, 3_000, 20_000, 50_000, 100_000][part]
-    memory = replace(MemoryModel.of(model.manifest.memory, delays=delays, seed=seed), outstanding=64)
+    memory = replace(MemoryModel(delays=delays, seed=seed), outstanding=64)
     monkeypatch.setattr(execution, "DEFAULT_TIMEOUT", 1 << 20)
     monkeypatch.setattr(simulator, "STALL_CYCLES", 1 << 22)
     session = model.device(memory).session()
