@@ -14,7 +14,7 @@ import torch
 
 import streamgen
 from streamgen.artifact.roles import BEST, KEEP
-from tests.decoders import tiny_accelerator
+from tests.shared.decoders import tiny_accelerator
 
 MLP = Path(__file__).parent.parent / "examples" / "mlp.py"
 

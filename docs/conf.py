@@ -22,7 +22,7 @@ html_copy_source = False
 highlight_language = "text"
 copybutton_prompt_text = "$ "  # of sessions, commands alone are copied
 suppress_warnings = [
-    "myst.xref_missing",  # links to files of the repository; tests/test_docs.py follows those
+    "myst.xref_missing",  # links to files of the repository; tests/house/test_docs.py follows those
 ]
 
 for document in ("numbers.md", "compare.md"):
@@ -30,7 +30,8 @@ for document in ("numbers.md", "compare.md"):
         Path(__file__).parent / document, Path(__file__).parent / "_static"
     )
 html_static_path = ["_static"]
-# What the theme lacks for who goes by keyboard or has pages read; tests/test_site_in_browser.py holds it.
+# The theme lacks parts for keyboard users and screen readers; tests/external/browser/test_site_in_browser.py
+# holds these.
 templates_path = ["_templates"]
 html_js_files = ["keyboard.js"]
 html_css_files = ["keyboard.css"]

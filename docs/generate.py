@@ -2,7 +2,8 @@
 
     python docs/generate.py
 
-The pages are committed, so that they can be read on a forge; `tests/test_docs.py` holds them to the code.
+The pages are committed, so that they can be read on a forge; `tests/house/test_docs.py` compares them with
+the code.
 """
 
 import inspect
@@ -30,7 +31,7 @@ from streamgen.model.frontend.gguf_architectures import ARCHITECTURES
 from streamgen.model.frontend.gguf_file import GRIDS
 from streamgen.model.frontend.plain_config import _KINDS as READ_WITHOUT_TORCH
 from streamgen.model.frontend.safetensors_decoder import MODEL_TYPES as LIKE_LLAMA
-from tests.frontend.families import FAMILIES, PARTS
+from tests.unit.model.frontend.families import FAMILIES, PARTS
 
 __all__ = ["WIDTH", "pages"]
 

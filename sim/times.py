@@ -1,6 +1,6 @@
 """pytest plugin of the project: what a session ran, and what every test of it took.
 
-    pytest --times 20 tests/kernels
+    pytest --times 20 tests/unit/kernels
 
 Processor time is that of the test and of the processes that it started and waited for, so it hardly depends
 on what else the machine does, unless two processors share a core; it is what the limits of `make test` and

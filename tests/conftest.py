@@ -22,7 +22,7 @@ from streamgen.base import progress
 from streamgen.gateware import rtl
 from streamgen.runtime import simulator, verilator
 from streamgen.testing.bench import Stalls
-from tests.campaigns import shares
+from tests.shared.campaigns import shares
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -95,7 +95,7 @@ def _other_numbers(seed: int, request: pytest.FixtureRequest, monkeypatch: pytes
 def browser() -> Iterator["WebDriver"]:
     """A Chromium, which finds what tests serve and nothing else."""
     from benchmarks.page import chromium
-    from tests.browsers import HOST
+    from tests.external.browser.browsers import HOST
 
     with chromium(HOST) as found:
         yield found

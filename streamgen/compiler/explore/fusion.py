@@ -16,7 +16,7 @@ group. A unit may join any group that runs no earlier than those it reads from, 
 traffic grows least. Growth does not know what comes later, so its groups only give an order: a dynamic
 program then cuts three orders (as given, depth first, as grown) where traffic is least. A chain has one
 order, so its cuts are the optimum when a group needs what its units need; of random graphs nine in ten are
-at the optimum (tests/explore/test_fusion.py).
+at the optimum (tests/unit/compiler/explore/test_fusion.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -67,7 +67,7 @@ class Elements:
     def parts(self, columns: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
         """Columns as features of values, one behind the other."""
         firsts = torch.tensor(self._firsts)
-        owners = torch.searchsorted(firsts, columns, right=True) - 1
+        owners = torch.searchsorted(firsts, columns.contiguous(), right=True) - 1
         owned, counts = torch.unique_consecutive(owners, return_counts=True)
         parts = (columns - firsts[owners]).split(counts.tolist())
         return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]

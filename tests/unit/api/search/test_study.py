@@ -1,0 +1,361 @@
+"""Studies: never worse than the compiler's choice; shared between processes, also when one is killed."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import torch
+from lxml import html
+from sqlalchemy.pool import NullPool
+
+from streamgen import cli
+from streamgen.api.search import Evaluation, Point, Space, Value, space
+from streamgen.api.search.stored import read_study
+from streamgen.api.search.study import Study
+from streamgen.base.errors import StorageError
+from streamgen.compiler.config import CompileConfig
+from tests.shared.campaigns import sampled
+from tests.shared.decoders import random_decoder
+from tests.shared.postgres import postgres
+from tests.unit.api.search.models import small_space
+from tests.unit.compiler.explore.random_modules import RandomModule
+
+NEAR = 0.75  # of the fastest point of all, which a search of half of them reaches
+OFF = 0.6  # of it, which the compiler's own choice has: it is chosen for few multipliers, too
+
+WORKER = """
+import sys, time
+from streamgen.api.search import stored, study
+from tests.unit.api.search.models import small_space
+stored.HEARTBEAT, stored.GRACE = 1, 2
+one, stop = small_space(), int(sys.argv[2])
+known, count = one.evaluate, 0
+def evaluate(point, **how):
+    global count
+    count += 1
+    print("point", flush=True)
+    while stop and count == stop:
+        time.sleep(1)
+    return known(point, **how)
+one.evaluate = evaluate
+study.Study(one, storage=sys.argv[1], seed=None).run(int(sys.argv[3]))
+print("ended", flush=True)
+"""
+
+
+def _worker(url: str, stop: int, trials: int) -> subprocess.Popen[str]:
+    """A process that works on the study, and hangs in the middle of its stop-th point, if that is not 0."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, url, str(stop), str(trials)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
+def test_a_front_beats_the_default(sampler: Any) -> None:
+    one = small_space()
+    study = Study(one, sampler=sampler)
+    study.run(8)
+    assert study.points == 8 and len(study.tried) <= 8
+    front = study.front(exact=False)
+    default = one.evaluate(one.default)
+    assert max(found.tokens_per_second for found in front) >= default.tokens_per_second
+    assert min(found.luts for found in front) <= default.luts
+    assert [found.tokens_per_second for found in front] == sorted(
+        (found.tokens_per_second for found in front), reverse=True
+    )
+    for found in front:
+        assert not any(
+            other.tokens_per_second >= found.tokens_per_second and other.luts < found.luts for other in front
+        )
+
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {},
+    {"kv_heads": 4},
+    {"norm": "layer", "bias": True},
+    {"windows": (8, None)},
+    {"layers": 3, "wide": 96},
+    {"hidden": 64, "head_dim": 16, "rotated": 16, "vocabulary": 200},
+)
+
+
+def test_a_front_goes_on_behind_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best point by bounds fits no SLR, say: what it beat is looked at in its place."""
+    one = small_space()
+    study = Study(one, ("luts",))
+    study.run(12)
+    (best,) = study.front(exact=False)
+    known, exactly = one.evaluate, []
+
+    def evaluate(point: Point, *, exact: bool = False) -> Evaluation:
+        found = known(point, exact=exact)
+        if exact:
+            exactly.append(dict(point))
+            if known(point).luts == best.luts:
+                return replace(found, why="it fits no SLR")
+        return found
+
+    monkeypatch.setattr(one, "evaluate", evaluate)
+    (found,) = study.front()
+    refused = [point for point in exactly if known(point).luts == best.luts]
+    built = [point for point in exactly if point not in refused and point != one.default]
+    assert refused and built
+    assert found.exact and found.feasible
+    assert found.luts == min(known(point, exact=True).luts for point in [one.default, *built])
+    assert found.luts < known(one.default, exact=True).luts
+
+
+def test_a_study_begins_with_the_most_of_each_factor() -> None:
+    one = small_space()
+    default, greatest = one.default, []
+    for factor in one.factors:
+        numbers = [value for value in factor.values if isinstance(value, int)]
+        if numbers and "." not in factor.name and one.applies(factor, default):
+            greatest.append((factor.name, max(numbers)))
+    study = Study(one)
+    study.run(1 + len(greatest))
+    first, *others = study.report().trials
+    assert all(
+        first.choice.get(name) == str(value) for name, value in default.items() if name in first.choice
+    )
+    changed = [(name, value) for name, value in greatest if value != default[name]]
+    assert changed
+    for name, value in changed:
+        assert any(trial.choice.get(name) == str(value) for trial in others), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", sampled(range(30), (3,)))
+def test_a_search_of_random_modules_needs_no_hint(number: int, seed: int) -> None:
+    module = RandomModule(1000 * seed + number)
+    inputs = tuple(torch.zeros(2, width) for width in module.features)
+    config = CompileConfig(max_tokens=4, multipliers=512, channels=2)
+    chosen = ("policy", "multipliers", "channels", "token_lanes", "lanes")
+    _needs_no_hint(module.eval(), inputs, config, chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", sampled(range(6), (0,)))
+def test_a_search_of_random_decoders_needs_no_hint(number: int) -> None:
+    config = CompileConfig(name="tiny", max_tokens=4, context=72, channels=4, multipliers=512)
+    chosen = ("multipliers", "channels", "n_lanes")
+    _needs_no_hint(random_decoder(seed=number, **SHAPES[number]), None, config, chosen)
+
+
+def _needs_no_hint(model: Any, inputs: Any, config: CompileConfig, chosen: Sequence[str]) -> None:
+    """A search that begins with the least of every factor, and is told nothing of the compiler's choice, ends
+    no worse than that; it and the compiler are held to all points of the space, one by one."""
+    factors = space(model, inputs, config).factors
+    only = {factor.name: factor.values[:1] for factor in factors if factor.name not in chosen}
+    one = space(model, inputs, config, only=only)
+    points = _points(one)
+    every = [found for point in points if (found := one.evaluate(point)).feasible]
+    assert len(every) >= 24
+    default, fastest = one.evaluate(one.default), max(found.tokens_per_second for found in every)
+    study = Study(one)
+    study.run(len(points) // 2, first={factor.name: factor.values[-1] for factor in one.factors})
+    front = study.front(exact=False)
+    best = max(found.tokens_per_second for found in front)
+    assert best >= default.tokens_per_second and min(found.luts for found in front) <= default.luts
+    assert fastest >= best >= NEAR * fastest
+    assert default.tokens_per_second >= OFF * fastest
+    known = {(found.tokens_per_second, found.luts) for found in every}
+    assert {(found.tokens_per_second, found.luts) for found in front} <= known
+
+
+def _points(one: Space) -> list[dict[str, Value]]:
+    """All of a space, without what means nothing beside their policy."""
+    names = [factor.name for factor in one.factors]
+    found: dict[tuple[Any, ...], dict[str, Value]] = {}
+    for values in product(*(factor.values for factor in one.factors)):
+        point = dict(zip(names, values, strict=True))
+        point = {f.name: point[f.name] for f in one.factors if one.applies(f, point)}
+        found[tuple(point.items())] = point
+    return [*found.values()]
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
+    """A worker is killed in the middle of a point; two others end the study, and try that point again."""
+    with postgres() as url:
+        first = _worker(url, 3, 1000)
+        assert first.stdout is not None
+        assert [first.stdout.readline().strip() for _ in range(3)] == ["point"] * 3
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        first.stdout.close()
+        storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})
+        states = [
+            trial.state.name for trial in optuna.load_study(study_name="module", storage=storage).trials
+        ]
+        assert states.count("RUNNING") == 1
+        time.sleep(4)  # it has been silent for too long
+        others = [_worker(url, 0, 12) for _ in range(2)]
+        for other in others:
+            said, _ = other.communicate(timeout=250)
+            assert other.returncode == 0 and said.endswith("ended\n")
+            assert said.count("point") > 1, "both had some"
+        trials = optuna.load_study(study_name="module", storage=storage).trials
+        done = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+        (dead,) = [trial for trial in trials if trial.state.name == "FAIL"]
+        again = [trial for trial in trials if trial.system_attrs.get("failed_trial") == dead.number]
+        assert len(again) == 1 and again[0].params == dead.params and again[0] in done
+        assert len(done) >= 12 and len({trial.number for trial in done}) == len(done)
+        resumed = Study(small_space(), storage=url)
+        assert resumed.points == len(done) and resumed.front(exact=False)
+        with pytest.raises(ValueError, match="a study 'module' of another objectives"):
+            Study(small_space(), ("luts",), storage=url)
+
+
+def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
+    one = small_space()
+    for url, message in (
+        (f"sqlite:///{tmp_path}/no/such/folder/base", "cannot be used: unable to open database file"),
+        (
+            "postgresql+psycopg://user:secret@127.0.0.1:9/base",
+            "psycopg://user@127.0.0.1:9/base cannot be used",
+        ),
+        ("mysql+nosuch://host/base", "nosuch"),
+    ):
+        with pytest.raises((StorageError, ValueError), match=message) as caught:
+            Study(one, storage=url)
+        assert "secret" not in str(caught.value)
+    place = f"sqlite:///{tmp_path}/base"
+    Study(one, storage=place)
+    with sqlite3.connect(tmp_path / "base") as base:
+        base.execute("update alembic_version set version_num = 'v9.9.9.z'")
+    with pytest.raises(StorageError, match="is of another release"):
+        Study(one, storage=place)
+
+
+def test_what_a_storage_tells(tmp_path: Path) -> None:
+    """The trials with their objectives, the same from the study as from its storage, which stays as it is."""
+    one, place = small_space(), f"sqlite:///{tmp_path}/base"
+    search = Study(one, ("luts", "energy"), storage=place, name="mine")
+    search.run(8)
+    told = search.report()
+    before = (tmp_path / "base").read_bytes()
+    assert read_study(place) == read_study(place, "mine") == told
+    assert (tmp_path / "base").read_bytes() == before
+    assert [trial.number for trial in told.trials] == list(range(8))
+    default = one.evaluate(one.default)
+    assert told.trials[0].values == (default.luts, default.joules)
+    for trial in told.trials:
+        choice = {name: int(text) if text.isdigit() else text for name, text in trial.choice.items()}
+        found = one.evaluate({**dict.fromkeys(one.default), **choice})
+        if trial.state == "pruned":
+            assert trial.why and not trial.values
+        else:
+            assert trial.values == (found.luts, found.joules)
+            assert found.feasible == (trial.state == "kept")
+    front = {(found.luts, found.joules) for found in search.front(exact=False)}
+    assert {trial.values for trial in told.front} == front
+    assert str(told).startswith("study mine: 8 points, ")
+    Study(one, storage=place, name="other")
+    for name, message in (
+        (None, "has mine, other; say which one is wanted"),
+        ("none", "has mine, other; it has no study 'none'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_study(place, name)
+    for nowhere in (f"{tmp_path}/journal", f"sqlite:///{tmp_path}/other"):
+        with pytest.raises(StorageError, match="there is no file"):
+            read_study(nowhere)
+    optuna.create_study(storage=f"sqlite:///{tmp_path}/foreign", study_name="foreign")
+    with pytest.raises(ValueError, match="'foreign' is not one of `streamgen explore`"):
+        read_study(f"sqlite:///{tmp_path}/foreign")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["base", "foreign"]
+
+
+def test_bad_studies() -> None:
+    one = small_space()
+    for arguments, message in (
+        ({"objectives": ("speed",)}, "objective is 'speed'; tokens/s, first-token, luts, energy are allowed"),
+        ({"objectives": ()}, "objective is ''; tokens/s, first-token, luts, energy are allowed"),
+        ({"objectives": ("luts", "luts")}, "objectives luts, luts name one twice"),
+        ({"sampler": "random"}, "sampler is 'random'; tpe, nsga2 are allowed"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Study(one, **arguments)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="trials is 0; at least 1 is allowed"):
+        Study(one).run(0)
+
+
+MLP = "examples/mlp.py:mlp"
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--multipliers=128", "--channels=2", "--max-tokens=2"]
+    assert cli.main(["explore", MLP, "--factors", *options]) == 0
+    assert "multipliers: 128, 64; the budget of 128" in capsys.readouterr().out
+    page = tmp_path / "front.html"
+    storage = f"--storage={tmp_path}/journal"
+    asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", storage, *options]
+    assert cli.main(asked) == 0
+    text = capsys.readouterr().out
+    assert "tokens/s" in text and "as `streamgen estimate` has them" in text
+    assert "plotly" in page.read_text() and page.stat().st_size > 1 << 20  # the library is in it
+    assert (
+        cli.main(["explore", MLP, "--trials=3", "--json", "--rough", "--only=policy=spatial", *options]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found and all(one["luts"] > 0 and not one["exact"] for one in found)
+    assert cli.main(["report", MLP, storage, "--json", f"--html={tmp_path}/page.html", *options]) == 0
+    told = json.loads(capsys.readouterr().out)["study"]
+    assert told["objectives"] == ["tokens/s", "luts"] and len(told["trials"]) >= 6
+    drawn = html.fromstring((tmp_path / "page.html").read_text())
+    front = [one for one in told["trials"] if one["front"]]
+    assert len(drawn.xpath("//*[@id='study']//tbody/tr")) == len(front) > 0
+
+
+@pytest.mark.slow
+def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other; what cannot be read says so in its place, and what does not fit. Exit code 1 when
+    nothing is left."""
+    options = ["--multipliers=128", "--channels=2", "--max-tokens=2", "--trials=2", "--rough"]
+    boards = ["--on", "u55c", "--on", "u280"]
+    assert cli.main(["explore", MLP, "nowhere", *boards, *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    places = dict.fromkeys((one["model"], one["board"]) for one in found)
+    assert [*places] == [(model, board) for model in (MLP, "nowhere") for board in ("u55c", "u280")]
+    reason = "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory"
+    assert found[-1] == {"model": "nowhere", "board": "u280", "reason": reason}
+    assert all(one["tokens_per_second"] > 0 for one in found if one["model"] == MLP)
+    assert cli.main(["explore", MLP, *boards, *options, "--converter-bits=1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" alone needs ")[0] for line in lines if "not searched" in line] == [
+        f"{MLP} on {board}: not searched, because 'm_0'" for board in ("u55c", "u280")
+    ]
+    assert cli.main(["explore", MLP, *boards, "--trials=2", "--study=x"]) == 2
+    assert "--plot and --study are of one MODEL on one board" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--trials says how many points"),
+        (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
+        (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; allowed is 1 to 2^24"),
+        (["--trials=2", "--only=policy"], "is no FACTOR=VALUES"),
+        (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
+        (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),
+        (["--trials=2", "--storage=sqlite:////no/such/folder/base"], "cannot be used"),
+        (["--trials=2", "--converter-bits=1"], "alone needs converters"),
+    ],
+)
+def test_bad_commands(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explore", MLP, *arguments]) in (1, 2)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""Language models that the memory of a board does not hold: one error, before there is hardware or a file."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamgen
+from streamgen.base.errors import BudgetError
+from streamgen.cli import main
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.lower import program
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.platform import boards
+from streamgen.platform.boards import Board, board_of
+from tests.shared.decoders import random_decoder
+from tests.unit.model.frontend.checkpoints import llama
+
+SIZES = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 4099}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither depths of FIFOs nor Verilog."""
+    monkeypatch.setattr(program, "size_fifos", None)
+    monkeypatch.setattr(sys.modules[streamgen.compile.__module__], "emit", None)
+
+
+def _board(channel_bytes: int) -> Board:
+    u280 = board_of("u280")
+    return replace(u280, name="small", hbm=replace(u280.hbm, channel_bytes=channel_bytes))
+
+
+def _refused(graph: LogicalGraph, channel_bytes: int, **changes: Any) -> list[str]:
+    sizes: dict[str, Any] = {"max_tokens": 4, "context": 64, "channels": 2, "n_lanes": 2, "lanes": 2}
+    config = CompileConfig(name="full", board=_board(channel_bytes), weights="w8", **{**sizes, **changes})
+    with pytest.raises(BudgetError) as error:
+        streamgen.compile(graph, config=config)
+    with pytest.raises(BudgetError) as estimated:
+        streamgen.estimate(graph, None, config)
+    assert str(estimated.value) == str(error.value)
+    return str(error.value).splitlines()
+
+
+def test_a_table_of_embeddings_that_no_channel_holds() -> None:
+    assert _refused(random_decoder(**SIZES), 512 << 10, channels=32) == [
+        "'full' does not fit the memory of board 'small': a channel has 524,288 bytes; a table lies in one",
+        "table      format   rows  bytes a row      all  over by",
+        "embedding  w8      4,100          128  524,800      512",
+        "What would help: a board whose channels are larger",
+    ]
+
+
+def test_a_table_that_is_to_have_24_bits() -> None:
+    found = _refused(random_decoder(**SIZES), 1 << 20, formats={"embedding": "f24"})
+    assert found[2:] == [
+        "embedding  f24     4,100          256  1,049,600    1,024",
+        "What would help: formats={'embedding': 'w8'}",
+    ]
+
+
+def test_tables_weights_and_caches_that_are_too_much_for_their_channels() -> None:
+    """The embeddings fit by themselves; a table says of each channel what it should hold."""
+    room = 600 << 10
+    first, head, *rows, largest, advice = _refused(random_decoder(**SIZES, layers=4), room)
+    assert first == f"'full' does not fit the memory of board 'small': a channel has {room:,} bytes"
+    parts = ("weights", "caches", "inputs, outputs", "table, status", "all", "over by")
+    assert head.split() == " ".join(("channel", *parts)).split()
+    for row in rows:
+        _, *uses, everything, over = (int(cell.replace(",", "")) for cell in row.split())
+        assert sum(uses) == everything == room + over and over > 0
+    assert largest.startswith("largest there: weights_")
+    assert advice == (
+        "What would help: more channels (2 are in use, all bytes need 2 at least); weights of fewer bits; "
+        "a smaller context; a board whose channels are larger"
+    )
+
+
+def test_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llama().save_pretrained(tmp_path / "model")
+    monkeypatch.setitem(boards.BOARDS, "small", _board(16 << 10))
+    given = [str(tmp_path / "model"), "--board", "small", "--channels", "2", "--max-tokens", "4"]
+    assert main(["compile", *given, "--context", "32", "-o", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "does not fit the memory of board 'small'" in said and "channel  weights" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

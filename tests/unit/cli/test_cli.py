@@ -1,0 +1,341 @@
+"""The command line: what it prints, writes and returns; every error is a message and an exit code."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamgen import cli
+from streamgen.artifact.manifest import Buffer
+from streamgen.base import progress
+from streamgen.base.errors import StreamgenError
+from streamgen.base.progress import PASSES
+from streamgen.compiler.config import CompileConfig
+from streamgen.runtime.arrays import random_inputs
+from tests.shared.accelerators import TINY, same, tiny, values
+
+FACTORY = """
+import torch
+
+def tiny():
+    torch.manual_seed(1)
+    return torch.nn.Linear(40, 5, bias=False), torch.zeros(1, 40)
+
+def glu():
+    return torch.nn.GLU(), torch.zeros(1, 40)
+
+def nothing():
+    return None
+
+number = 3
+"""
+OPTIONS = ["--name=tiny", "--max-tokens=1", "--multipliers=32", "--channels=1", "--weights=w8",
+           "--prefetch-beats=64"]  # fmt: skip
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny accelerator, written; tests leave it as it is."""
+    return tiny().write(tmp_path_factory.mktemp("tiny") / "written")
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command line in an empty folder that holds `models.py`: exit code, output, errors. A step that
+    takes long on a slow machine is not among the errors."""
+    monkeypatch.setattr(progress, "FIRST", 3600.0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    (tmp_path / "models.py").write_text(FACTORY)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.slow
+def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: Path) -> None:
+    target = tmp_path / "written"
+    code, out, _ = call("compile", "models.py:tiny", "-o", target, "--print-after", "all", *OPTIONS)
+    assert code == 0 and out.endswith(f"written to {target}\n")
+    shown = [line.removeprefix("== ") for line in out.splitlines() if line.startswith("== ")]
+    assert shown == [*PASSES]
+    for file in folder.iterdir():
+        assert (target / file.name).read_bytes() == file.read_bytes(), file.name
+    code, out, _ = call("compile", "models:tiny", "-o", target, *OPTIONS)
+    assert (code, out) == (0, f"written to {target}\n"), "what is there stays"
+    (target / "design.v").write_text("module other; endmodule\n")
+    code, out, err = call("compile", "models:tiny", "-o", target, *OPTIONS)
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        f"streamgen: {target} exists and has another design.v, or none; give a new name or remove it\n"
+    )
+    assert (target / "design.v").read_text() == "module other; endmodule\n"
+    (target / "manifest.json").unlink()
+    code, out, err = call("compile", "models:tiny", "-o", target)
+    assert (code, out) == (2, "")
+    assert err == f"streamgen: {target} exists and is not an empty folder; give a new name or remove it\n"
+
+
+def test_simulate(call: Call, tmp_path: Path, folder: Path) -> None:
+    x = values(2, 40)
+    np.save("x.npy", x)
+    code, out, err = call("simulate", folder, "-i", "x.npy", "-o", "y.npy", "--report")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == ["input input [2, 40] float32", "output linear [2, 5] float32 -> y.npy"]
+    assert re.fullmatch(r"\d+ cycles", lines[2]) and lines[-1] == "equal to golden bit for bit"
+    assert "linear_column0" in out
+    assert same(np.load("y.npy"), tiny().golden(x))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["models.py", "x.npy", "y.npy"]
+
+
+def test_weights_are_read_back(call: Call, folder: Path) -> None:
+    code, out, err = call("simulate", folder, "--check-weights")
+    assert (code, err) == (0, "") and "\nweights on the device are those that were written\n" in out
+    code, out, err = call("simulate", folder, "--check-weights", "--probe")
+    assert (code, out) == (2, "") and "--check-weights is for runs without probes and waves" in err
+
+
+def test_random_inputs_follow_the_seed(call: Call, folder: Path) -> None:
+    results = []
+    for k, arguments in enumerate((["--seed=3"], ["--seed=3", "--delays=20"], [], ["--tokens=3"])):
+        code, out, err = call("simulate", folder, "-o", f"{k}.npy", "--no-compare", *arguments)
+        assert (code, err) == (0, "") and "golden" not in out
+        results.append(np.load(f"{k}.npy"))
+    assert same(results[0], results[1]) and not same(results[0], results[2])
+    assert results[3].shape == (3, 5)
+
+
+def test_random_integers_fill_their_format() -> None:
+    infos = [
+        Buffer(name=name, role="input", channel=0, bytes=4096, shape=(64, 32),
+               itensor=f"itensor<1x32x{name}, iter_space: [64]*[1], iter_map: (d0)->(d0,0)>", tile_loop=0)
+        for name in ("i4", "u3")
+    ]  # fmt: skip
+    one, two = random_inputs(infos, 50, seed=0)
+    assert one.shape == two.shape == (50, 32)
+    assert (one.min(), one.max(), two.min(), two.max()) == (-8, 7, 0, 7)
+
+
+def test_report(call: Call, folder: Path) -> None:
+    code, out, err = call("report", folder)
+    assert (code, err) == (0, "")
+    assert out == f"{tiny().report()}\n"
+    assert call("report", folder, "--full")[1] == f"{tiny().report().text(full=True)}\n"
+    assert call("report", folder, "--json")[1] == f"{tiny().report().to_json()}\n"
+
+
+def test_wrong_weights(call: Call, tmp_path: Path) -> None:
+    """The run follows the file, and golden does not: the difference is an error, and the probe names it."""
+    place = tiny().write(tmp_path / "spoilt")
+    image = bytearray((place / "weights_0.bin").read_bytes())
+    image[1] ^= 0x40
+    (place / "weights_0.bin").write_bytes(image)
+    code, out, err = call("simulate", place)
+    assert code == 1 and "weights_0.bin is not the file that was written" in err
+    code, out, err = call("simulate", place, "--changed-files")
+    assert code == 1 and "equal to golden" not in out
+    assert (
+        err == "streamgen: 1 of 5 elements of linear differ from golden; --probe names the kernel at fault\n"
+    )
+    code, out, err = call("simulate", place, "--changed-files", "--probe", "-o", "y.npy")
+    assert (code, out) == (1, "") and not Path("y.npy").exists()
+    edge = "load_linear_column0_weights.o -> linear_column0_weights.i"
+    assert err.startswith(f"streamgen: edge {edge} differs from golden")
+
+
+@pytest.mark.slow
+def test_probe_and_waves(call: Call, folder: Path) -> None:
+    edge = "linear_column0.o_y -> store_linear.i"
+    code, out, err = call("simulate", folder, "--tokens", 2, "--probe")
+    assert (code, err) == (0, "")
+    assert re.search(r"^\d+ tokens on 9 edges in 2 runs: no difference from golden$", out, re.MULTILINE)
+    code, out, err = call(
+        "simulate", folder, "--probe-edge", edge, "--waves", "10:50", "--waves-file", "w.fst"
+    )
+    assert (code, err) == (0, "")
+    assert "tokens on 1 edge in 1 run" in out and "cycles 10 to 50 of run 1 -> w.fst" in out
+    assert Path("w.fst").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        ("report", 2, "name either a SOURCE (see --help) or --gguf FILE"),
+        ("report {folder} --gguf x", 2, "name either a SOURCE (see --help) or --gguf FILE"),
+        (
+            "report nowhere",
+            2,
+            "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory",
+        ),
+        ("report nomodule:f", 2, "nomodule cannot be imported: No module named 'nomodule'"),
+        ("report nofile.py:f", 2, "there is no file nofile.py"),
+        ("report models:f", 2, "models has no function 'f'"),
+        ("report models:number", 2, "models has no function 'number'"),
+        ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
+        ("report models:glu", 1, "1 operation is not supported:"),
+        ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
+        ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
+        ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
+        ("report models:tiny --channels x", 2, "'x' is not a valid integer"),
+        ("report models:tiny --fixed {{", 2, "'{{' is not JSON"),
+        ("report models:tiny --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
+        ("report --gguf models.py", 1, "models.py: not a GGUF file"),
+        ("compile models:tiny", 2, "Missing option '-o' / '--output'"),
+        ("simulate {folder} -i none.npy", 2, "none.npy: No such file or directory"),
+        ("simulate {folder} -i models.py", 2, "models.py is no .npy file"),
+        ("simulate {folder} -i a.npy -i b.npy", 2, "--input is needed once for each of input; it is given 2"),
+        ("simulate {folder} -i a.npy --tokens 2", 2, "--tokens is for random inputs"),
+        (
+            "simulate {folder} -o a.npy -o b.npy",
+            2,
+            "--output is needed once for each of linear; it is given 2",
+        ),
+        ("simulate {folder} -o a/b.npy", 2, "a/b.npy: there is no folder a"),
+        ("simulate {folder} --waves 5", 2, "'5' is not FIRST:LAST, two cycles"),
+        ("simulate {folder} --waves 5:4", 2, "waves of cycles 5 to 4; 0 <= first <= last is needed"),
+        ("simulate {folder} --probe-edge x", 2, "there is no edge 'x' to probe; the nearest is '"),
+    ],
+)
+def test_errors(call: Call, folder: Path, arguments: str, code: int, message: str) -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(name, values(1, 40))
+    found, out, err = call(*arguments.format(folder=folder).split())
+    assert (found, out) == (code, "")
+    assert message.format(folder=folder) in err and "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(call: Call) -> None:
+    code, _, err = call("--debug", "report", "models:tiny", "--channels", "99")
+    assert code == 2 and "Traceback" in err and err.endswith("allowed is 1 to 32\n")
+
+
+def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while files are written leaves none of them; the empty line follows the ^C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamgen.cli.sources.compile", lambda *_, **__: tiny())
+    monkeypatch.setattr("streamgen.api.accelerator.save_program", interrupt)
+    assert call("compile", "models:tiny", "-o", "made/here", *OPTIONS) == (130, "", "\ninterrupted\n")
+    assert [file.name for file in tmp_path.iterdir() if file.name != "__pycache__"] == ["models.py"]
+
+
+def test_full_disk(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "y.npy")
+
+    monkeypatch.setattr(np, "save", refuse)
+    code, _, err = call("simulate", folder, "-o", "y.npy")
+    assert (code, err) == (2, "streamgen: y.npy: No space left on device\n")
+    assert list(Path().glob("*.npy*")) == list(Path().glob(".y*")) == []
+
+
+def test_every_field_is_an_option(call: Call) -> None:
+    for command in ("compile", "simulate", "report"):
+        code, out, _ = call(command, "--help")
+        assert code == 0 and "examples:" in out
+        for field in dataclasses.fields(CompileConfig):
+            assert f"--{field.name.replace('_', '-')} " in out, field.name
+    code, out, _ = call("--help")
+    assert code == 0 and all(f"streamgen {name} " in out for name in ("compile", "simulate", "report"))
+
+
+def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[CompileConfig] = []
+
+    def stop(module: object, inputs: object, config: CompileConfig, progress: object, after: object) -> None:
+        seen.append(config)
+        raise StreamgenError("stop")
+
+    monkeypatch.setattr("streamgen.cli.sources.compile", stop)
+    fixed = {"0": {"columns": 2}}
+    assert call("report", "models:tiny", *OPTIONS)[0] == 1
+    options = ["--fixed", '{"0": {"columns": 2}}', "--no-minimum", "--clock-mhz=250", "--sizing=normal"]
+    assert call("report", "models:tiny", *options)[0] == 1
+    assert call("report", "--gguf", "default", "--layer", 3)[0] == 1
+    assert seen == [
+        TINY,
+        CompileConfig(fixed=fixed, minimum=False, clock_mhz=250.0, sizing="normal"),
+        CompileConfig(name="feed_forward_3"),
+    ]
+
+
+def test_as_a_program(folder: Path) -> None:
+    """Nothing but results when output is no terminal; a reader that goes away is no error to talk about."""
+    program = Path(sys.executable).with_name("streamgen")
+    done = subprocess.run([program, "report", folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "store_linear" in done.stdout
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        done = subprocess.run([program, "report", folder], stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert done.stderr == b""
+
+
+def test_progress_on_a_terminal(folder: Path) -> None:
+    """Steps show on standard error when that is a terminal, and are gone at the end."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    program = Path(sys.executable).with_name("streamgen")
+    command = [program, "report", "--gguf", "default", "--layer", "99"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False)
+    os.close(theirs)
+    shown = b""
+    while chunk := _read(ours):
+        shown += chunk
+    os.close(ours)
+    assert done.returncode == 1 and done.stdout == b""
+    assert b"reading the checkpoint" in shown and b"there is no tensor blk.99" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def _examples() -> list[str]:
+    """Every command line that the documents and the help show."""
+    root = Path(__file__).parents[3]
+    documents = [root / "README.md", *sorted(root.glob("docs/guide/*.md")), root / "examples/mlp.py"]
+    texts = [path.read_text() for path in documents]
+    texts += [command.help or "" for command in (cli.streamgen, *cli.streamgen.commands.values())]
+    found = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
+    return sorted({line for line in found if re.match(r"streamgen (compile|simulate|report) ", line)})
+
+
+@pytest.mark.parametrize("line", _examples())
+def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prose.txt").touch()
+    _, name, *arguments = line.split()
+    with cli.streamgen.commands[name].make_context(name, arguments) as context:
+        assert (context.params["source"] is None) != (context.params["gguf"] is None)
+
+
+def test_all_that_is_wrong_with_a_model(call: Call) -> None:
+    """Wherever --verbose stands, each call is named, with the line of the source that made it."""
+    short = call("report", "models:glu")[2]
+    for arguments in (("--verbose", "report", "models:glu"), ("report", "models:glu", "--verbose")):
+        code, out, err = call(*arguments)
+        assert (code, out) == (1, "")
+        first, operation = err.splitlines()[-2:]
+        assert first == "streamgen: 1 operation is not supported: glu" and first in short
+        assert re.fullmatch(r"  the module \(GLU\), .*activation\.py:\d+: aten\.glu\.default", operation)
+        assert "Supported: " in short and "activation.py" not in short

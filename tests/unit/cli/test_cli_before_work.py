@@ -1,0 +1,148 @@
+"""What can be known before work starts is said before it starts, in the options of the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamgen import cli
+from streamgen.cli.messages import in_options, message_of, option_names
+from streamgen.text.tokenizer import Tokenizer
+from tests.shared.decoders import WORDS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint with a tokenizer; whatever would be work is an error of the test."""
+
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work has begun")
+
+    for name in ("compile", "golden_model"):
+        monkeypatch.setattr(f"streamgen.cli.texts.{name}", work)
+        monkeypatch.setattr("streamgen.cli.sources.compile", work)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", None)
+    for place, templates in (("model", WORDS.templates), ("plain", {})):
+        Path(place).mkdir()
+        Path(place, "config.json").write_text("{}")
+        Tokenizer(WORDS._library, templates=templates).write(Path(place))
+    Path("silent").mkdir()
+    Path("silent", "config.json").write_text("{}")
+    Path("taken").mkdir()
+    Path("taken", "file").touch()
+    Path("code.py").write_text("def model():\n    return object()\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("model -p ''", 2, "Error: the prompt is empty; at least one token is needed"),
+        ("model -p ABC --max-new-tokens 14 --context 16", 2,
+         "Error: the prompt's 3 tokens and --max-new-tokens 14 are more than the context, 16 tokens"),
+        ("model -p A --max-new-tokens 16 --context 16", 2,
+         "Error: the prompt's 1 token and --max-new-tokens 16 are more than the context, 16 tokens"),
+        ("silent -p A", 1, "streamgen: silent: there is no tokenizer.json, hence no tokenizer"),
+        ("plain -p A --chat", 2, "streamgen: the tokenizer has no chat template; give a text"),
+        ("model -p A --temperature -1", 2,
+         "streamgen: --temperature is -1.0; it must be 0 or a finite number above"),
+        ("model -p A --top-k 0", 2, "streamgen: --top-k is 0; it must be None or at least 1"),
+        ("model -p A -o taken", 2,
+         "streamgen: taken exists and is not an empty folder; give a new name or remove it"),
+        ("model -p A --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
+        ("model -p A --board here", 2, "streamgen: --board: no board is called 'here'; known are u55c, u280"),
+        ("model -p A --on card", 2, "Error: --on card needs --xclbin FILE, the linked design"),
+        ("model -p A --on golden -o new", 2,
+         "Error: --output would do nothing: no hardware writes the text with --on golden"),
+        ("model -p A --on golden --compare", 2,
+         "Error: --compare would do nothing: no hardware writes the text with --on golden"),
+        ("model -p A --on simulator --xclbin code.py", 2,
+         "Error: --xclbin would do nothing: a card writes the text with --on card"),
+        ("model -p A --xclbin none.xclbin", 2,
+         "streamgen: none.xclbin: there is no such file; --xclbin takes the linked design"),
+        ("model -p A --device 1", 2, "Error: --device would do nothing: it is one of --xclbin FILE"),
+        ("model -p A --json --quiet", 2,
+         "Error: --json and --quiet are given; --json prints nothing but its object"),
+        ("model -p A --stop ''", 2, "Error: --stop is empty; at least one character is needed"),
+        ("code.py:model -p A", 2, "Error: a text needs a tokenizer; code.py:model gives a model without one"),
+        ("model", 2,
+         "Error: the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on standard input"),
+    ],
+)  # fmt: skip
+def test_a_text(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
+) -> None:
+    given = [word if word != "''" else "" for word in arguments.split()]
+    assert cli.main(["generate", *given]) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1] == message
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("generate model -p A",
+         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+        ("simulate code.py:model",
+         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+        ("generate model -p A --xclbin code.py", "streamgen: a board needs pyxrt or libxrt_coreutil.so.2: "
+         "install XRT, then source /opt/xilinx/xrt/setup.sh"),
+    ],
+)  # fmt: skip
+def test_tools(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert cli.main(line.split()) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "said"),
+    [
+        ("estimate x --on y", "CompileConfig.board: no board is called 'y'", "--on: no board is called 'y'"),
+        ("estimate x", "CompileConfig.board: no board is called 'y'", "--board: no board is called 'y'"),
+        ("estimate x --at=3", "CompileConfig.clock_mhz is 3", "--at is 3"),
+        ("generate x", "max_tokens is 0, max_new_tokens too", "--max-tokens is 0, --max-new-tokens too"),
+        ("generate x", "the context is 72; context is 3", "the context is 72; --context is 3"),
+        ("generate x", "files of my/max_tokens.txt, 'max_tokens', load(folder, changed_files=True)",
+         "files of my/max_tokens.txt, 'max_tokens', load(folder, changed_files=True)"),
+        ("report x", "top_k is 3", "top_k is 3"),  # an option of another command
+        ("", "CompileConfig.max_tokens is 0", "--max-tokens is 0"),
+    ],
+)  # fmt: skip
+def test_arguments_are_named_as_options(line: str, text: str, said: str) -> None:
+    words = line.split()
+    command = cli.streamgen.commands.get(words[0]) if words else None
+    options = option_names(command, words)
+    assert in_options(text, options) == message_of(ValueError(text), options) == said
+
+
+def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line each, with the reason, and exit code 1 if there is nothing else; JSON has the same."""
+    given = ["estimate", "nowhere", "code.py:none", "--on", "u55c", "--on", "u280"]
+    assert cli.main(given) == 1
+    rows = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines() if " 300 " in line]
+    assert [row[:3] for row in rows] == [
+        [source, board, "300"] for source in given[1:3] for board in ("u55c", "u280")
+    ]
+    assert rows[0][3].startswith("'nowhere' is neither a folder, nor a GGUF file or config.json, nor")
+    assert rows[3][3] == "code.py has no function 'none'"
+    assert cli.main([*given, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found[3] == {
+        "name": "code.py:none",
+        "board": "u280",
+        "clock_mhz": 300.0,
+        "reason": "code.py has no function 'none'",
+    }
+    assert cli.main(["estimate", "code.py:none"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "Error: code.py has no function 'none'"
+    assert cli.main(["estimate", "nowhere", "code.py:none", "--on", "here"]) == 2
+    assert capsys.readouterr().err == "streamgen: no board is called 'here'; known are u55c, u280\n"

@@ -1,0 +1,68 @@
+"""How many positions of a cache attention takes in a cycle: what memory gives, under the budgets."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.explore import attention_width
+from streamgen.compiler.plan.policy import hardware
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations.balance import balanced
+from tests.shared.decoders import TINY, random_decoder, tiny_decoder
+
+RATE = 0.6927
+CARD = CompileConfig(multipliers=8192, channels=32, max_tokens=32)
+
+
+def model(heads: int, kv_heads: int, head_dim: int) -> LogicalGraph:
+    """Nothing but its heads matters."""
+    sizes = {"hidden": 64, "wide": 96, "vocabulary": 64, "context": 1024, "rotated": 0}
+    return random_decoder(heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=1, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "channels", "changes", "lanes"),
+    [
+        (16, 16, 64, 32, {"fill": 1.0}, 16),  # 16 * 32 * 0.69 / 34 beats: 10.4 positions a cycle
+        (16, 16, 64, 32, {}, 8),  # 16 take more than an eighth of the LUTs
+        (16, 16, 64, 32, {"multipliers": 512}, 4),
+        (16, 16, 64, 8, {"fill": 1.0}, 4),
+        (9, 3, 64, 4, {"multipliers": 512}, 4),  # as in SmolLM2: 3.1
+        (16, 16, 64, 2, {}, 1),  # 0.65
+        (16, 16, 128, 4, {}, 1),  # keys of two beats: 0.67
+    ],
+)
+def test_as_wide_as_memory(
+    heads: int, kv_heads: int, head_dim: int, channels: int, changes: dict[str, Any], lanes: int
+) -> None:
+    config = replace(CARD, **changes)
+    assert attention_width(model(heads, kv_heads, head_dim), config, channels, RATE) == lanes
+
+
+def test_small_designs_stay_narrow() -> None:
+    assert attention_width(tiny_decoder(), TINY, 2, RATE) == 1
+
+
+def test_channels_that_a_cache_cannot_lie_on() -> None:
+    model = balanced(tiny_decoder()).quantised(TINY.numbers(True))
+    assert hardware(model, replace(TINY, cache_channels=1)).cache_channels == 1
+    for lanes, asked, said in (
+        (2, 1, "1; 2 to 2 are allowed: attention takes 2 a cycle, each of another channel, and all"),
+        (1, 4, "4; 1 to 2 are allowed: attention takes 1 a cycle, each of another channel, and all"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            hardware(model, replace(TINY, attention_lanes=lanes, cache_channels=asked))
+        assert str(caught.value) == f"CompileConfig.cache_channels is {said} caches lie on 2"
+
+
+def test_the_user_may_choose() -> None:
+    config = replace(CARD, attention_lanes=2)
+    assert attention_width(tiny_decoder(), config, 4, RATE) == 2
+    with pytest.raises(ValueError) as caught:
+        attention_width(tiny_decoder(), replace(config, attention_lanes=8), 4, RATE)
+    assert str(caught.value) == (
+        "CompileConfig.attention_lanes is 8; positions of a cache lie on 4 channels, which give no more a "
+        "cycle"
+    )
