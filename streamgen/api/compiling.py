@@ -20,6 +20,7 @@ from streamgen.base.errors import AccuracyWarning, CheckpointError, GenerationWa
 from streamgen.base.extras import needed
 from streamgen.base.progress import After, Progress, step, told
 from streamgen.base.turns import one_at_a_time
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
@@ -107,7 +108,7 @@ def compile(
             _built(part, _of_group(tell, number, len(parts)), show) for number, part in enumerate(parts, 1)
         ]
     if text is not None:
-        return LanguageModel(groups[0], parts[0].config, text, model=graph)
+        return LanguageModel(groups[0], config, text, model=graph)
     tensors = parts[0].derivation.tensors
     inputs, outputs = (value.name for value in graph.inputs), graph.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
@@ -143,9 +144,10 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
         raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
     config = checked_config(config, name=graph.name)
     groups = []
-    for part, fused in group_graph(on_memory(graph, config.memory), config):
-        named = replace(config, name=part.name)
-        place = partial(place_program, config=named)
+    budget = budget_of(config)
+    for part, fused in group_graph(on_memory(graph, budget.memory), budget):
+        named = replace(budget, name=part.name)
+        place = partial(place_program, budget=named)
         program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
         fixed = Program(program.graph, regions=program.regions)
         design = emit(fixed, named, max_tokens=1)
@@ -262,8 +264,8 @@ def _of_group(tell: Progress, number: int, groups: int) -> Progress:
 
 def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
     """One accelerator, from its plan on."""
-    config, binding = part.config, part.derivation
-    tell(step(4, _STEPS, f"{config.name}: phases and kernels"))
+    budget, binding = part.budget, part.derivation
+    tell(step(4, _STEPS, f"{budget.name}: phases and kernels"))
     reasons = choices(binding, part.model)
     tried = binding.plan.own.tried if binding.plan.own else ()
     show("explore", "\n".join(reasons))
@@ -275,16 +277,16 @@ def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
 
     def passed(name: str, made: Any) -> None:
         if (what := next_of.get(name)) is not None:
-            tell(step(steps[what], _STEPS, f"{config.name}: {what}"))
+            tell(step(steps[what], _STEPS, f"{budget.name}: {what}"))
         show(name, made)
 
     def counted(what: str, done: int, goal: int) -> None:
-        tell(step(steps[what], _STEPS, f"{config.name}: {what}, {done} of {goal}"))
+        tell(step(steps[what], _STEPS, f"{budget.name}: {what}, {done} of {goal}"))
 
-    place = partial(place_program, config=config)
-    program, cycles = finished(binding, part.model, config, place, passed, counted)
-    tell(step(8, _STEPS, f"{config.name}: Verilog"))
-    show("emit", design := emit(program, config, config.max_tokens, counted))
+    place = partial(place_program, budget=budget)
+    program, cycles = finished(binding, part.model, budget.sizing, place, passed, counted)
+    tell(step(8, _STEPS, f"{budget.name}: Verilog"))
+    show("emit", design := emit(program, budget, budget.max_tokens, counted))
     if part.fused is not None:
         return _group(program, design, _notes(part.fused, design, cycles, reasons, tried))
     ended = "phases that share hardware are one group" if binding.plan.columns else "one phase after another"

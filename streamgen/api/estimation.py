@@ -138,26 +138,26 @@ class _Built:
     """A group up to its outline."""
 
     def __init__(self, part: GroupPlan, tell: Progress, seconds: dict[str, float]) -> None:
-        self.config, binding = part.config, part.derivation
+        self.budget, binding = part.budget, part.derivation
         self._part = part
         with _timed("schedule, bind, steer", seconds):
-            tell(step(3, _STEPS, f"{self.config.name}: phases, kernels"))
+            tell(step(3, _STEPS, f"{self.budget.name}: phases, kernels"))
             self.choices = choices(binding, part.model)
             _ = binding.largest
             self.names = tuple(binding.phases)
 
         def counted(what: str, done: int, goal: int) -> None:
-            tell(step(4, _STEPS, f"{self.config.name}: {what}, {done} of {goal}"))
+            tell(step(4, _STEPS, f"{self.budget.name}: {what}, {done} of {goal}"))
 
         with _timed("converters, place, size", seconds):
-            place = partial(place_program, config=self.config)
-            self.program, _ = finished(binding, part.model, self.config, place, counted=counted)
+            place = partial(place_program, budget=self.budget)
+            self.program, _ = finished(binding, part.model, self.budget.sizing, place, counted=counted)
         with _timed("resources", seconds):
-            self.outline: Outline = outline(self.program, self.config, ends=True)
-            self.placement = require_fit(self.config.name, self.outline.top, self.config.card)
+            self.outline: Outline = outline(self.program, self.budget, ends=True)
+            self.placement = require_fit(self.budget.name, self.outline.top, self.budget.board)
             self.resources: dict[str, Resources] = promised(self.outline.top)
-        rate = self.config.card.hbm.beats_per_cycle(self.config.clock_mhz)
-        latency = self.config.card.hbm.latency
+        rate = self.budget.board.hbm.beats_per_cycle(self.budget.clock_mhz)
+        latency = self.budget.board.hbm.latency
         self.memory = MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=latency)
         self._predicted: dict[tuple[int, int, str | None], tuple[int, ...]] = {}
         self._known = Known()
@@ -174,7 +174,7 @@ class _Built:
     def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
         """A pass, phase by phase."""
         return predicted_pass(
-            self.config.name,
+            self.budget.name,
             self.names,
             self._run(tokens, position, variant)[0],
             self._by_phase(tokens, position, variant),
@@ -186,9 +186,9 @@ class _Built:
 
     def estimate(self) -> GroupEstimate:
         """What is known without a run."""
-        board = self.config.card
+        board = self.budget.board
         return GroupEstimate(
-            name=self.config.name,
+            name=self.budget.name,
             multipliers=self.program.graph.multipliers,
             choices=self.choices,
             resources=ResourceReport(

@@ -281,7 +281,7 @@ class LanguageModel(Accelerator):
         model, config = self._quantised, self.config
         notes = self.groups[0].notes
         placed = Regions(tuple(slr.name for slr in notes.board.slrs), notes.instances)
-        program, _ = finished(whole(model, config), model, config, lambda *_: placed)
+        program, _ = finished(whole(model, config), model, config.sizing, lambda *_: placed)
         built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
         if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
             raise ValueError(

@@ -180,8 +180,8 @@ class CompileConfig:
         )
 
     @property
-    def budget(self) -> int:
-        """Multipliers, where no model says that fewer will do."""
+    def most_multipliers(self) -> int:
+        """The budget of multipliers, of which a small model takes a part."""
         return MULTIPLIERS if self.multipliers is None else self.multipliers
 
     @property

@@ -15,6 +15,7 @@ from torch.nn.functional import silu
 import streamgen
 from streamgen.api.accelerator import Accelerator
 from streamgen.base.errors import BudgetError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import GraphBuilder, converter_bits, insert_converters, insert_forks
@@ -378,7 +379,7 @@ def diamond() -> Graph:
 
 
 def by_budget(budget: int | None) -> list[tuple[Graph, FusedGroup]]:
-    return group_graph(diamond(), CompileConfig(name="diamond", converter_bits=budget))
+    return group_graph(diamond(), budget_of(CompileConfig(name="diamond", converter_bits=budget)))
 
 
 def test_graphs_by_hand() -> None:

@@ -13,9 +13,10 @@ import streamgen
 from streamgen.api.search import Space
 from streamgen.api.search.factors import factors_of
 from streamgen.base.errors import BudgetError
+from streamgen.compiler.budget import budget_of, multipliers_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.grouping import parts_of
-from streamgen.compiler.plan.policy import finished, hardware, sized, whole
+from streamgen.compiler.plan.policy import finished, hardware, whole
 from streamgen.model.frontend import import_module
 from streamgen.model.graph.interpret import exact
 from streamgen.model.graph.logical import LogicalGraph
@@ -125,7 +126,7 @@ def test_golden_of_any_policy(policy: str, layers: int) -> None:
     config = replace(CONFIG, policy=policy, fixed=FIXED)
     model = encoder(layers).quantised(config.numbers(False))
     derived = whole(model, config)
-    program, _ = finished(derived, model, config)
+    program, _ = finished(derived, model, config.sizing)
     compute = exact(model)
     for tokens in (1, 5):
         x = round_f24(values(tokens, 30))
@@ -176,15 +177,16 @@ def test_a_language_model() -> None:
 
 def test_hardware_of_a_network() -> None:
     """By default a network has columns for every matmul."""
-    assert hardware(encoder(1).quantised(CONFIG.numbers(False)), CONFIG).columns == 2
+    model = encoder(1).quantised(CONFIG.numbers(False))
+    assert hardware(model, budget_of(CONFIG, model)).columns == 2
 
 
 @pytest.mark.parametrize(("channels", "beats"), [(4, 1024), (16, 1024), (32, 512)])
 def test_prefetch_takes_a_fifth_of_block_ram_at_most(channels: int, beats: int) -> None:
     config = CompileConfig(policy="shared", channels=channels, multipliers=64 * channels)
-    assert hardware(encoder(1).quantised(config.numbers(False)), config).prefetch == beats
-    fewer = replace(config, prefetch_beats=64)
-    assert hardware(encoder(1).quantised(fewer.numbers(False)), fewer).prefetch == 64
+    model = encoder(1).quantised(config.numbers(False))
+    assert hardware(model, budget_of(config, model)).prefetch == beats
+    assert hardware(model, budget_of(replace(config, prefetch_beats=64), model)).prefetch == 64
 
 
 def test_small_models_get_small_budgets() -> None:
@@ -193,7 +195,7 @@ def test_small_models_get_small_budgets() -> None:
     def budget(*sizes: int, **changes: Any) -> int:
         layers = [torch.nn.Linear(*both) for both in pairwise(sizes)]
         model = import_module(torch.nn.Sequential(*layers).eval(), torch.zeros(1, sizes[0]))
-        return sized(model, CompileConfig(**changes)).budget
+        return multipliers_of(model, CompileConfig(**changes))
 
     assert [budget(8, 8), budget(32, 16, 8), budget(64, 64), budget(256, 128)] == [64, 64, 64, 64]
     assert [budget(256, 129), budget(256, 256, 256), budget(33, 512)] == [128, 256, 64]

@@ -10,6 +10,7 @@ import torch
 import streamgen
 from streamgen.base.errors import BudgetError
 from streamgen.base.progress import PASSES
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.policy import choices, hardware, whole
 from streamgen.model.graph.interpret import exact
@@ -125,14 +126,15 @@ def test_a_network_either_way() -> None:
     ],
 )
 def test_what_budgets_allow(budgets: dict[str, int], plan: tuple[int, int, int]) -> None:
-    found = hardware(encoder(1), CompileConfig(policy="shared", **budgets))
-    assert (found.columns, found.n_lanes, found.lanes) == plan
+    model = encoder(1)
+    built = hardware(model, budget_of(CompileConfig(policy="shared", **budgets), model))
+    assert (built.columns, built.n_lanes, built.lanes) == plan
 
 
 def test_what_may_be_held_by_default() -> None:
     """An eighth of block and ultra RAM, more than passes of few tokens need."""
     model, config = encoder(2).quantised(CONFIG.numbers(False)), replace(CONFIG, board="u280")
-    assert hardware(model, config).hold_bits == config.card.memory_bits // 8 == 42_241_536
+    assert hardware(model, budget_of(config, model)).hold_bits == config.card.memory_bits // 8 == 42_241_536
     assert not whole(model, CONFIG).spilled
     spilled = choices(whole(model, replace(CONFIG, hold_bits=0)), model)
     assert spilled[-1] == "exponents waits in memory on channel 0"
@@ -140,5 +142,6 @@ def test_what_may_be_held_by_default() -> None:
 
 @pytest.mark.parametrize("budgets", [{"channels": 1}, {"multipliers": 63}])
 def test_budgets_without_an_engine(budgets: dict[str, int]) -> None:
+    model = encoder(1)
     with pytest.raises(BudgetError, match="a shared engine needs 2 channels and 64 multipliers"):
-        hardware(encoder(1), CompileConfig(policy="shared", **budgets))
+        hardware(model, budget_of(CompileConfig(policy="shared", **budgets), model))

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamgen.compiler.budget import is_network, multipliers_of, policy_of, require_cache
 from streamgen.compiler.config import VECTOR_LANES, CompileConfig
-from streamgen.compiler.explore import require_cache
-from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, fixed_factors
-from streamgen.compiler.plan.policy import is_network, policy_of, sized
+from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed, fixed_factors
 from streamgen.compiler.schedule import layer_shapes, schedule
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import LinearShape, Shape
@@ -46,7 +45,7 @@ def factors_of(model: LogicalGraph, config: CompileConfig) -> tuple[Factor, ...]
     found = [Factor(name="policy", values=policies, policies=policies, law="who has columns of its own")]
     found += _plain(model, config, policies)
     if "spatial" in policies:
-        found += _by_layer(layer_shapes(schedule(model, None)), config)
+        found += _by_layer(layer_shapes(schedule(model, None)), config.fixed)
     return tuple(found)
 
 
@@ -64,15 +63,15 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     def halves(most: int, least: int) -> tuple[Value, ...]:
         return tuple(most >> k for k in range(most.bit_length()) if most >> k >= least) or (most,)
 
-    law = f"the budget of {config.budget}, or a half, a quarter of it, down to {2 * MX_GROUP}"
+    law = f"the budget of {config.most_multipliers}, or a half, a quarter of it, down to {2 * MX_GROUP}"
     asked = config.n_lanes and config.multipliers is None  # rows of an engine go before a budget of nobody
-    first = None if asked else sized(model, config).budget
-    budget = tuple(dict.fromkeys((first, *halves(config.budget, 2 * MX_GROUP))))
+    first = None if asked else multipliers_of(model, config)
+    budget = tuple(dict.fromkeys((first, *halves(config.most_multipliers, 2 * MX_GROUP))))
     yield Factor(name="multipliers", values=budget, policies=policies, law=law)
     law = f"the budget of {config.channels}, or a half, a quarter of it; an engine has an even number"
     channels = halves(config.channels, 2 if engine else 1)
     yield Factor(name="channels", values=channels, policies=policies, law=law)
-    rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.budget)]
+    rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.most_multipliers)]
     law = f"each row of a column has {MX_GROUP} multipliers; all of them within the budget"
     yield from one("n_lanes", rows, engine, law)
     law = f"a power of two up to a group of {MX_GROUP}"
@@ -93,9 +92,8 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     yield Factor(name="sizing", values=sizing, policies=policies, law=law)
 
 
-def _by_layer(shapes: Sequence[Shape], config: CompileConfig) -> Iterator[Factor]:
-    held: Mapping[str, Mapping[str, int]] = config.fixed
-    fixed_factors(shapes, config)  # ValueError where they contradict one another
+def _by_layer(shapes: Sequence[Shape], held: Fixed) -> Iterator[Factor]:
+    fixed_factors(shapes, held)  # ValueError where they contradict one another
     powers = (1, 2, 4, 8, 16)
     for shape in shapes:
         laws: dict[str, tuple[tuple[int, ...], str]] = {}

@@ -223,8 +223,8 @@ class _Sketch:
     """A group up to its converters: no placement, no depths, no descriptors."""
 
     def __init__(self, part: GroupPlan) -> None:
-        self._part, self._config = part, part.config
-        self._rate: Fraction = self._config.card.hbm.beats_per_cycle(self._config.clock_mhz)
+        self._part, self._budget = part, part.budget
+        self._rate: Fraction = self._budget.board.hbm.beats_per_cycle(self._budget.clock_mhz)
         self._largest = insert_converters(insert_forks(part.derivation.largest))
 
     @property

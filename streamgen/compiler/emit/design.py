@@ -13,7 +13,7 @@ from streamgen.artifact.manifest import (
     VariantFacts,
 )
 from streamgen.base.progress import Counted
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.budget import Budget
 from streamgen.compiler.emit.floorplan import sender_name
 from streamgen.compiler.emit.images import constant_bytes, weights_file, write_constants
 from streamgen.compiler.emit.outline import outline
@@ -72,25 +72,25 @@ class Design:
         }
 
 
-def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Counted | None = None) -> Design:
+def emit(program: Program, budget: Budget, max_tokens: int, counted: Counted | None = None) -> Design:
     """Build the top of a program and everything the host needs. The same program gives the same bytes.
     counted: told of the blocks of the top.
 
     BudgetError when the board has too little for it; GraphError for descriptors that are not affine and for
     components that are not what their Params say.
     """
-    graph, board = program.graph, config.card
+    graph, board = program.graph, budget.board
     check_components(graph)
-    found = outline(program, config)
+    found = outline(program, budget)
     top, encoding = found.top, found.top.encoding
-    placement = require_fit(config.name, top, board)
-    rate = board.hbm.beats_per_cycle(config.clock_mhz)
+    placement = require_fit(budget.name, top, board)
+    rate = board.hbm.beats_per_cycle(budget.clock_mhz)
     manifest = Manifest(
         board=BoardFacts(name=board.name, channels=board.hbm.channels, channel_bytes=board.hbm.channel_bytes),
-        top=config.name,
+        top=budget.name,
         verilog=_VERILOG,
         design_hash="0" * 16,
-        clock_mhz=config.clock_mhz,
+        clock_mhz=budget.clock_mhz,
         tokens_per_tile=program.token_lanes,
         max_tokens=max_tokens,
         ports=tuple(
@@ -114,7 +114,7 @@ def emit(program: Program, config: CompileConfig, max_tokens: int, counted: Coun
     blocks = len(top.instances.keys() - {"control"})  # which is converted with the top
     library = Library(counted and (lambda met: counted("Verilog", met, blocks)))
     library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
-    verilog = to_verilog(top.build(), config.name, library)
+    verilog = to_verilog(top.build(), budget.name, library)
     sources = {name: text for name, text in library.sources.items() if name != _VERILOG}
     return Design(
         manifest=replace(manifest, design_hash=digest, sources=tuple(sources)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamgen.artifact.manifest import STATUS_WORDS, Buffer, Counter
 from streamgen.artifact.packing import BEAT_BYTES
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.budget import Budget
 from streamgen.compiler.emit.descriptors import encode
 from streamgen.compiler.emit.floorplan import Floorplan
 from streamgen.compiler.emit.images import (
@@ -35,18 +35,18 @@ class Outline:
     counters: tuple[Counter, ...]
 
 
-def place_program(program: Program, spare: float, *, config: CompileConfig) -> Regions:
+def place_program(program: Program, spare: float, *, budget: Budget) -> Regions:
     """Where the blocks of a program lie: as it has been placed before, if that fits, else anew; FIFOs that
     have no depth yet are taken for such of one token. spare: of each SLR, to leave free where that can be.
 
     BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
     """
-    top = outline(program, config, ends=True).top
-    found = find_fit(config.name, top, config.card, program.regions.slrs, spare)
-    return Regions(tuple(slr.name for slr in config.card.slrs), found.slrs)
+    top = outline(program, budget, ends=True).top
+    found = find_fit(budget.name, top, budget.board, program.regions.slrs, spare)
+    return Regions(tuple(slr.name for slr in budget.board.slrs), found.slrs)
 
 
-def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> Outline:
+def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
     """BudgetError when a memory channel has too little room; GraphError for descriptors not affine.
 
     ends: as of `encode`, for what is not emitted.
@@ -73,7 +73,7 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
         name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
     )
     buffers = (table, status, *boundary, *kept.values(), *weights)
-    require_room(config.name, buffers, config.card)
+    require_room(budget.name, buffers, budget.board)
     top = TopParams(
         graph=graph,
         encoding=encoding,
@@ -81,7 +81,7 @@ def outline(program: Program, config: CompileConfig, *, ends: bool = False) -> O
         design_hash=0,
         control_channel=control_channel,
         floorplan=Floorplan(
-            tuple(slr.name for slr in config.card.slrs), config.card.hbm.slr, program.regions.slrs
+            tuple(slr.name for slr in budget.board.slrs), budget.board.hbm.slr, program.regions.slrs
         ),
     )
     return Outline(top, buffers, tuple(counters))

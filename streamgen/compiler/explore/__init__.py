@@ -1,6 +1,6 @@
 """Choices that a user need not make: unroll factors under budgets; and the cycles that they give."""
 
-from streamgen.compiler.explore.attention import attention_width, require_cache
+from streamgen.compiler.explore.attention import attention_width
 from streamgen.compiler.explore.fixed import Fixed, fixed_factors
 from streamgen.compiler.explore.plan import explore
 from streamgen.compiler.explore.predict import phase_cycles, predict
@@ -14,5 +14,4 @@ __all__ = [
     "fixed_factors",
     "phase_cycles",
     "predict",
-    "require_cache",
 ]

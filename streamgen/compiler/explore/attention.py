@@ -9,84 +9,58 @@ until they are no more than matmuls may have, the kernels take no more than an e
 design may fill, and the DSPs of matmuls and attention together are there.
 """
 
-from collections.abc import Iterator
-
 from streamgen.artifact.packing import BEAT_BITS
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.budget import Budget, cached_attentions
 from streamgen.contract.cost import Resources
 from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.model.graph.logical import LogicalGraph, Repeat
-from streamgen.model.operations import Attention, Cache
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Attention
 
-__all__ = ["attention_width", "require_cache"]
+__all__ = ["attention_width"]
 
 SHARE = 8  # the part of the LUTs that attention may take: the eighth
 
 
-def attention_width(model: LogicalGraph, config: CompileConfig, channels: int, rate: float) -> int:
-    """Positions a cycle; 1 where nothing is cached. channels: of a cache, `rate` beats a cycle each.
+def attention_width(model: LogicalGraph, budget: Budget, channels: int) -> int:
+    """Positions a cycle; 1 where nothing is cached. channels: of a cache.
 
-    ValueError for `CompileConfig.attention_lanes` that the channels cannot give, or that nothing takes.
+    ValueError for `CompileConfig.attention_lanes` that the channels cannot give.
     """
-    require_cache(model, config)
-    if config.attention_lanes is not None:
-        if config.attention_lanes > channels:
+    if budget.attention_lanes is not None:
+        if budget.attention_lanes > channels:
             raise ValueError(
-                f"CompileConfig.attention_lanes is {config.attention_lanes}; positions of a cache lie on "
+                f"CompileConfig.attention_lanes is {budget.attention_lanes}; positions of a cache lie on "
                 f"{channels} channels, which give no more a cycle"
             )
-        return config.attention_lanes
-    return max((_width(op, model.context, config, channels, rate) for op in _cached(model)), default=1)
+        return budget.attention_lanes
+    return max((_width(op, budget, channels) for op in cached_attentions(model)), default=1)
 
 
-def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
-    """ValueError for factors of a cache where a model has none."""
-    if any(True for _ in _cached(model)):
-        return
-    for name in ("attention_lanes", "cache_channels"):
-        if (asked := getattr(config, name)) is not None:
-            raise ValueError(
-                f"CompileConfig.{name} is {asked}; {model.name!r} keeps no keys and values in a cache, and "
-                "nothing else takes it. Leave it out"
-            )
-
-
-def _cached(model: LogicalGraph) -> Iterator[Attention]:
-    """Attentions over a cache."""
-    made = {value: one.op for one in model.operations for value in one.values}
-    for one in model.operations:
-        if isinstance(one.op, Repeat):
-            for layer in one.op.layers:
-                yield from _cached(layer)
-        elif isinstance(one.op, Attention) and isinstance(made.get(one.inputs[1]), Cache):
-            yield one.op
-
-
-def _width(op: Attention, context: int, config: CompileConfig, channels: int, rate: float) -> int:
+def _width(op: Attention, budget: Budget, channels: int) -> int:
     codes = -(-op.head_dim * 8 // BEAT_BITS) * op.kv_heads
     beats = 2 * (codes + -(-op.kv_heads * SCALE.size // BEAT_BITS))
     lanes = 1
-    while lanes < channels and lanes * beats < op.heads * channels * rate:
+    while lanes < channels and lanes * beats < op.heads * channels * budget.memory.rate:
         lanes *= 2
-    while lanes > 1 and not _fits(op, context, lanes, config):
+    while lanes > 1 and not _fits(op, lanes, budget):
         lanes //= 2
     return lanes
 
 
-def _fits(op: Attention, context: int, lanes: int, config: CompileConfig) -> bool:
-    sizes = {"dims": op.head_dim, "lanes": lanes, "group": op.group, "max_length": context}
-    sizes["max_rows"] = config.max_tokens * op.heads
+def _fits(op: Attention, lanes: int, budget: Budget) -> bool:
+    sizes = {"dims": op.head_dim, "lanes": lanes, "group": op.group, "max_length": budget.context}
+    sizes["max_rows"] = budget.max_tokens * op.heads
     bounds = {"heads": op.kv_heads, "t": 1, "length": 1}
-    softmax = AttentionSoftmaxParams(lanes=lanes, max_length=context, p_bits=op.p_bits)
+    softmax = AttentionSoftmaxParams(lanes=lanes, max_length=budget.context, p_bits=op.p_bits)
     needed: Resources = softmax.cost({"rows": 1, "length": 1}).resources
     needed += AttentionScoresParams(**sizes).cost({**bounds, "scale": 1.0}).resources
     needed += AttentionValuesParams(**sizes, p_bits=op.p_bits).cost(bounds).resources
-    card = config.card
+    board = budget.board
     return (
-        2 * lanes * op.head_dim <= config.budget
-        and SHARE * needed.lut <= card.fill * card.resources.lut
-        and needed.dsp + config.budget / 2 <= card.fill * card.resources.dsp
+        2 * lanes * op.head_dim <= budget.multipliers
+        and SHARE * needed.lut <= board.fill * board.resources.lut
+        and needed.dsp + budget.multipliers / 2 <= board.fill * board.resources.dsp
     )

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from streamgen.artifact.packing import BEAT_BITS, MemoryLayout
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.budget import Budget
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape
 from streamgen.numbers import formats
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["GAP", "WORD_LANES", "WORTH", "ClosedForms", "Time", "converter_budget"]
+__all__ = ["GAP", "WORD_LANES", "WORTH", "ClosedForms", "Time"]
 
 WORD_LANES = 16  # 32-bit words of a beat
 GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
@@ -45,21 +45,14 @@ class Time:
         return "memory" if self.memory > self.multipliers else "multipliers"
 
 
-def converter_budget(config: CompileConfig) -> int:
-    """Converter bits of one accelerator: the user's, or half of the board's block memory."""
-    if config.converter_bits is not None:
-        return config.converter_bits
-    return config.card.memory_bits // 2
-
-
 class ClosedForms:
-    """The closed forms for one graph and one number of token lanes. rate: beats a cycle of a channel."""
+    """The closed forms for one graph and one number of token lanes."""
 
-    def __init__(self, shapes: Sequence[Shape], config: CompileConfig, rate: float, lanes: int) -> None:
+    def __init__(self, shapes: Sequence[Shape], budget: Budget, lanes: int) -> None:
         self.linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
         self.vectors = [shape for shape in shapes if isinstance(shape, VectorShape)]
-        self._config, self._rate, self.lanes = config, rate, lanes
-        self.fabric = config.card.fabric
+        self._budget, self._rate, self.lanes = budget, budget.memory.rate, lanes
+        self.fabric = budget.board.fabric
         self.made = {shape.name for shape in shapes}
         self.features: dict[str, int] = {}
         for shape in shapes:
@@ -74,7 +67,7 @@ class ClosedForms:
     @property
     def tokens(self) -> tuple[int, int]:
         """Passes that count: one token and the most."""
-        return 1, self._config.max_tokens
+        return 1, self._budget.max_tokens
 
     def pads(self, linears: Linears, widths: Mapping[str, int]) -> dict[str, int]:
         """What the features of each value are a multiple of. widths: of tokens, by value."""
@@ -96,7 +89,7 @@ class ClosedForms:
         A column takes the channel that its level has used least, then the one that all have; a matmul
         takes different ones as far as there are any. Inputs and outputs take the idlest.
         """
-        count = self._config.channels
+        count = self._budget.channels
         used = [0] * count
         by_level: dict[int, list[int]] = {}
         placed = {}
@@ -162,7 +155,7 @@ class ClosedForms:
         """Memory of the converters that grow with the factors, as ping-pong buffers: each column has its own
         copy of the activations, and holds a panel of weights while all tokens pass."""
         pads = self.pads(linears, {})
-        tokens = -(-self._config.max_tokens // self.lanes) * self.lanes
+        tokens = -(-self._budget.max_tokens // self.lanes) * self.lanes
         total = 0
         for shape in self.linears:
             plan = linears[shape.name]
@@ -186,7 +179,7 @@ class ClosedForms:
         codes = MemoryLayout("i4" if shape.group else "i8", (plan.n_lanes, MX_GROUP))
         bits = codes.token_slot * (width // MX_GROUP) + plan.n_lanes * 32
         if shape.group:
-            scales = MemoryLayout(f"i{self._config.scale_bits}", (plan.n_lanes, 1, 1 + self._config.minimum))
+            scales = MemoryLayout(f"i{self._budget.scale_bits}", (plan.n_lanes, 1, 1 + self._budget.minimum))
             bits += scales.token_slot * (width // shape.group)
         return bits * (rows // plan.tile)
 

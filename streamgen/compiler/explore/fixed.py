@@ -6,7 +6,7 @@ A layer is named by the path of its module (`layers.0.down`) or by its operation
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from streamgen.compiler.config import VECTOR_LANES, CompileConfig
+from streamgen.compiler.config import VECTOR_LANES
 from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
 
 __all__ = ["MAX_COLUMNS", "MAX_ROWS", "Fixed", "fixed_factors"]
@@ -24,10 +24,11 @@ _FACTORS = {
 _KIND = {LinearShape: "a matmul", VectorShape: "an elementwise operation"}
 
 
-def fixed_factors(shapes: Sequence[Shape], config: CompileConfig) -> Fixed:
-    """`config.fixed` by operation. ValueError for what is no layer, no factor of it, or cannot be built."""
+def fixed_factors(shapes: Sequence[Shape], asked: Fixed) -> Fixed:
+    """`CompileConfig.fixed` by operation. ValueError for a name that is no layer, and for factors that
+    the layer does not have or that cannot be built."""
     found: dict[str, dict[str, int]] = {}
-    for key, factors in config.fixed.items():
+    for key, factors in asked.items():
         shape = _layer(key, shapes)
         known = found.setdefault(shape.name, {})
         for factor, value in factors.items():

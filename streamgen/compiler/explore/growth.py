@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamgen.base.errors import BudgetError
-from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms, converter_budget
+from streamgen.compiler.budget import Budget
+from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms
 from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Tried
 from streamgen.numbers.formats import MX_GROUP
@@ -36,12 +36,12 @@ def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -
     return sum(_first(fixed, shape).tile for shape in shapes) * lanes * MX_GROUP
 
 
-def grow(estimate: ClosedForms, config: CompileConfig, fixed: Fixed) -> Growth:
+def grow(estimate: ClosedForms, budget: Budget, fixed: Fixed) -> Growth:
     """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
     shapes = estimate.linears
     linears = {shape.name: _first(fixed, shape) for shape in shapes}
-    if (least := estimate.multipliers(linears)) > config.budget:
-        raise BudgetError(_too_few(shapes, config, fixed, estimate.lanes, least))
+    if (least := estimate.multipliers(linears)) > budget.multipliers:
+        raise BudgetError(_too_few(shapes, budget, fixed, estimate.lanes, least))
     groups = list(_twins(shapes, fixed).values())
 
     def latency(group: Sequence[LinearShape], choice: dict[str, LinearPlan]) -> float:
@@ -70,7 +70,7 @@ def grow(estimate: ClosedForms, config: CompileConfig, fixed: Fixed) -> Growth:
                 spent = latency(groups[index], choice), estimate.total(choice)
                 if now - spent[0] < WORTH * len(estimate.tokens) * GAP or spent[1] > total:
                     continue
-                if over := _over(estimate, config, choice):
+                if over := _over(estimate, budget, choice):
                     short.add(over)
                 else:
                     gains.append((*spent, step.columns, choice))
@@ -79,14 +79,13 @@ def grow(estimate: ClosedForms, config: CompileConfig, fixed: Fixed) -> Growth:
                 tried.append(_tried(estimate, linears, _step(groups[index], linears)))
                 heapq.heappush(heap, (-latency(groups[index], linears), index))
                 grown = True
-    left = config.budget - estimate.multipliers(linears)
+    left = budget.multipliers - estimate.multipliers(linears)
     if not short:
         ended = "no matmul gains enough from another doubling"
         return Growth(linears=linears, ended=ended, tried=tuple(tried))
     reasons = {
-        "multipliers": f"{left} of {config.budget} multipliers left",
-        "converters": f"converters hold {estimate.converter_bits(linears)} "
-        f"of {converter_budget(config)} bits",
+        "multipliers": f"{left} of {budget.multipliers} multipliers left",
+        "converters": f"converters hold {estimate.converter_bits(linears)} of {budget.converter_bits} bits",
     }
     ended = ", ".join(reasons[over] for over in reasons if over in short)
     return Growth(linears=linears, ended=ended, tried=tuple(tried))
@@ -132,16 +131,14 @@ def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPla
     return steps
 
 
-def _over(estimate: ClosedForms, config: CompileConfig, linears: dict[str, LinearPlan]) -> str:
+def _over(estimate: ClosedForms, budget: Budget, linears: dict[str, LinearPlan]) -> str:
     """The budget that a choice breaks, or nothing."""
-    if estimate.multipliers(linears) > config.budget:
+    if estimate.multipliers(linears) > budget.multipliers:
         return "multipliers"
-    return "converters" if estimate.converter_bits(linears) > converter_budget(config) else ""
+    return "converters" if estimate.converter_bits(linears) > budget.converter_bits else ""
 
 
-def _too_few(
-    shapes: Sequence[LinearShape], config: CompileConfig, fixed: Fixed, lanes: int, least: int
-) -> str:
+def _too_few(shapes: Sequence[LinearShape], budget: Budget, fixed: Fixed, lanes: int, least: int) -> str:
     held = {
         shape.name: {factor: value for factor, value in fixed[shape.name].items() if factor in _UNROLL}
         for shape in shapes
@@ -155,7 +152,7 @@ def _too_few(
     return (
         f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of {lanes} token lanes"
         + (f" and each row of a tile; fixed: {words}" if words else "")
-        + f"), the budget is {config.budget}: {least - config.budget} too few. "
+        + f"), the budget is {budget.multipliers}: {least - budget.multipliers} too few. "
         "Raise CompileConfig.multipliers"
         + (" or lower token_lanes" if lanes > 1 else "")
         + (", lower the fixed factors" if words else "")

@@ -13,7 +13,7 @@
 from collections.abc import Sequence
 
 from streamgen.base.wording import counted
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.budget import Budget
 from streamgen.compiler.explore.estimate import WORTH, ClosedForms
 from streamgen.compiler.explore.fixed import Fixed, fixed_factors
 from streamgen.compiler.explore.growth import grow, least_multipliers
@@ -26,38 +26,40 @@ __all__ = ["explore"]
 _TOKEN_LANES = (1, 2, 4, 8)
 
 
-def explore(shapes: Sequence[Shape], config: CompileConfig, rate: float, fixed: Fixed | None = None) -> Plan:
-    """Choose all factors. rate: 512-bit beats a cycle that one channel gives.
+def explore(shapes: Sequence[Shape], budget: Budget, fixed: Fixed | None = None) -> Plan:
+    """Choose all factors.
 
-    fixed: `config.fixed` by operation, when `shapes` are a part of the layers it names.
+    fixed: `budget.fixed` by operation, when `shapes` are a part of the layers it names.
 
     BudgetError when not even the least fits, ValueError for fixed factors that cannot be.
     """
-    fixed = fixed_factors(shapes, config) if fixed is None else fixed
+    fixed = fixed_factors(shapes, budget.fixed) if fixed is None else fixed
     linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
-    if config.token_lanes is not None:
-        choices = [config.token_lanes]
+    if budget.token_lanes is not None:
+        choices = [budget.token_lanes]
     else:
-        choices = [lanes for lanes in _TOKEN_LANES if lanes < 2 * config.max_tokens]
+        choices = [lanes for lanes in _TOKEN_LANES if lanes < 2 * budget.max_tokens]
         least = choices[0]
-        choices = [n for n in choices if n == least or least_multipliers(linears, fixed, n) <= config.budget]
+        choices = [
+            n for n in choices if n == least or least_multipliers(linears, fixed, n) <= budget.multipliers
+        ]
     found = []
     for lanes in choices:
-        estimate = ClosedForms(shapes, config, rate, lanes)
-        growth = grow(estimate, config, fixed)
+        estimate = ClosedForms(shapes, budget, lanes)
+        growth = grow(estimate, budget, fixed)
         found.append((estimate.total(growth.linears), lanes, estimate, growth))
     least_total, *_ = min(found, key=lambda f: f[:2])
     best, lanes, estimate, growth = min(
         (one for one in found if one[0] - least_total <= WORTH * one[2].gaps),
         key=lambda f: (f[2].multipliers(f[3].linears), *f[:2]),
     )
-    widths = choose_widths(estimate, growth.linears, fixed, rate)
+    widths = choose_widths(estimate, growth.linears, fixed, budget.memory.rate)
     placed, io_channel, used = estimate.place(growth.linears)
-    if config.token_lanes is not None:
+    if budget.token_lanes is not None:
         first = f"{counted(lanes, 'token lane')}: fixed by the user"
     else:
         first = (
-            f"{counted(lanes, 'token lane')}: least cycles for 1 plus {counted(config.max_tokens, 'token')} "
+            f"{counted(lanes, 'token lane')}: least cycles for 1 plus {counted(budget.max_tokens, 'token')} "
             f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in found)
         )
     return Plan(

@@ -5,20 +5,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
 
+from streamgen.compiler.budget import Budget, budget_of, is_network
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import explore
-from streamgen.compiler.explore.estimate import WORD_LANES, converter_budget
+from streamgen.compiler.explore.estimate import WORD_LANES
 from streamgen.compiler.explore.fixed import fixed_factors
 from streamgen.compiler.explore.fusion import FusedGroup, Unit, fuse
 from streamgen.compiler.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
-from streamgen.compiler.plan.policy import (
-    hardware,
-    is_network,
-    policy_of,
-    require_taken,
-    sized,
-    spatial_plan,
-)
+from streamgen.compiler.plan.policy import hardware, spatial_plan
 from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
@@ -31,17 +25,17 @@ __all__ = ["GroupPlan", "group_graph", "parts_of"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPlan:
-    """One accelerator of a model; `config` has its name. fused: why it is one; None: it cannot be several."""
+    """One accelerator of a model; `budget` has its name. fused: why it is one; None: it cannot be several."""
 
     model: LogicalGraph
     plan: HardwarePlan
-    config: CompileConfig
+    budget: Budget
     fused: FusedGroup | None = None
 
     @cached_property
     def derivation(self) -> Derivation:
         """Its graphs of kernels, unfinished."""
-        return Derivation(self.model, self.plan, self.config.memory, self.config.name)
+        return Derivation(self.model, self.plan, self.budget.memory, self.budget.name)
 
     @cached_property
     def converter_bits(self) -> int:
@@ -56,21 +50,20 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
     """
     tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
+    budget = budget_of(config, model)
     # only an engine has its tables apart
-    require_tables(config.name, tables, config.card, together=policy_of(model, config) == "spatial")
-    config = sized(model, config)
-    if policy_of(model, config) != "spatial" or not is_network(model):
-        return [GroupPlan(model=model, plan=hardware(model, config), config=config)]
-    return _groups(model, config)
+    require_tables(budget.name, tables, budget.board, together=budget.policy == "spatial")
+    if budget.policy != "spatial" or not is_network(model):
+        return [GroupPlan(model=model, plan=hardware(model, budget), budget=budget)]
+    return _groups(model, budget)
 
 
-def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
+def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
     """The groups of a network.
 
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
     all are chosen again with that.
     """
-    require_taken(network, config)
     constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
     operations = [operation for operation in network.operations if operation.name not in constants]
     units = [
@@ -78,31 +71,30 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
         for o in operations
     ]
     names = [*(value.name for value in network.inputs), *(o.name for o in operations)]
-    sizes = {name: config.max_tokens * network.features(name) * 32 for name in names}
-    fixed = fixed_factors(_shapes(network), config)
+    sizes = {name: budget.max_tokens * network.features(name) * 32 for name in names}
+    fixed = fixed_factors(_shapes(network), budget.fixed)
     tensors = tensor_names(network)
-    rate = config.memory.rate
-    budget = converter_budget(config)
+    most = budget.converter_bits
 
-    def build(members: tuple[str, ...], choices: CompileConfig) -> GroupPlan:
+    def build(members: tuple[str, ...], share: Budget) -> GroupPlan:
         part = sub_network(network, members)
         read = {name for o in operations if o.name not in members for name in o.inputs}
         by_rows = read.intersection(members)
-        own = agree([_padded(explore(_shapes(part), choices, rate, fixed), by_rows), *settled])[0]
+        own = agree([_padded(explore(_shapes(part), share, fixed), by_rows), *settled])[0]
         boundary = Boundary(tensors=tensors, by_rows=frozenset(by_rows))
-        return GroupPlan(model=part, plan=spatial_plan(part, own, config, boundary), config=config)
+        return GroupPlan(model=part, plan=spatial_plan(part, own, budget, boundary), budget=budget)
 
     def group(members: tuple[str, ...]) -> GroupPlan:
         """An operation that is too large on its own is built smaller, down to the least that there is."""
-        found = build(members, config)
-        if len(members) > 1 or (needed := found.converter_bits) <= budget:
+        found = build(members, budget)
+        if len(members) > 1 or (needed := found.converter_bits) <= most:
             return found
-        least = build(members, replace(config, converter_bits=1, token_lanes=config.token_lanes or 1))
-        if least.converter_bits > budget:
+        least = build(members, replace(budget, converter_bits=1, token_lanes=budget.token_lanes or 1))
+        if least.converter_bits > most:
             return least
         while (needed := needed * 3 // 4) > 1:
-            smaller = build(members, replace(config, converter_bits=needed))
-            if smaller.converter_bits <= budget:
+            smaller = build(members, replace(budget, converter_bits=needed))
+            if smaller.converter_bits <= most:
                 return smaller
         return least
 
@@ -111,7 +103,7 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
 
     settled: list[Plan] = []
     while True:
-        fused = fuse(units, sizes, network.outputs, measure, budget)
+        fused = fuse(units, sizes, network.outputs, measure, most)
         groups = [group(one.units) for one in fused]
         plans = [one.plan.own for one in groups if one.plan.own is not None]
         if (agreed := agree(plans)) == plans:
@@ -141,16 +133,16 @@ def _placed(groups: list[GroupPlan]) -> list[GroupPlan]:
     return [
         replace(
             group,
-            config=replace(group.config, name=f"{group.config.name}_{i}"),
+            budget=replace(group.budget, name=f"{group.budget.name}_{i}"),
             plan=replace(group.plan, boundary=replace(group.plan.boundary, channels=channels)),
         )
         for i, group in enumerate(groups)
     ]
 
 
-def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedGroup]]:
+def group_graph(graph: Graph, budget: Budget) -> list[tuple[Graph, FusedGroup]]:
     """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
-    parts = GraphParts(graph, config.memory)
+    parts = GraphParts(graph, budget.memory)
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
 
@@ -162,6 +154,6 @@ def group_graph(graph: Graph, config: CompileConfig) -> list[tuple[Graph, FusedG
     def measure(members: tuple[str, ...]) -> int:
         return converter_bits(insert_converters(insert_forks(part(members, graph.name))))
 
-    fused = fuse(units, parts.sizes(), parts.results(), measure, converter_budget(config))
-    names = [config.name] if len(fused) == 1 else [f"{config.name}_{i}" for i in range(len(fused))]
+    fused = fuse(units, parts.sizes(), parts.results(), measure, budget.converter_bits)
+    names = [budget.name] if len(fused) == 1 else [f"{budget.name}_{i}" for i in range(len(fused))]
     return [(part(one.units, name), one) for one, name in zip(fused, names, strict=True)]

@@ -17,16 +17,18 @@ from streamgen.artifact.roles import BEST, KEEP
 from streamgen.base.errors import BudgetError, GraphError
 from streamgen.base.progress import After, Counted
 from streamgen.base.wording import counted
+from streamgen.compiler.budget import Budget, budget_of
 from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.explore import Fixed, attention_width, explore, fixed_factors, require_cache
+from streamgen.compiler.explore import Fixed, attention_width, explore, fixed_factors
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import finish
 from streamgen.compiler.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
+from streamgen.fifo.sizing import Strategy
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
-from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
+from streamgen.model.operations import Linear
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
@@ -34,12 +36,8 @@ __all__ = [
     "choices",
     "finished",
     "hardware",
-    "is_network",
     "limited",
-    "policy_of",
     "quantised",
-    "require_taken",
-    "sized",
     "spatial_plan",
     "whole",
 ]
@@ -47,20 +45,8 @@ __all__ = [
 PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
 LEAST_PREFETCH = 64  # a burst
 PREFETCHED = 5  # the part of block RAM that the FIFOs of all columns may take: the fifth
-HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 OWN_PREFETCH = 512  # of columns that one matmul has alone
-CYCLES = 512  # that the products of a token may take in a small model
 MOST_LANES = 16  # elements a cycle between matmuls, where the user does not ask for more
-
-
-def is_network(model: LogicalGraph) -> bool:
-    """Whether it is nothing but matmuls and elementwise operations: every value can lie in memory."""
-    return all(isinstance(o.op, Linear | Unary | Scalar | Binary | Constant) for o in model.operations)
-
-
-def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
-    """The policy that is asked for; by default networks are spatial and all others shared."""
-    return config.policy or ("spatial" if is_network(model) else "shared")
 
 
 def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
@@ -83,108 +69,67 @@ def quantised(graph: LogicalGraph, config: CompileConfig) -> LogicalGraph:
     return balanced(graph).quantised(config.numbers(is_language_model(graph)))
 
 
-def require_taken(model: LogicalGraph, config: CompileConfig) -> None:
-    """ValueError for factors that nothing takes, by the policy or without a cache."""
-    require_cache(model, config)
-    policy = policy_of(model, config)
-    if policy == "spatial" and config.n_lanes is not None:
-        raise ValueError(
-            f"CompileConfig.n_lanes is {config.n_lanes}; a design whose policy is 'spatial' has no engine. "
-            "Name matmuls and their rows in CompileConfig.fixed, or take the policy 'shared' or 'mixed'"
-        )
-    if policy == "shared" and config.token_lanes is not None:
-        raise ValueError(
-            f"CompileConfig.token_lanes is {config.token_lanes}; in a design whose policy is 'shared' all "
-            "matmuls are the engine's, which takes token after token. Take the policy 'spatial'"
-        )
-
-
-def sized(model: LogicalGraph, config: CompileConfig) -> CompileConfig:
-    """The configuration with a budget of multipliers: that of the user, else one that follows from the size
-    of a quantised or plain model.
-
-    It is the least power of two with which the products of a token take at most `CYCLES`, where each
-    multiplier has one every cycle; at least what every matmul, or an engine of two columns, needs; at most
-    1,024. Factors that the user fixes may ask for more, so with them it is 1,024.
-    """
-    if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
-        return config
-    extents = [operation.op.extents for _, operation in model.walk() if isinstance(operation.op, Linear)]
-    products = sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
-    least = MX_GROUP * max(2, len(extents))
-    asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least
-    return replace(config, multipliers=min(config.budget, asked))
-
-
-def hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
-    """What is built for a quantised model, as one accelerator.
+def hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
+    """The hardware of a quantised model, as one accelerator.
 
     BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
     """
-    require_taken(model, config)
-    config = sized(model, config)
-    found = _hardware(model, config)
-    lanes = attention_width(model, config, found.kv_channels, config.memory.rate)
-    asked = config.cache_channels
-    if asked is not None and not lanes <= asked <= found.kv_channels:
+    plan = _hardware(model, budget)
+    lanes, asked = attention_width(model, budget, plan.kv_channels), budget.cache_channels
+    if asked is not None and not lanes <= asked <= plan.kv_channels:
         raise ValueError(
-            f"CompileConfig.cache_channels is {asked}; {lanes} to {found.kv_channels} are allowed: attention "
-            f"takes {lanes} a cycle, each of another channel, and all caches lie on {found.kv_channels}"
+            f"CompileConfig.cache_channels is {asked}; {lanes} to {plan.kv_channels} are allowed: attention "
+            f"takes {lanes} a cycle, each of another channel, and all caches lie on {plan.kv_channels}"
         )
-    return replace(found, attention_lanes=lanes, cache_channels=asked)
+    return replace(plan, attention_lanes=lanes, cache_channels=asked)
 
 
-def _hardware(model: LogicalGraph, config: CompileConfig) -> HardwarePlan:
-    policy = policy_of(model, config)
-    if policy == "shared":
-        if config.fixed:
+def _hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
+    if budget.policy == "shared":
+        if budget.fixed:
             raise ValueError(
-                f"CompileConfig.fixed names {', '.join(map(repr, config.fixed))}; a design whose policy is "
+                f"CompileConfig.fixed names {', '.join(map(repr, budget.fixed))}; a design whose policy is "
                 "'shared' has no matmul with factors of its own. Take the policy 'mixed' or 'spatial'"
             )
-        return _engine(config, model.context)
+        return _engine(budget)
     found = schedule(model, None)
-    if policy == "mixed":
-        return _Mixed(model, found, config).plan()
+    if budget.policy == "mixed":
+        return _Mixed(model, found, budget).plan()
     shapes = layer_shapes(found)
     if model.mixes_tokens:
-        return spatial_plan(model, _one_lane(shapes, config, "tokens see one another"), config)
-    return spatial_plan(model, explore(shapes, config, config.memory.rate), config)
-
-
-def _held(config: CompileConfig) -> int:
-    """Bits of all holds on the chip."""
-    return config.card.memory_bits // HELD if config.hold_bits is None else config.hold_bits
+        return spatial_plan(model, _one_lane(shapes, budget, "tokens see one another"), budget)
+    return spatial_plan(model, explore(shapes, budget), budget)
 
 
 def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
     """The graphs of kernels of a quantised model, as one accelerator. Errors: those of `hardware` and of
     `Derivation`."""
-    return Derivation(model, hardware(model, config), config.memory, config.name)
+    budget = budget_of(config, model)
+    return Derivation(model, hardware(model, budget), budget.memory, budget.name)
 
 
 def spatial_plan(
-    model: LogicalGraph, own: Plan, config: CompileConfig, boundary: Boundary | None = None
+    model: LogicalGraph, own: Plan, budget: Budget, boundary: Boundary | None = None
 ) -> HardwarePlan:
     """What is built of a model whose matmuls have columns of their own."""
     return HardwarePlan(
-        max_tokens=config.max_tokens,
-        context=model.context,
-        lanes=config.lanes or _lanes(model, own),
-        kv_channels=1 << (config.channels.bit_length() - 1),
-        fabric=config.card.fabric,
-        hold_bits=_held(config),
+        max_tokens=budget.max_tokens,
+        context=budget.context,
+        lanes=budget.lanes or _lanes(model, own),
+        kv_channels=1 << (budget.channels.bit_length() - 1),
+        fabric=budget.board.fabric,
+        hold_bits=budget.hold_bits,
         own=own,
-        own_prefetch=config.prefetch_beats or OWN_PREFETCH,
+        own_prefetch=budget.prefetch_beats or OWN_PREFETCH,
         boundary=boundary or Boundary(tensors={}),
     )
 
 
-def _one_lane(shapes: Sequence[Shape], config: CompileConfig, why: str, fixed: Fixed | None = None) -> Plan:
+def _one_lane(shapes: Sequence[Shape], budget: Budget, why: str, fixed: Fixed | None = None) -> Plan:
     """Columns that take token after token. ValueError when the user wants others."""
-    if config.token_lanes not in (None, 1):
-        raise ValueError(f"CompileConfig.token_lanes is {config.token_lanes}; only 1 can be: {why}")
-    found = explore(shapes, replace(config, token_lanes=1), config.memory.rate, fixed)
+    if budget.token_lanes not in (None, 1):
+        raise ValueError(f"CompileConfig.token_lanes is {budget.token_lanes}; only 1 can be: {why}")
+    found = explore(shapes, replace(budget, token_lanes=1), fixed)
     return replace(found, reasons=(f"1 token lane: {why}", *found.reasons[1:]))
 
 
@@ -200,51 +145,50 @@ def _lanes(model: LogicalGraph, own: Plan) -> int:
     return next(lanes for lanes in (1, 2, 4, 8, 16) if lanes == MOST_LANES or lanes * slowest >= widest)
 
 
-def _engine(config: CompileConfig, context: int, rows: int | None = None) -> HardwarePlan:
+def _engine(budget: Budget, rows: int | None = None) -> HardwarePlan:
     """The engine that the budgets allow: an even number of columns, and rows side by side as many as may be,
     or so many.
 
-    context: positions of a text, 0 where nothing depends on them. BudgetError when the budgets hold no
-    engine, or not the rows that the user asks for.
+    BudgetError when the budgets hold no engine, or not the rows that the user asks for.
     """
-    rows = config.n_lanes if rows is None else rows
-    columns = min(config.channels, config.budget // MX_GROUP if rows is None else config.channels)
+    rows = budget.n_lanes if rows is None else rows
+    columns = min(budget.channels, budget.multipliers // MX_GROUP if rows is None else budget.channels)
     columns -= columns % 2
     if not columns:
         raise BudgetError(
             f"a shared engine needs 2 channels and {2 * MX_GROUP} multipliers; CompileConfig.channels is "
-            f"{config.channels}, CompileConfig.multipliers {config.budget}"
+            f"{budget.channels}, CompileConfig.multipliers {budget.multipliers}"
         )
-    if config.n_lanes is not None and config.multipliers is not None:
-        needed = columns * config.n_lanes * MX_GROUP
-        if needed > config.multipliers:
+    if budget.n_lanes is not None and budget.capped:
+        needed = columns * budget.n_lanes * MX_GROUP
+        if needed > budget.multipliers:
             raise BudgetError(
-                f"CompileConfig.n_lanes is {config.n_lanes}; so many rows in each of {columns} columns need "
+                f"CompileConfig.n_lanes is {budget.n_lanes}; so many rows in each of {columns} columns need "
                 f"{needed} multipliers ({MX_GROUP} a row), CompileConfig.multipliers is "
-                f"{config.multipliers}: "
-                f"{needed - config.multipliers} too few. Raise it, or lower n_lanes or channels"
+                f"{budget.multipliers}: "
+                f"{needed - budget.multipliers} too few. Raise it, or lower n_lanes or channels"
             )
     if rows is None:
-        rows = 1 << ((config.budget // (columns * MX_GROUP)).bit_length() - 1)
-    lanes = min(MOST_LANES, 1 << (rows.bit_length() - 1)) if config.lanes is None else config.lanes
+        rows = 1 << ((budget.multipliers // (columns * MX_GROUP)).bit_length() - 1)
+    lanes = min(MOST_LANES, 1 << (rows.bit_length() - 1)) if budget.lanes is None else budget.lanes
     return HardwarePlan(
-        max_tokens=config.max_tokens,
-        context=context,
+        max_tokens=budget.max_tokens,
+        context=budget.context,
         columns=columns,
         n_lanes=rows,
         lanes=lanes,
         kv_channels=1 << (columns.bit_length() - 1),
-        prefetch=config.prefetch_beats or _prefetch(config, columns),
-        fabric=config.card.fabric,
-        hold_bits=_held(config),
-        own_prefetch=config.prefetch_beats or OWN_PREFETCH,
+        prefetch=budget.prefetch_beats or _prefetch(budget, columns),
+        fabric=budget.board.fabric,
+        hold_bits=budget.hold_bits,
+        own_prefetch=budget.prefetch_beats or OWN_PREFETCH,
     )
 
 
-def _prefetch(config: CompileConfig, columns: int) -> int:
+def _prefetch(budget: Budget, columns: int) -> int:
     """Beats of each column's codes: PREFETCH, or a half, a quarter, as long as those of all take too much."""
-    card, beats = config.card, PREFETCH
-    most = card.resources.bram * card.fabric.bram_bits / PREFETCHED
+    board, beats = budget.board, PREFETCH
+    most = board.resources.bram * board.fabric.bram_bits / PREFETCHED
     while columns * beats * BEAT_BITS > most and beats > LEAST_PREFETCH:
         beats //= 2
     return beats
@@ -255,10 +199,10 @@ class _Mixed:
     it, as long as one token plus the most tokens take fewer cycles in closed form. Engines of all powers of
     two of rows are tried, and none."""
 
-    def __init__(self, model: LogicalGraph, whole: Schedule, config: CompileConfig) -> None:
-        self._model, self._config = model, config
+    def __init__(self, model: LogicalGraph, whole: Schedule, budget: Budget) -> None:
+        self._model, self._budget = model, budget
         shapes = layer_shapes(whole)
-        self._fixed = fixed_factors(shapes, config)
+        self._fixed = fixed_factors(shapes, budget.fixed)
         self._shapes = {shape.name: shape for shape in shapes if isinstance(shape, LinearShape)}
         self._held = frozenset(self._fixed).intersection(self._shapes)
 
@@ -268,8 +212,8 @@ class _Mixed:
         if not found:
             raise BudgetError(
                 f"{len(self._shapes)} matmuls have neither an engine nor columns of their own: "
-                f"CompileConfig.channels is {self._config.channels}, CompileConfig.multipliers "
-                f"{self._config.budget}"
+                f"CompileConfig.channels is {self._budget.channels}, CompileConfig.multipliers "
+                f"{self._budget.multipliers}"
             )
         best = min(found, key=self._cycles)
         known = {*best.alone, *(best.own.widths if best.own else ())}
@@ -281,11 +225,11 @@ class _Mixed:
         return best
 
     def _plans(self) -> Iterator[HardwarePlan]:
-        config, context = self._config, self._model.context
+        budget = self._budget
         try:
-            engine = _engine(config, context)
+            engine = _engine(budget)
         except BudgetError:
-            if config.n_lanes is not None:  # rows of an engine: it must be one
+            if budget.n_lanes is not None:  # rows of an engine: it must be one
                 raise
             engine = None
         while engine is not None:
@@ -293,12 +237,12 @@ class _Mixed:
             while found is not None:
                 yield found
                 found = self._dissolved(engine, found)
-            if config.n_lanes is not None or engine.n_lanes == 1:
+            if budget.n_lanes is not None or engine.n_lanes == 1:
                 break
-            engine = _engine(config, context, engine.n_lanes // 2)
-        own = None if config.n_lanes else self._explored(self._shapes, config.budget)
+            engine = _engine(budget, engine.n_lanes // 2)
+        own = None if budget.n_lanes else self._explored(self._shapes, budget.multipliers)
         if own is not None:
-            yield spatial_plan(self._model, own, config)
+            yield spatial_plan(self._model, own, budget)
 
     def _dissolved(self, engine: HardwarePlan, plan: HardwarePlan) -> HardwarePlan | None:
         """The best plan of one phase of the engine less, if any takes fewer cycles."""
@@ -316,11 +260,11 @@ class _Mixed:
             return engine
         if len(alone) == len(self._shapes):
             return None
-        own = self._explored(alone, self._config.budget - engine.unit * MX_GROUP)
+        own = self._explored(alone, self._budget.multipliers - engine.unit * MX_GROUP)
         return None if own is None else replace(engine, own=own)
 
     def _explored(self, alone: Collection[str], multipliers: int) -> Plan | None:
-        config = replace(self._config, multipliers=max(MX_GROUP, multipliers))
+        share = replace(self._budget, multipliers=max(MX_GROUP, multipliers))
         found = schedule(self._model, alone)
         shapes = layer_shapes(found, alone)
         known = {shape.name for shape in shapes}
@@ -328,13 +272,13 @@ class _Mixed:
         if multipliers < MX_GROUP:
             return None
         try:
-            return _one_lane(shapes, config, "an engine takes token after token", fixed)
+            return _one_lane(shapes, share, "an engine takes token after token", fixed)
         except BudgetError:
             return None
 
     def _cycles(self, plan: HardwarePlan) -> float:
         """Of one token and of the most, phase after phase, and in a phase matmul after matmul of a path."""
-        return sum(self.cycles(plan, tokens) for tokens in (1, self._config.max_tokens))
+        return sum(self.cycles(plan, tokens) for tokens in (1, self._budget.max_tokens))
 
     def cycles(self, plan: HardwarePlan, tokens: int) -> float:
         """Of so many tokens."""
@@ -365,14 +309,14 @@ class _Mixed:
             cycles = -(-shape.n // rows) * -(-shape.k // MX_GROUP)
             engine += cycles if own is None else 0
             work = max(work, cycles)
-        memory = max(bits.values()) / (BEAT_BITS * self._config.memory.rate)
+        memory = max(bits.values()) / (BEAT_BITS * self._budget.memory.rate)
         return max(memory, tokens * max(work, engine))
 
 
 def finished(
     binding: Derivation,
     model: LogicalGraph,
-    config: CompileConfig,
+    sizing: Strategy,
     place: Callable[[Program, float], Regions] | None = None,
     after: After | None = None,
     counted: Counted | None = None,
@@ -387,7 +331,7 @@ def finished(
     def build(tiles: int, position: int) -> Graph:
         return binding.graph(tiles * lanes, position)
 
-    program, cycles = finish(build, lanes, tiles, config.sizing, context, variants, place, after, counted)
+    program, cycles = finish(build, lanes, tiles, sizing, context, variants, place, after, counted)
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}

@@ -12,6 +12,7 @@ import torch
 import streamgen
 from streamgen.api.accelerator import Accelerator
 from streamgen.base.errors import BudgetError
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit.outline import outline
 from streamgen.compiler.emit.resources import blocks
@@ -26,7 +27,7 @@ U55C = board_of("u55c")
 def squeezed(accelerator: Accelerator, config: CompileConfig) -> Board:
     """A board on whose first SLR there is room for what hangs on the memory and little else, and on the
     others for half of the rest each."""
-    parts = blocks(outline(accelerator.groups[0].program, config).top)
+    parts = blocks(outline(accelerator.groups[0].program, budget_of(config)).top)
     total, fixed = (sum(b.resources.lut for b in some) for some in (parts, [b for b in parts if b.fixed]))
     rest = total - fixed
     luts = (fixed + 0.1 * rest, 0.6 * rest, 0.6 * rest)

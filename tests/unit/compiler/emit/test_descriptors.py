@@ -171,7 +171,7 @@ def _accelerator(config: CompileConfig) -> Program:
         ("y", "up"),
     )
     network = network.quantised(config.numbers(False))
-    return finished(whole(network, config), network, config)[0]
+    return finished(whole(network, config), network, config.sizing)[0]
 
 
 @pytest.fixture(

@@ -10,6 +10,7 @@ from amaranth import Elaboratable
 
 from streamgen.artifact.manifest import Manifest
 from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit import Design, design, emit
 from streamgen.compiler.plan.policy import finished, whole
@@ -44,7 +45,7 @@ def program(config: CompileConfig, hidden: int = 72, seed: int = 0) -> Program:
         ("y", "hidden"),
     )
     network = network.quantised(config.numbers(False))
-    return finished(whole(network, config), network, config)[0]
+    return finished(whole(network, config), network, config.sizing)[0]
 
 
 def emit_rest(made: Program, config: CompileConfig) -> Design:
@@ -56,7 +57,7 @@ def emit_rest(made: Program, config: CompileConfig) -> Design:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(design, "to_verilog", module)
-        return emit(made, config, config.max_tokens)
+        return emit(made, budget_of(config), config.max_tokens)
 
 
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import attention_width
 from streamgen.compiler.plan.policy import hardware
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations.balance import balanced
+from streamgen.platform.boards import Channel
 from tests.shared.decoders import TINY, random_decoder, tiny_decoder
 
-RATE = 0.6927
+MEMORY = Channel(rate=0.6927, latency=100)
 CARD = CompileConfig(multipliers=8192, channels=32, max_tokens=32)
 
 
@@ -20,6 +22,10 @@ def model(heads: int, kv_heads: int, head_dim: int) -> LogicalGraph:
     """Nothing but its heads matters."""
     sizes = {"hidden": 64, "wide": 96, "vocabulary": 64, "context": 1024, "rotated": 0}
     return random_decoder(heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=1, **sizes)
+
+
+def width(model: LogicalGraph, config: CompileConfig, channels: int) -> int:
+    return attention_width(model, replace(budget_of(config, model), memory=MEMORY), channels)
 
 
 @pytest.mark.parametrize(
@@ -38,30 +44,30 @@ def test_as_wide_as_memory(
     heads: int, kv_heads: int, head_dim: int, channels: int, changes: dict[str, Any], lanes: int
 ) -> None:
     config = replace(CARD, **changes)
-    assert attention_width(model(heads, kv_heads, head_dim), config, channels, RATE) == lanes
+    assert width(model(heads, kv_heads, head_dim), config, channels) == lanes
 
 
 def test_small_designs_stay_narrow() -> None:
-    assert attention_width(tiny_decoder(), TINY, 2, RATE) == 1
+    assert width(tiny_decoder(), TINY, 2) == 1
 
 
 def test_channels_that_a_cache_cannot_lie_on() -> None:
     model = balanced(tiny_decoder()).quantised(TINY.numbers(True))
-    assert hardware(model, replace(TINY, cache_channels=1)).cache_channels == 1
+    assert hardware(model, budget_of(replace(TINY, cache_channels=1), model)).cache_channels == 1
     for lanes, asked, said in (
         (2, 1, "1; 2 to 2 are allowed: attention takes 2 a cycle, each of another channel, and all"),
         (1, 4, "4; 1 to 2 are allowed: attention takes 1 a cycle, each of another channel, and all"),
     ):
         with pytest.raises(ValueError) as caught:
-            hardware(model, replace(TINY, attention_lanes=lanes, cache_channels=asked))
+            hardware(model, budget_of(replace(TINY, attention_lanes=lanes, cache_channels=asked), model))
         assert str(caught.value) == f"CompileConfig.cache_channels is {said} caches lie on 2"
 
 
 def test_the_user_may_choose() -> None:
     config = replace(CARD, attention_lanes=2)
-    assert attention_width(tiny_decoder(), config, 4, RATE) == 2
+    assert width(tiny_decoder(), config, 4) == 2
     with pytest.raises(ValueError) as caught:
-        attention_width(tiny_decoder(), replace(config, attention_lanes=8), 4, RATE)
+        width(tiny_decoder(), replace(config, attention_lanes=8), 4)
     assert str(caught.value) == (
         "CompileConfig.attention_lanes is 8; positions of a cache lie on 4 channels, which give no more a "
         "cycle"

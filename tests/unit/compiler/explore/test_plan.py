@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from streamgen.base.errors import BudgetError
+from streamgen.compiler.budget import Budget, budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import explore
-from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms, converter_budget
+from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.platform.boards import Channel
 
-RATE = 0.6927
+
+def _budget(config: CompileConfig, rate: float = 0.6927) -> Budget:
+    return replace(budget_of(config), memory=Channel(rate=rate, latency=100))
+
+
+BUDGET = _budget(CompileConfig())
 
 
 def _linear(name: str, k: int, n: int, level: int = 0, **changes: object) -> LinearShape:
@@ -64,7 +71,7 @@ CASES = _cases()
 
 @pytest.mark.parametrize(("shapes", "config"), CASES)
 def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig) -> None:
-    plan = explore(shapes, config, RATE)
+    plan = explore(shapes, _budget(config))
     assert set(plan.linears) == {shape.name for shape in shapes}
     assert plan.multipliers <= config.multipliers
     assert plan.multipliers == sum(
@@ -82,10 +89,10 @@ def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig
         assert len(set(linear.channels)) == min(linear.columns, config.channels)
     used = [c for p in plan.linears.values() for c in p.channels] + [plan.io_channel]
     assert min(used) >= 0 and plan.channels == max(used) + 1 <= config.channels
-    estimate = ClosedForms(shapes, config, RATE, plan.token_lanes)
+    estimate = ClosedForms(shapes, _budget(config), plan.token_lanes)
     ones = {shape.name: LinearPlan() for shape in shapes}
-    if estimate.converter_bits(ones) <= converter_budget(config):
-        assert estimate.converter_bits(plan.linears) <= converter_budget(config)
+    if estimate.converter_bits(ones) <= _budget(config).converter_bits:
+        assert estimate.converter_bits(plan.linears) <= _budget(config).converter_bits
     for level in {shape.level for shape in shapes}:
         columns = [c for s in shapes if s.level == level for c in plan.linears[s.name].channels]
         if len(columns) <= config.channels:
@@ -94,8 +101,8 @@ def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig
 
 @pytest.mark.parametrize(("shapes", "config"), CASES)
 def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: CompileConfig) -> None:
-    plan = explore(shapes, config, RATE)
-    estimate = ClosedForms(shapes, config, RATE, plan.token_lanes)
+    plan = explore(shapes, _budget(config))
+    estimate = ClosedForms(shapes, _budget(config), plan.token_lanes)
 
     def latency(choice: dict[str, LinearPlan], names: list[str]) -> float:
         passes = [estimate.times(choice, tokens) for tokens in (1, config.max_tokens)]
@@ -112,7 +119,7 @@ def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: Co
             choice = now | dict.fromkeys(twins, step)
             assert (
                 estimate.multipliers(choice) > config.multipliers
-                or estimate.converter_bits(choice) > converter_budget(config)
+                or estimate.converter_bits(choice) > _budget(config).converter_bits
                 or latency(now, twins) - latency(choice, twins) < WORTH * 2 * GAP
                 or estimate.total(choice) > estimate.total(now)
             )
@@ -122,13 +129,13 @@ def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: Co
 def test_no_number_of_token_lanes_is_better(shapes: list[LinearShape], config: CompileConfig) -> None:
     if config.token_lanes is not None:
         return
-    plan = explore(shapes, config, RATE)
-    chosen = ClosedForms(shapes, config, RATE, plan.token_lanes).total(plan.linears)
+    plan = explore(shapes, _budget(config))
+    chosen = ClosedForms(shapes, _budget(config), plan.token_lanes).total(plan.linears)
     assert f"({chosen:.0f})" in plan.reasons[0]
     for lanes in (1, 2, 4, 8):
         if lanes < 2 * config.max_tokens and MX_GROUP * len(shapes) * lanes <= config.multipliers:
-            other = explore(shapes, replace(config, token_lanes=lanes), RATE)
-            total = ClosedForms(shapes, config, RATE, lanes).total(other.linears)
+            other = explore(shapes, _budget(replace(config, token_lanes=lanes)))
+            total = ClosedForms(shapes, _budget(config), lanes).total(other.linears)
             assert chosen <= total + WORTH * 2 * GAP * len({shape.level for shape in shapes})
             assert chosen <= total or plan.multipliers < other.multipliers
             assert other.reasons[0] == f"{lanes} token lane{'s' * (lanes > 1)}: fixed by the user"
@@ -138,7 +145,7 @@ def test_times_by_hand() -> None:
     """Two matmuls side by side and one after them, on two channels."""
     config = CompileConfig(channels=2, max_tokens=3, scale_bits=8, minimum=True)
     shapes = [_linear("a", 64, 48), _linear("b", 64, 40), _linear("c", 48, 8, 1, reads="a")]
-    estimate = ClosedForms(shapes, config, rate=0.5, lanes=2)
+    estimate = ClosedForms(shapes, _budget(config, rate=0.5), lanes=2)
     linears = {
         "a": LinearPlan(columns=2, n_lanes=4),
         "b": LinearPlan(columns=1, n_lanes=2),
@@ -167,7 +174,7 @@ def test_times_by_hand() -> None:
 def test_levels_share_channels_for_nothing() -> None:
     """The demo block: two matmuls side by side on two channels each, the next one on all four."""
     shapes = [_linear("gate", 576, 1536), _linear("up", 576, 1536), _linear("down", 1536, 576, 1, reads="h")]
-    plan = explore(shapes, CompileConfig(multipliers=768, channels=4), RATE)
+    plan = explore(shapes, _budget(CompileConfig(multipliers=768, channels=4)))
     assert {name: p.channels for name, p in plan.linears.items()} == {
         "gate": (0, 1), "up": (2, 3), "down": (0, 1, 2, 3)
     }  # fmt: skip
@@ -178,7 +185,7 @@ def test_twins_grow_together() -> None:
     """Gate and up of a feed-forward block take what is left only if both can, else down does."""
     sizes = {"gate": (576, 1536, 0), "up": (576, 1536, 0), "down": (1536, 576, 1)}
     shapes = [_linear(name, *size) for name, size in sizes.items()]
-    plan = explore(shapes, CompileConfig(multipliers=4096, channels=32, token_lanes=2), RATE)
+    plan = explore(shapes, _budget(CompileConfig(multipliers=4096, channels=32, token_lanes=2)))
     assert [plan.linears[name].tile for name in sizes] == [16, 16, 32]
 
 
@@ -187,33 +194,33 @@ def test_names_decide_nothing() -> None:
     shapes += [replace(shape, name=f"twin_{shape.name}") for shape in shapes[:3]]
     renamed = [replace(shape, name=f"z{100 - i}") for i, shape in enumerate(shapes)]
     config = CompileConfig(multipliers=4000, channels=24)
-    assert list(explore(shapes, config, RATE).linears.values()) == list(
-        explore(renamed, config, RATE).linears.values()
+    assert list(explore(shapes, _budget(config)).linears.values()) == list(
+        explore(renamed, _budget(config)).linears.values()
     )
 
 
 def test_the_memory_of_converters_ends_the_growth() -> None:
     shapes = [_linear("a", 4096, 4096)]
     config = CompileConfig(multipliers=1 << 14, channels=32, max_tokens=64)
-    free = explore(shapes, config, RATE)
+    free = explore(shapes, _budget(config))
     copy = 2 * 64 * 4096 // 32 * 280  # of the activations
-    tight = explore(shapes, replace(config, converter_bits=3 * copy), RATE)
+    tight = explore(shapes, _budget(replace(config, converter_bits=3 * copy)))
     assert free.linears["a"].columns > 2 >= tight.linears["a"].columns
     assert "converters hold" in tight.reasons[-1] and f"of {3 * copy} bits" in tight.reasons[-1]
 
 
 def test_reasons_name_what_ended_the_growth() -> None:
     config = CompileConfig(multipliers=200, channels=9, max_tokens=1)
-    plan = explore([_linear("a", 4096, 4096)], config, RATE)
+    plan = explore([_linear("a", 4096, 4096)], _budget(config))
     assert plan.multipliers == 128
     assert plan.reasons[-1] == "growth ended: 72 of 200 multipliers left"
-    plan = explore([_linear("a", 32, 1)], config, RATE)
+    plan = explore([_linear("a", 32, 1)], _budget(config))
     assert plan.reasons[-1] == "growth ended: no matmul gains enough from another doubling"
 
 
 def test_more_matmuls_than_channels_share() -> None:
     shapes = [_linear(f"a{i}", 64, 64, reads=f"x{i}") for i in range(7)]
-    plan = explore(shapes, CompileConfig(multipliers=32 * 7, channels=3), RATE)
+    plan = explore(shapes, _budget(CompileConfig(multipliers=32 * 7, channels=3)))
     assert [plan.linears[s.name].channels for s in shapes] == [(i % 3,) for i in range(7)]
     assert plan.channels == 3
 
@@ -237,9 +244,9 @@ def test_widths_follow_the_matmul() -> None:
     config = CompileConfig(multipliers=1 << 14, channels=16, token_lanes=1)
     for rows, width in ((1, 1), (2, 1), (4, 2), (8, 4), (16, 8)):
         factors = {"columns": 8, "n_lanes": rows}
-        plan = explore(_gated(), replace(config, fixed={"gate": factors, "up": factors}), RATE)
+        plan = explore(_gated(), _budget(replace(config, fixed={"gate": factors, "up": factors})))
         assert {plan.widths["act"], plan.widths["product"]} == {width}
-    plan = explore(_gated(bias=True), replace(config, fixed={"gate": factors}), RATE)
+    plan = explore(_gated(bias=True), _budget(replace(config, fixed={"gate": factors})))
     assert plan.widths["gate"] == 8
 
 
@@ -247,18 +254,18 @@ def test_a_narrow_stream_must_be_worth_its_converter() -> None:
     """Lanes of relu cost less than a converter between widths; those of silu more."""
     config = CompileConfig(multipliers=1 << 14, token_lanes=1, fixed={"gate": {"columns": 8, "n_lanes": 1}})
     for function, width in (("relu", 8), ("silu", 1)):
-        plan = explore([_linear("gate", 512, 512), _vector("act", function, "gate")], config, RATE)
+        plan = explore([_linear("gate", 512, 512), _vector("act", function, "gate")], _budget(config))
         assert plan.widths["act"] == width
 
 
 def test_widths_follow_the_memory() -> None:
     """What one channel gives: 11 elements a cycle to one stream, half of that to two."""
     config = CompileConfig(multipliers=64, channels=2)
-    read = explore([_vector("y", "relu", "x", level=0), _linear("a", 512, 512, reads="y")], config, RATE)
+    read = explore([_vector("y", "relu", "x", level=0), _linear("a", 512, 512, reads="y")], _budget(config))
     assert read.widths == {"x": 16, "y": 16} and read.quantisers == {"y": 16}
-    alone = explore([_vector("y", "relu", "x", level=0)], config, RATE)  # x is read while y is written
+    alone = explore([_vector("y", "relu", "x", level=0)], _budget(config))  # x is read while y is written
     assert alone.widths == {"x": 8, "y": 8}
-    two = explore([_vector("y", "add", "x", "z", level=0)], config, RATE)
+    two = explore([_vector("y", "add", "x", "z", level=0)], _budget(config))
     assert two.widths == {"x": 4, "z": 4, "y": 4}
 
 
@@ -266,9 +273,9 @@ def test_quantisers_take_little_of_what_they_feed() -> None:
     """Behind a matmul T * K / lanes cycles are at most 1/64 of the next one's, if 32 lanes can do that."""
     for multipliers, expected in ((64, 4), (512, 32), (4096, 32)):
         shapes = [_linear("a", 512, 512), _linear("b", 512, 512, 1, reads="a")]
-        plan = explore(shapes, CompileConfig(multipliers=multipliers, channels=8, max_tokens=16), RATE)
+        plan = explore(shapes, _budget(CompileConfig(multipliers=multipliers, channels=8, max_tokens=16)))
         lanes = plan.quantisers["a"]
-        estimate = ClosedForms(shapes, CompileConfig(channels=8), RATE, plan.token_lanes)
+        estimate = ClosedForms(shapes, _budget(CompileConfig(channels=8)), plan.token_lanes)
         times = {tokens: estimate.times(plan.linears, tokens)["b"].cycles for tokens in (1, 16)}
         enough = [w for w in (1, 2, 4, 8, 16, 32) if all(t * 512 / w <= c / 64 for t, c in times.items())]
         assert lanes == expected == (enough or [32])[0]
@@ -282,7 +289,7 @@ def test_values_are_padded_for_their_own_readers() -> None:
         _linear("c", 40, 300),
     ]
     fixed = {"a": {"columns": 3, "n_lanes": 2}, "c": {"columns": 16, "n_lanes": 16}, "b": {"n_lanes": 4}}
-    plan = explore(shapes, CompileConfig(fixed=fixed, multipliers=1 << 14, token_lanes=1), RATE)
+    plan = explore(shapes, _budget(CompileConfig(fixed=fixed, multipliers=1 << 14, token_lanes=1)))
     assert plan.pads["x"] == 32
     assert plan.pads["a"] == plan.pads["s"] == lcm(64, 6)
     assert plan.pads["c"] == 256
@@ -292,8 +299,8 @@ def test_values_are_padded_for_their_own_readers() -> None:
 
 
 def test_plans_agree_about_the_padding_of_what_they_share() -> None:
-    first = explore([_linear("a", 40, 100), _vector("s", "relu", "a", features=100)], CompileConfig(), RATE)
-    second = explore([_linear("b", 100, 7, reads="s", group=128)], CompileConfig(), RATE)
+    first = explore([_linear("a", 40, 100), _vector("s", "relu", "a", features=100)], BUDGET)
+    second = explore([_linear("b", 100, 7, reads="s", group=128)], BUDGET)
     one, two = agree([first, second])
     assert first.pads["s"] < 128 == second.pads["s"]
     assert one.pads["a"] == one.pads["s"] == two.pads["s"] == 128
@@ -301,7 +308,7 @@ def test_plans_agree_about_the_padding_of_what_they_share() -> None:
 
 
 def test_no_matmul_at_all() -> None:
-    plan = explore([], CompileConfig(), RATE)
+    plan = explore([], BUDGET)
     assert (plan.token_lanes, plan.pads, plan.channels, plan.multipliers) == (1, {}, 1, 0)
 
 
@@ -310,7 +317,7 @@ def test_a_line_for_each_layer() -> None:
         multipliers=256, channels=3, max_tokens=16, token_lanes=1,
         fixed={"down": {"columns": 2, "n_lanes": 1}, "act": {"lanes": 2}},
     )  # fmt: skip
-    plan = explore(_gated(), config, 1.0)
+    plan = explore(_gated(), _budget(config, rate=1.0))
     assert plan.reasons == (
         "1 token lane: fixed by the user",
         "gate: 1 column x 2 rows x 1 token x 32, quantised 16 a cycle, channels 0; "
@@ -329,7 +336,7 @@ def test_a_line_for_each_layer() -> None:
 
 def _message(error: type[Exception], shapes: list[Shape], **changes: object) -> str:
     with pytest.raises(error) as caught:
-        explore(shapes, CompileConfig(**changes), RATE)
+        explore(shapes, _budget(CompileConfig(**changes)))
     return str(caught.value)
 
 
@@ -409,7 +416,7 @@ def test_layers_by_the_path_of_their_module() -> None:
         return [replace(_linear(name, 64, 64), path=path) for name in names]
 
     shapes = [*at("block.0.up", "block_0_up"), *at("block.1", "first", "second")]
-    plan = explore(shapes, CompileConfig(fixed={"block.0.up": {"columns": 2}}), RATE)
+    plan = explore(shapes, _budget(CompileConfig(fixed={"block.0.up": {"columns": 2}})))
     assert plan.linears["block_0_up"].columns == 2
     assert any(line.startswith("block_0_up: 2 columns") and "fixed: columns" in line for line in plan.reasons)
     assert _message(ValueError, shapes, **_fixed("block.1", columns=2)) == (
@@ -423,7 +430,7 @@ def test_layers_by_the_path_of_their_module() -> None:
 
 def test_factors_of_other_parts_are_left_alone() -> None:
     """`fixed` by operation, of a whole of which these layers are a part."""
-    plan = explore([_linear("a", 64, 64)], CompileConfig(), RATE, {"a": {"columns": 4}, "b": {"columns": 2}})
+    plan = explore([_linear("a", 64, 64)], BUDGET, {"a": {"columns": 4}, "b": {"columns": 2}})
     assert plan.linears["a"].columns == 4
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import explore
 from streamgen.compiler.lower import finish
@@ -117,7 +118,9 @@ class Compiled:
         self.graph, self.config = graph, config
         self.network = graph.quantised(config.numbers(False))
         self.weights = {o.name: o.op.integers for o in self.network.operations if isinstance(o.op, Linear)}
-        self.plan = explore(layer_shapes(schedule(self.network, None)), config, CHANNEL.rate)
+        self.plan = explore(
+            layer_shapes(schedule(self.network, None)), replace(budget_of(config), memory=CHANNEL)
+        )
         self.lanes = self.plan.token_lanes
         hardware = HardwarePlan(max_tokens=config.max_tokens, context=0, lanes=8, own=self.plan)
         self.derived = Derivation(self.network, hardware, CHANNEL)

@@ -8,6 +8,7 @@ import pytest
 from sim.memory import MEMORY
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.artifact.written import MANIFEST, sealed
+from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit import emit
 from streamgen.compiler.lower import GraphBuilder, finish
@@ -80,7 +81,7 @@ def program() -> Program:
 def folder(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cached")
     config = CompileConfig(name="cached", max_tokens=MOST)
-    design = emit(program, config, max_tokens=MOST)
+    design = emit(program, budget_of(config), max_tokens=MOST)
     design.write(place)
     (place / MANIFEST).write_text(sealed(design.manifest, place).to_json())
     return place
