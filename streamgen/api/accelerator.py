@@ -374,7 +374,7 @@ class Accelerator:
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
-        with self._devices(memory, debugging) as execution:
+        with self._watched(memory, debugging) as execution:
             return self._through(partial(execution.run, timeout=timeout), inputs)
 
     @in_turn
@@ -411,9 +411,8 @@ class Accelerator:
         """Of the runs that a report is about, where bounds are known."""
         return ()
 
-    @contextmanager
-    def _devices(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
-        """The written groups, watched; those of a simulator that is built for it are closed in the end."""
+    def _prepared(self, memory: MemoryModel | None, debugging: Debugging) -> ChainExecution:
+        """The written groups with their observers. Their devices open in the first run."""
         opener = debugging.opener(memory)
         self._profiled = ()
         if debugging.needed:
@@ -427,6 +426,13 @@ class Accelerator:
         for group, one in zip(self.groups, execution.groups, strict=True):
             one.least_cycles = partial(group.known_bound, one.manifest.memory)
             one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
+        return execution
+
+    @contextmanager
+    def _watched(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
+        """The written groups for one run. Behind it the probes are checked and the hardware's counters kept;
+        a simulator that was built for this run alone is closed."""
+        execution = self._prepared(memory, debugging)
         try:
             yield execution
             debugging.check()

@@ -117,8 +117,8 @@ class LanguageModel(Accelerator):
             self.close()
         if self._device is None or progress is not None:
             debugging = Debugging(self.manifests, progress=progress, device=device, quiet=progress is None)
-            with self._devices(memory, debugging) as execution:
-                self._device = self._device or self._texts(execution.groups[0])
+            execution = self._prepared(memory, debugging)
+            self._device = self._device or self._texts(execution.groups[0])
         return self._device
 
     def session(self, device: OpenDevice | None = None) -> Session:
@@ -228,7 +228,7 @@ class LanguageModel(Accelerator):
         if not debugging.needed:
             texts = self.device(memory, debugging.device, debugging.progress)
             return texts.session().last_logits(inputs[0])
-        with self._devices(memory, debugging) as execution:
+        with self._watched(memory, debugging) as execution:
             return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
 
     def _texts(self, execution: Any, timeout: float = 3600.0) -> TextDevice:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NoReturn
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -75,6 +76,8 @@ class TextDevice:
         """Of threads: a pass at a time, of whichever text."""
         self._opened: Device | None = None
         self._active: Session | None = None
+        # by text, what the device held of it when another one went on
+        self._stored: WeakKeyDictionary[Session, dict[str, bytes]] = WeakKeyDictionary()
         self._moved: int | None = None
         self.passes: list[Pass] = []
         """Every pass so far."""
@@ -145,25 +148,22 @@ class TextDevice:
         device = self.execution.device  # opened here, if it is not: with buffers of zeros
         self._moved = device.moved_bytes()
         if device is not self._opened:
-            self._opened = device
-            if self._active is not None:
-                self._active.saved = None
-            self._active = None
+            self._opened, self._active = device, None  # the text that was on it is lost
         if self._active is session:
             return
-        if session.saved is None and session.position:
+        if session.position and session not in self._stored:
             raise ValueError(
                 f"the device was closed after {session.position} tokens of this text; reset() begins it anew"
             )
         states = self.execution.buffers("state")
         if self._active is not None:
-            self._active.saved = {info.name: device.allocate(info.name).read(info.bytes) for info in states}
-            self._active = None
-        saved = session.saved or {}
+            held = {info.name: device.allocate(info.name).read(info.bytes) for info in states}
+            self._stored[self._active], self._active = held, None
+        stored = self._stored.get(session, {})
         for info in states:
-            device.allocate(info.name).write(saved.get(info.name, bytes(info.bytes)))
+            device.allocate(info.name).write(stored.get(info.name, bytes(info.bytes)))
         self._active = session
-        session.saved = {}
+        self._stored.pop(session, None)
 
 
 class Session:
@@ -171,8 +171,6 @@ class Session:
 
     def __init__(self, device: TextDevice) -> None:
         self._device = device
-        self.saved: dict[str, bytes] | None = {}
-        """What the device held of this text when another one went on; None when it was closed instead."""
         self._position = 0
 
     @property
