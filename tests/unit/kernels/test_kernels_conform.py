@@ -39,7 +39,7 @@ from streamgen.numbers import formats
 from streamgen.testing.conformance import ASPECTS, check
 from streamgen.testing.kernel import Case
 from tests.shared.campaigns import sampled
-from tests.unit.kernels.matmul_cases import beats_of, bounds_of, column, operands
+from tests.unit.kernels.matmul.matmul_cases import beats_of, bounds_of, column, operands
 
 Kernel = tuple[KernelParams, list[Case], list[dict]]
 

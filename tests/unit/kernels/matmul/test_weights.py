@@ -13,7 +13,7 @@ from streamgen.testing.bench import Stalls
 from streamgen.testing.clocks import check_clocks
 from streamgen.testing.kernel import check_golden, check_promises
 from streamgen.testing.synthesis import check_all
-from tests.unit.kernels.matmul_cases import beats_of, bounds_of, column, operands, random_bounds
+from tests.unit.kernels.matmul.matmul_cases import beats_of, bounds_of, column, operands, random_bounds
 
 BUILDS = {
     name: WeightsParams(column=params)

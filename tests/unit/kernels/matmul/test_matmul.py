@@ -14,7 +14,7 @@ from streamgen.numbers.quantisation import QuantisedWeight, quantise, row_sum
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
 from tests.shared.campaigns import sampled
-from tests.unit.kernels.matmul_cases import bounds_of, column, operands, random_bounds
+from tests.unit.kernels.matmul.matmul_cases import bounds_of, column, operands, random_bounds
 
 BUILDS = {
     "w4": column(),
