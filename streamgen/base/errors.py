@@ -6,23 +6,6 @@ name the failures that have a cause outside the arguments: a model, a budget, a 
 
 from collections.abc import Sequence
 
-__all__ = [
-    "AccuracyWarning",
-    "BudgetError",
-    "CheckpointError",
-    "DeviceError",
-    "DeviceTimeoutError",
-    "GenerationWarning",
-    "GraphError",
-    "ImportMismatchError",
-    "MissingToolError",
-    "ProbeError",
-    "StorageError",
-    "StreamgenError",
-    "ToolError",
-    "UnsupportedOperationError",
-]
-
 
 class AccuracyWarning(UserWarning):
     """What was asked for costs accuracy that the user may not expect; says how much, and what costs less."""

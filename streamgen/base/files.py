@@ -25,19 +25,6 @@ import numpy as np
 
 from streamgen.base.errors import CheckpointError
 
-__all__ = [
-    "DEFLATED_BYTES",
-    "Digest",
-    "as_text",
-    "decode",
-    "parsed",
-    "read_array",
-    "read_arrays",
-    "read_file",
-    "read_pieces",
-    "safe_path",
-]
-
 DEFLATED_BYTES = 1 << 26
 """What arrays of an archive may take that are compressed, all together: others take what their file takes."""
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["folder_of", "new_file", "new_folder", "require_free", "require_place", "temporary_folder"]
-
 _TAKEN = "{} exists and {}; give a new name or remove it"
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from streamgen.base.errors import CheckpointError
 
-__all__ = ["read_metadata", "require_gguf"]
-
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 # Types of numbers: as `struct` and `array` write them; bool is a byte.

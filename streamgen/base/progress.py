@@ -24,8 +24,6 @@ from streamgen.base.remembered import remember, remembered
 from streamgen.base.screen import Above, above
 from streamgen.base.wording import duration
 
-__all__ = ["PASSES", "After", "Counted", "Progress", "step", "terminal_progress", "told"]
-
 Progress = Callable[[str], None]
 """Told what is being done, in a few words; an empty text means that nothing is, for now."""
 

@@ -9,8 +9,6 @@ from platformdirs import user_cache_path
 
 from streamgen.base.folders import new_file
 
-__all__ = ["remember", "remembered"]
-
 _KEPT = 200  # numbers; those measured the longest ago go first
 
 

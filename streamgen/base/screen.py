@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-__all__ = ["Above", "above"]
-
 
 class Above:
     """A standard output whose text goes above what a rich `Progress` shows on the same terminal.

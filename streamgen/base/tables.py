@@ -8,8 +8,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["rendered", "table", "width_of"]
-
 WIDTH = 110  # where there is no terminal
 
 

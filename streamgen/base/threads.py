@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["side_by_side", "workers"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

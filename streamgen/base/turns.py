@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["Turn", "in_turn", "one_at_a_time"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 Turn = threading.RLock
 """Held by the thread whose turn it is, which may take it again."""

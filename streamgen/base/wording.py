@@ -1,7 +1,5 @@
 """Numbers in messages: counted nouns and times."""
 
-__all__ = ["counted", "duration"]
-
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 token`, `1,024 tokens`. plural: where it is not the noun with an s."""

@@ -11,8 +11,6 @@ from functools import reduce
 
 import numpy as np
 
-__all__ = ["Cost", "Curve", "Resources"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:

@@ -50,13 +50,6 @@ from numpy import floating, integer, ndarray
 from streamgen.contract.cost import Cost, Curve
 from streamgen.itensor import ITensor
 
-__all__ = [
-    *("Bounds", "Field", "KernelParams", "completes", "copies", "descriptor_values", "held_bits"),
-    *("least_prefetch", "memory_ports"),
-    *("link_depth", "missing_methods", "moves", "multipliers", "only_loads", "only_stores", "products"),
-    *("patient", "streams", "traffic", "work"),
-]
-
 Bounds = Mapping[str, Any]
 _KEPT = 1 << 13  # executions of which streams and descriptors are kept: passes ask for the same ones again
 

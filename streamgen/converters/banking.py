@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, lcm, prod
 
-__all__ = ["MAX_WAYS", "MAX_WIDENING", "Banking", "Loop", "MemorySide", "Nest", "choose"]
-
 MAX_WAYS = 64
 MAX_WIDENING = 16
 

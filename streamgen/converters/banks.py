@@ -28,8 +28,6 @@ from streamgen.contract.cost import Resources
 from streamgen.converters.banking import Banking
 from streamgen.fifo.queue import QueueParams
 
-__all__ = ["Banks", "BanksParams"]
-
 _RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
 
 

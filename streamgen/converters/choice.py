@@ -22,8 +22,6 @@ from streamgen.converters.inplace import InPlaceParams
 from streamgen.converters.pingpong import PingPongParams
 from streamgen.itensor import ITensor
 
-__all__ = ["LEAST", "WORTH", "choose_converter"]
-
 WORTH, LEAST = 0.9, 1024
 
 

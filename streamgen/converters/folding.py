@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from streamgen.itensor import ITensor
 
-__all__ = ["Fold", "folded", "folds"]
-
 Fold = tuple[int, int]  # the dimension, elements of the inner one
 
 

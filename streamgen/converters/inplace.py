@@ -45,8 +45,6 @@ from streamgen.fifo.queue import Queue
 from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 
-__all__ = ["InPlace", "InPlaceParams"]
-
 _TIMES = 3  # that a window is read, as far as it matters: first, all between, last
 
 

@@ -35,8 +35,6 @@ from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
 from streamgen.numbers import formats
 
-__all__ = ["QUEUE_DEPTH", "LayoutParams", "ends", "start_walks"]
-
 # Tokens that may wait for `o`: more than the reads in flight, so that a token a cycle can leave.
 QUEUE_DEPTH = 8
 

@@ -35,8 +35,6 @@ from streamgen.fifo.curves import KernelSide
 from streamgen.fifo.queue import Queue
 from streamgen.gateware.stream import descriptor_signature, signature
 
-__all__ = ["PingPong", "PingPongParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PingPongParams(LayoutParams):

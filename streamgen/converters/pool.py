@@ -23,8 +23,6 @@ from amaranth.utils import bits_for, ceil_log2
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 
-__all__ = ["Pool", "PoolParams"]
-
 _RAM_STYLE = {"lutram": "distributed", "bram": "block"}
 
 

@@ -23,8 +23,6 @@ import numpy as np
 from streamgen.contract.cost import Curve
 from streamgen.fifo.curves import KernelSide, NodeStream
 
-__all__ = ["Rules", "Window", "curve", "every", "period", "run", "stuck", "waits", "windows"]
-
 _NEVER = -(1 << 60)
 # Windows after which a converter is as slow as it gets, though it may not repeat itself.
 _SETTLED = 16

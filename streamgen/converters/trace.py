@@ -15,8 +15,6 @@ import numpy as np
 
 from streamgen.converters.walker import WalkerParams, WordEdge
 
-__all__ = ["Trace", "edges", "rows_touched", "steady_level", "trace"]
-
 
 @dataclass(frozen=True, eq=False)
 class Trace:

@@ -34,8 +34,6 @@ from amaranth.utils import bits_for, ceil_log2
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["Axis", "WalkLoop", "Walker", "WalkerParams", "WordEdge"]
-
 
 @dataclass(frozen=True)
 class Axis:

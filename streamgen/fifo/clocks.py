@@ -21,8 +21,6 @@ import numpy as np
 
 from streamgen.fifo.curves import KernelSide, NodeStream
 
-__all__ = ["Clocks", "Transfers", "clocks_of", "of_curves", "pipe", "sides_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Transfers:

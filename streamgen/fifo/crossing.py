@@ -28,21 +28,6 @@ from amaranth.utils import bits_for
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 
-__all__ = [
-    "Crossing",
-    "CrossingParams",
-    "Receiver",
-    "ReceiverParams",
-    "Relay",
-    "RelayParams",
-    "Sender",
-    "SenderParams",
-    "Wires",
-    "WiresParams",
-    "fifo",
-    "way_of",
-]
-
 _SLL = {"USER_SLL_REG": "TRUE", "shreg_extract": "no"}
 
 

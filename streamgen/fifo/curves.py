@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENOUGH", "KernelSide", "NodeStream"]
-
 ENOUGH = 1 << 30  # a depth that no run fills
 
 

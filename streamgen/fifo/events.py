@@ -29,8 +29,6 @@ from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.groups import StreamEnd, grouped
 from streamgen.fifo.library import loaded
 
-__all__ = ["SelfTimedRun"]
-
 _NEVER = 1 << 30
 
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from streamgen.fifo.library import loaded
 
-__all__ = ["Grouped", "StreamEnd", "grouped"]
-
 
 @dataclass(frozen=True, eq=False)
 class StreamEnd:

@@ -3,8 +3,6 @@
 import ctypes
 from importlib.util import find_spec
 
-__all__ = ["loaded"]
-
 
 def loaded(module: str) -> ctypes.CDLL:
     """The library of an extension module, by its full name."""

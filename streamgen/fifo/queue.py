@@ -28,8 +28,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import ULTRASCALE_PLUS
 from streamgen.gateware.stream.register_slice import add_skid, skid_resources
 
-__all__ = ["RAM_STYLE", "Kind", "Queue", "QueueParams"]
-
 Kind = Literal["register", "lutram", "bram", "uram"]
 
 RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}

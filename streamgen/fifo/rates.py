@@ -12,8 +12,6 @@ import numpy as np
 from streamgen.fifo.curves import NodeStream
 from streamgen.fifo.events import SelfTimedRun
 
-__all__ = ["own_rates"]
-
 
 def own_rates(
     run: SelfTimedRun,

@@ -46,8 +46,6 @@ from streamgen.fifo.rates import own_rates
 from streamgen.fifo.symmetry import Contents, classes, firsts
 from streamgen.fifo.waits import deadlock
 
-__all__ = ["Sizing", "Strategy", "Timetable", "size"]
-
 Strategy = Literal["normal", "conservative"]
 Begin = Literal["free", "rates"]
 _T = TypeVar("_T")

@@ -11,8 +11,6 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["Contents", "classes", "firsts"]
-
 Link = tuple[int, int, Hashable]
 """From a member, to a member, label."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from streamgen.fifo.curves import NodeStream
 
-__all__ = ["Wait", "cycle_of_waits", "deadlock"]
-
 
 @dataclass(frozen=True)
 class Wait:

@@ -7,8 +7,6 @@ choices need of it stands here, once; all boards given have the same.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["ULTRASCALE_PLUS", "Fabric", "RamShape"]
-
 
 class RamShape(NamedTuple):
     """Simple dual port: rows and columns, and the blocks that this takes."""

@@ -28,17 +28,6 @@ from streamgen.base.collector import collector_at_rest
 from streamgen.base.errors import StreamgenError
 from streamgen.base.folders import temporary_folder
 
-__all__ = [
-    "Buildable",
-    "Library",
-    "Shared",
-    "block_name",
-    "rtlil_to_verilog",
-    "run_yosys",
-    "to_rtlil",
-    "to_verilog",
-]
-
 
 class Buildable(Protocol):
     """Hashable parameters of hardware whose repr names every choice (a frozen dataclass)."""

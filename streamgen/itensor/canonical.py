@@ -9,8 +9,6 @@ prolong, or they would have merged), and so on outwards.
 
 from collections.abc import Iterable
 
-__all__ = ["Loop", "canonical", "scale"]
-
 Loop = tuple[int, tuple[int, ...]]
 
 

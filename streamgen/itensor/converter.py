@@ -36,8 +36,6 @@ from streamgen.itensor.operations import same_stream
 from streamgen.itensor.type import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["Converter", "infer_converter"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Converter:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["Cover", "first_missing"]
-
 
 @dataclass(frozen=True)
 class Cover:

@@ -13,8 +13,6 @@ import numpy as np
 
 from streamgen.itensor.type import ITensor
 
-__all__ = ["live_elements"]
-
 
 def live_elements(source: ITensor, target: ITensor) -> int:
     """The greatest number of elements present and still to be read, after a push and before the takes."""

@@ -10,8 +10,6 @@ from math import gcd, isqrt
 from streamgen.itensor.canonical import Loop, canonical, scale
 from streamgen.itensor.type import ITensor
 
-__all__ = ["Unit", "cut", "inner", "merged_units", "nest_of", "shared_prefix", "single_units", "with_trips"]
-
 Unit = tuple[int, ...]
 """Neighbouring loops of an itensor that act as one loop."""
 

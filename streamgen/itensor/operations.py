@@ -26,20 +26,6 @@ from typing import Any
 from streamgen.itensor.canonical import Loop, canonical
 from streamgen.itensor.type import ITensor
 
-__all__ = [
-    "broadcast",
-    "counted_as",
-    "permute_loops",
-    "reassociate",
-    "repeat",
-    "same_stream",
-    "split_loop",
-    "tile",
-    "transpose",
-    "vectorize",
-    "without_reuse",
-]
-
 _KEPT = 1 << 12  # nests: passes compare the same streams again and again
 
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["parse", "render"]
-
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z]+[0-9]*[a-z]*")

@@ -20,8 +20,6 @@ from streamgen.itensor import text
 from streamgen.itensor.canonical import Loop
 from streamgen.numbers import formats
 
-__all__ = ["ITensor"]
-
 
 @dataclass(frozen=True, init=False)
 class ITensor:

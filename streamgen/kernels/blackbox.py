@@ -40,8 +40,6 @@ from streamgen.contract import Field
 from streamgen.gateware.rtl import Library, run_yosys
 from streamgen.gateware.stream import descriptor_signature
 
-__all__ = ["BlackBox", "BlackBoxParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BlackBoxParams:

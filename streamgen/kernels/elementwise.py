@@ -45,16 +45,6 @@ from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
 
-__all__ = [
-    "BINARY_OPERATIONS",
-    "SCALAR_FUNCTIONS",
-    "UNARY_FUNCTIONS",
-    "BinaryParams",
-    "Elementwise",
-    "ScalarParams",
-    "UnaryParams",
-]
-
 
 class _Unit(Protocol):
     """Params of an arithmetic unit; the ports of the unit are `i`, or `a`, `b` and `c`, and `o`."""

@@ -6,16 +6,6 @@ from amaranth.utils import ceil_log2
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
 
-__all__ = [
-    "MAX_LENGTH",
-    "lanes_before",
-    "narrowed",
-    "ring_resources",
-    "ring_style",
-    "tree_stages",
-    "wide_kind",
-]
-
 MAX_LENGTH = 1 << 20  # of a row
 _ONE_BANK = 64  # tokens of a ring in LUT memory
 

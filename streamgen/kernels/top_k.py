@@ -35,8 +35,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import MAX_LENGTH, lanes_before, tree_stages
 from streamgen.numbers.formats import numpy_dtype
 
-__all__ = ["TopKKernel", "TopKParams"]
-
 ROWS_BITS = 16
 MAX_K = 64
 

@@ -12,20 +12,6 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from streamgen.artifact.packing import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, ID_BITS, TRANSFER_BITS
 
-__all__ = [
-    "BEAT_BITS",
-    "BEAT_BYTES",
-    "BEAT_SHIFT",
-    "ID_BITS",
-    "MAX_BURST",
-    "AxiSignature",
-    "Burst",
-    "Command",
-    "ReadPort",
-    "WriteBeat",
-    "WritePort",
-]
-
 BEAT_SHIFT = BEAT_BYTES.bit_length() - 1  # lower bits of an address, 0
 MAX_BURST = 64  # 64 beats of 64 bytes are 4 KiB: a burst that ends at its boundary can cross no page
 

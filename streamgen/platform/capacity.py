@@ -13,8 +13,6 @@ from streamgen.base.tables import rendered, table
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import Board
 
-__all__ = ["RESOURCES", "StoredTable", "number", "require_room", "require_tables", "short_of", "usage"]
-
 RESOURCES = {field.name: field.name.upper() for field in fields(Resources)}
 """Their titles, by the fields' names."""
 _PAGE = 4096  # hosts give memory in pages

@@ -37,8 +37,6 @@ from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, Re
 from streamgen.platform.read_client import ReadClient, ReadClientParams, check_burst
 from streamgen.platform.write_client import WriteClient, WriteClientParams
 
-__all__ = ["Load", "LoadParams", "Store", "StoreParams"]
-
 Pieces = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 _OFFSET_BITS = 32

@@ -35,8 +35,6 @@ from streamgen.platform.axi import (
     WritePort,
 )
 
-__all__ = ["ChannelMaster", "ChannelMasterParams"]
-
 _COUNT_BITS = 16
 _GRANT_LUTS = (0, 53, 156, 119, 266, 184, 236, 291, 296, 468, 512, 424, 530, 616, 575, 875)
 _CACHE = 0b0011  # modifiable, bufferable: what Vitis kernels use

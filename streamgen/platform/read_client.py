@@ -22,8 +22,6 @@ from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Command, ReadPort
 
-__all__ = ["ReadClient", "ReadClientParams", "check_burst"]
-
 
 def check_burst(block: str, depth: int, burst: int) -> None:
     """ValueError unless `burst` is legal and the FIFO holds one."""

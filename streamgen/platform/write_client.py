@@ -21,8 +21,6 @@ from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.platform.axi import BEAT_BITS, BEAT_SHIFT, MAX_BURST, Burst, Command, WriteBeat, WritePort
 from streamgen.platform.read_client import check_burst
 
-__all__ = ["WriteClient", "WriteClientParams"]
-
 _OUTSTANDING = 32  # bursts without response
 _ADDRESSES = 4  # bursts collected and not yet granted
 

@@ -17,22 +17,6 @@ from streamgen.base.errors import DeviceError
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = [
-    "Parts",
-    "array_of",
-    "checked_inputs",
-    "cropped",
-    "image_bytes",
-    "in_passes",
-    "packed",
-    "padded",
-    "random_inputs",
-    "require_count",
-    "require_seconds",
-    "stream_of",
-    "unpacked",
-]
-
 Parts = Iterable[tuple[Mapping[str, np.ndarray], int]]
 Pass = Callable[[Parts], Iterable[Mapping[str, np.ndarray]]]
 

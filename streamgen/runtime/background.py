@@ -17,8 +17,6 @@ from pathlib import Path
 
 from streamgen.runtime.verilator import build, is_built
 
-__all__ = ["BackgroundBuild"]
-
 NICE = 5  # runs come first
 
 

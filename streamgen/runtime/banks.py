@@ -7,8 +7,6 @@ import numpy as np
 from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import DeviceError
 
-__all__ = ["CardMemory", "Region"]
-
 _PAGE = 4096
 _UNSET = 0xA5  # nobody may rely on zeros
 

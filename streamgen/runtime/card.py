@@ -14,8 +14,6 @@ from pathlib import Path
 from streamgen.artifact.manifest import Manifest
 from streamgen.base.files import decode, parsed, read_file
 
-__all__ = ["CARD_FILE", "Card", "Kernel", "card_of"]
-
 CARD_FILE = "card.json"
 _DEPTH = 3  # card, model, group
 

@@ -38,8 +38,6 @@ from streamgen.runtime.line import through
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator
 
-__all__ = ["Chain", "ChainExecution"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:

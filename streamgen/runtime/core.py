@@ -13,8 +13,6 @@ from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.verilator import load
 
-__all__ = ["Core"]
-
 
 class Core:
     """An instance of `library`. Channels are those of the design's `ports`."""

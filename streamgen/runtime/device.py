@@ -23,8 +23,6 @@ from streamgen.artifact.manifest import COMMAND_RESET, COMMAND_RUN, Manifest, Ru
 from streamgen.artifact.manifest import Buffer as BufferInfo
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
 
-__all__ = ["Device", "DeviceBuffer"]
-
 
 class DeviceBuffer(ABC):
     """Memory of the device, `size` bytes long; ValueError for an access outside it."""

@@ -4,8 +4,6 @@ import ctypes
 
 from streamgen.runtime.instruments import Instruments
 
-__all__ = ["ChannelModel", "declared"]
-
 
 class ChannelModel(ctypes.Structure):
     """`ChannelModel` of memory.h."""

@@ -29,8 +29,6 @@ from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator
 from streamgen.runtime.verilog_text import require_harmless
 
-__all__ = ["Execution", "Launch", "Observer", "OpenDevice"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:

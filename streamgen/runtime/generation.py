@@ -26,8 +26,6 @@ from streamgen.runtime.execution import Execution
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["Pass", "Session", "TextDevice", "TextPart"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from streamgen.base.errors import StreamgenError
 
-__all__ = ["COUNTING", "Instruments"]
-
 HANDSHAKE = ("valid", "ready")
 PINS = (*HANDSHAKE, "payload")
 COUNTING = "counters__enable"  # in the top: high while the counters of the status block count

@@ -19,8 +19,6 @@ from streamgen.artifact.manifest import Buffer
 from streamgen.base.errors import DeviceError
 from streamgen.runtime.arrays import Parts, cropped, packed, padded, unpacked
 
-__all__ = ["LineStage", "through"]
-
 
 class LineStage(Protocol):
     """What is used here of `Execution`."""

@@ -29,8 +29,6 @@ from typing import Literal, get_args
 
 from streamgen.artifact.manifest import MemoryTiming
 
-__all__ = ["Fault", "MemoryModel"]
-
 _LOST = 2**64 - 1  # cycles, of a response that never comes
 _Kind = Literal["SLVERR", "DECERR", "late", "never"]
 

@@ -11,8 +11,6 @@ from streamgen.base.errors import DeviceError
 from streamgen.runtime.core import Core
 from streamgen.runtime.instruments import COUNTING, Instruments
 
-__all__ = ["Observed", "Profiled", "Watched"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:

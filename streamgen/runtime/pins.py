@@ -8,8 +8,6 @@ pins that change between two edges it would do that work once more at each call.
 import re
 from collections.abc import Sequence
 
-__all__ = ["registered"]
-
 READ = ("arready", "rvalid", "rid", "rdata", "rresp", "rlast")
 WRITE = ("awready", "wready", "bvalid", "bid", "bresp")
 

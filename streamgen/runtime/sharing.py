@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from functools import cache
 
-__all__ = ["sharing"]
-
 MIN_LINES = 60  # with all that is inside; smaller modules gain nothing
 
 NAME = r"(\\\S+|\w+)"  # of a module; one that has its place in another is called after it, \other.place

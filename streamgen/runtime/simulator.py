@@ -29,8 +29,6 @@ from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.observed import Observed, Profiled, Watched
 from streamgen.runtime.verilator import build, is_built
 
-__all__ = ["OnSimulator", "SimulatedCard", "SimulatedDevice", "simulated"]
-
 CONTROL, START, DONE, IDLE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 2, 1 << 4
 POLL_CYCLES = 64
 CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall

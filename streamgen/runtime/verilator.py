@@ -31,18 +31,6 @@ from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.pins import registered
 from streamgen.runtime.sharing import sharing
 
-__all__ = [
-    "build",
-    "cache_folder",
-    "is_built",
-    "library_objects",
-    "load",
-    "package_folder",
-    "prelude",
-    "require_tools",
-    "run_tool",
-]
-
 HERE = Path(__file__).parent
 DRIVER = (
     "arithmetic.h", "device.cpp", "clock.h", "memory.h", "probe.h", "profile.h", "instruments.py", "pins.py",

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from streamgen.base.errors import CheckpointError
 
-__all__ = ["require_harmless"]
-
 FUNCTIONS = (
     *("$bits", "$clog2", "$countones", "$dimensions", "$high", "$increment", "$isunknown", "$left", "$low"),
     *("$onehot", "$onehot0", "$right", "$signed", "$size", "$unpacked_dimensions", "$unsigned"),

@@ -15,18 +15,6 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 from streamgen.artifact.manifest import Manifest
 from streamgen.base.errors import DeviceError
 
-__all__ = [
-    "HARDWARE_EMULATION",
-    "XclbinSection",
-    "bank_table",
-    "connection_table",
-    "design_note",
-    "kernel_table",
-    "packed_xclbin",
-    "read_sections",
-    "require_design",
-]
-
 HARDWARE_EMULATION = 4
 _MAGIC = b"xclbin2\0"
 _HEAD = struct.Struct("<8si28s256sQ")  # magic, length of the signature, reserved, key block, unique id

@@ -25,8 +25,6 @@ from streamgen.runtime.card import card_of
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.xclbin import require_design
 
-__all__ = ["BUILD", "EMULATION", "BoardDevice", "OnBoard", "board", "on_board", "require_xrt"]
-
 BUILD, EMULATION = "build", "emulation"
 """The folders of a package where the vendor's tools work, and where the binary for emulated cards lies."""
 _SLICE = 1  # milliseconds of a wait

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LIBRARY", "bo", "device", "ert_cmd_state", "kernel", "require", "run", "xclBOSyncDirection"]
-
 LIBRARY = "libxrt_coreutil.so.2"
 _NO_HANDLE = (None, -1, ctypes.c_void_p(-1).value)
 _NO_ADDRESS = ctypes.c_uint64(-1).value

@@ -23,8 +23,6 @@ from amaranth.sim import Simulator
 
 from streamgen.testing.ports import BenchPort, PortSource, Sink, Spy, Stalls
 
-__all__ = ["BenchError", "Result", "Stalls", "StuckError", "random_tokens", "run", "stream_ports"]
-
 
 class BenchError(AssertionError):
     """A run went wrong: a token too many, or no progress."""

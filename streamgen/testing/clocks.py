@@ -11,8 +11,6 @@ from streamgen.contract import Bounds
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.fifo.curves import KernelSide
 
-__all__ = ["check_clocks", "token_times"]
-
 
 def token_times(
     params: Any,

@@ -40,8 +40,6 @@ from streamgen.testing.lint import lint
 from streamgen.testing.stream_simulator import StreamSimulator
 from streamgen.testing.synthesis import check_resources
 
-__all__ = ["ASPECTS", "ConformanceError", "check", "conformance_tests"]
-
 _STALLS = ((0.5, 0.0), (0.0, 0.5), (0.3, 0.3), (0.8, 0.9))
 _LONGEST = 37  # executions in a sequence; all pairs of six cases
 _RESETS = 6

@@ -16,8 +16,6 @@ from streamgen.numbers import formats
 from streamgen.testing.bench import Result, Stalls, run, stream_ports
 from streamgen.testing.stream_simulator import StreamSimulator
 
-__all__ = ["Case", "check_golden", "check_promises", "descriptor_word", "encode_port"]
-
 Case = tuple[Bounds, Mapping[str, np.ndarray]]
 
 

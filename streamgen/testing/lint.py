@@ -12,8 +12,6 @@ from streamgen.base.errors import StreamgenError
 from streamgen.gateware.rtl import Library, rtlil_to_verilog, run_yosys, to_rtlil
 from streamgen.runtime.verilator import package_folder
 
-__all__ = ["WAIVED", "joined", "lint"]
-
 WAIVED = {
     "CMPCONST": "a comparison with the greatest value, where params leave nothing else",
     "DECLFILENAME": "one file holds all modules",

@@ -6,8 +6,6 @@ sinks at times keep `ready` low until `valid` is up: a stream that waits then st
 names it.
 """
 
-__all__ = ["StreamLawError", "StreamMonitor"]
-
 
 class StreamLawError(AssertionError):
     """A stream broke a law; the message names stream, cycle and token index."""

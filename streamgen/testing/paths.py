@@ -11,8 +11,6 @@ import re
 from collections.abc import Set
 from typing import Any
 
-__all__ = ["deepest"]
-
 _REGISTERS = ("FDRE", "FDSE", "FDCE", "FDPE")
 _BLOCK_MEMORIES = ("RAMB18E2", "RAMB36E2", "URAM288", "URAM288_BASE")
 # Nothing passes through these from input to output within a cycle.

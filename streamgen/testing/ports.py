@@ -14,8 +14,6 @@ from amaranth.hdl import Value
 
 from streamgen.testing.monitor import StreamMonitor
 
-__all__ = ["BenchPort", "PortSource", "Sink", "Spy", "Stalls"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:

@@ -15,8 +15,6 @@ from collections.abc import Generator
 
 import pytest
 
-__all__ = ["seed"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("streamgen").addoption(

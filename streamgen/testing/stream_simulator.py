@@ -27,8 +27,6 @@ from streamgen.runtime.verilator import library_objects, package_folder, prelude
 from streamgen.testing.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from streamgen.testing.monitor import StreamLawError
 
-__all__ = ["StreamSimulator", "compile_design", "compile_models"]
-
 _FINE, _STUCK, _TOO_MANY, _VALID_FELL, _PAYLOAD_CHANGED, _LATE = range(6)
 _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--no-timing", "--noassert"),

@@ -28,8 +28,6 @@ from streamgen.gateware.arith.dsp import DspParams
 from streamgen.gateware.rtl import Library, run_yosys, to_rtlil
 from streamgen.testing.paths import deepest
 
-__all__ = ["MAX_LEVELS", "SLACK", "Synthesis", "check_all", "check_resources", "promised", "synthesise"]
-
 MAX_LEVELS = 8  # LUT levels between registers
 # How far a small block may be off, where 20 % of it is less.
 SLACK = Resources(lut=20, ff=20, dsp=0, bram=0, uram=0)

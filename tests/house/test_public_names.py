@@ -1,6 +1,7 @@
 """What completion, help and repr show."""
 
 import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 import streamgen
 import streamgen.testing
 from streamgen.base.wording import counted, duration
+from tests.house.test_layers import PACKAGE
 from tests.shared.accelerators import tiny
 from tests.shared.decoders import tiny_accelerator
+
+WITHOUT_LISTS = ("base", "contract", "converters", "fifo", "gateware", "itensor", "runtime", "testing")
 
 
 @pytest.mark.parametrize("package", [streamgen, streamgen.testing], ids=lambda package: package.__name__)
@@ -30,6 +34,14 @@ def test_listing_them_imports_nothing() -> None:
     code = "import sys, streamgen; dir(streamgen); print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+@pytest.mark.parametrize("room", WITHOUT_LISTS)
+def test_modules_list_no_names(room: str) -> None:
+    """Names without an underscore are public; a package lists those that it takes from its modules."""
+    modules = [path for path in (PACKAGE / room).rglob("*.py") if path.name != "__init__.py"]
+    listing = [path for path in modules if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)]
+    assert modules and listing == []
 
 
 def test_help() -> None:

@@ -27,8 +27,6 @@ from streamgen.gateware.arith.pipeline import (
     signed_width,
 )
 
-__all__ = ["Add", "AddParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AddParams:

@@ -18,8 +18,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand
 
-__all__ = ["Compare", "CompareParams", "Maximum", "MaximumParams", "Order"]
-
 
 class Order(enum.IntEnum, shape=2):  # type: ignore[call-arg]
     """What the first operand is, seen from the second."""

@@ -24,8 +24,6 @@ from streamgen.gateware.arith.remembered import UnitOfOne, remembered
 from streamgen.gateware.arith.saturating import SaturatingParams
 from streamgen.gateware.rtl import Shared
 
-__all__ = ["Gated", "GatedParams", "ProductSum", "ProductSumParams", "SoftCap", "SoftCapParams"]
-
 
 def _delay(m: Module, enable: Value, bits: Value, stages: int) -> Value:
     """`bits`, so many enabled cycles later."""

@@ -19,8 +19,6 @@ from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, align, operand, resize_signed, round_up, signed_width
 
-__all__ = ["Convert", "ConvertParams", "FloatToInt", "FloatToIntParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertParams:

@@ -22,8 +22,6 @@ from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed, signed_width
 
-__all__ = ["Divide", "DivideParams"]
-
 _STEPS = 2  # in a stage
 
 

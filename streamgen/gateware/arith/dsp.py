@@ -29,8 +29,6 @@ from amaranth.lib.wiring import In, Out
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.pipeline import registered
 
-__all__ = ["Dsp", "DspParams"]
-
 FACTOR_BITS = 27  # of the larger factor, the sum of the pre-adder
 B_BITS = 18
 P_BITS = 48

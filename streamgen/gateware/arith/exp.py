@@ -23,8 +23,6 @@ from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
 from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, TABLE_BITS
 
-__all__ = ["LOG2_E", "Exp", "ExpParams", "split", "split_stages"]
-
 _FACTOR_BITS = 25
 LOG2_E = round(float(np.log2(np.e)) * 2**_FACTOR_BITS)
 _ONE = 1 << _FACTOR_BITS

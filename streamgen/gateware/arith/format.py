@@ -18,8 +18,6 @@ from amaranth import unsigned
 from amaranth.lib import data
 from numpy import ndarray
 
-__all__ = ["BFLOAT16", "F24", "FLOAT16", "FLOAT32", "Float", "round_magnitude", "round_significand"]
-
 # float64
 _FRACTION_BITS = 52
 _BIAS = 1023

@@ -26,8 +26,6 @@ from streamgen.gateware.arith.pipeline import (
     signed_width,
 )
 
-__all__ = ["IntToFloat", "IntToFloatParams", "magnitude", "normalise_integer"]
-
 
 def magnitude(values: ndarray) -> ndarray:
     """uint64 array: |values| of an int64 array, its least value included."""

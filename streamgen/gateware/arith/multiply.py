@@ -17,8 +17,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand, pack, resize_signed, round_up, signed_width
 
-__all__ = ["Multiply", "MultiplyParams", "multiplier_dsps", "multiply_stages", "round_stages"]
-
 
 def multiplier_dsps(precision: int) -> int:
     """DSPs of a product of two significands: 17 bits fit one, products of less than 9 bits take LUTs."""

@@ -27,8 +27,6 @@ from streamgen.gateware.arith.pipeline import (
     signed_width,
 )
 
-__all__ = ["MultiplyAdd", "MultiplyAddParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyAddParams:

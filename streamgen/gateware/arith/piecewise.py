@@ -27,8 +27,6 @@ from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
 from streamgen.gateware.arith.segments import FittedCurve, SegmentTable, segments
 
-__all__ = ["Piecewise", "PiecewiseParams"]
-
 _VALUE_BITS = 21  # at least
 _LUT_WORDS = 256  # of a table: more take as many LUTs as the rest of the unit
 

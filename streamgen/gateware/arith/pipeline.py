@@ -13,19 +13,6 @@ from amaranth.hdl import ValueLike
 
 from streamgen.gateware.arith.format import Float
 
-__all__ = [
-    "Pipeline",
-    "align",
-    "delayed",
-    "normalise_step",
-    "operand",
-    "pack",
-    "registered",
-    "resize_signed",
-    "round_up",
-    "signed_width",
-]
-
 
 class Pipeline:
     """Stages of registers of `m` that move when `enable` is high; `depth` counts them."""

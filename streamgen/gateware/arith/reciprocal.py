@@ -27,8 +27,6 @@ from streamgen.gateware.arith.tables import (
     TABLE_BITS,
 )
 
-__all__ = ["Reciprocal", "ReciprocalParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReciprocalParams:

@@ -16,8 +16,6 @@ from numpy import ndarray
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 
-__all__ = ["UnitOfOne", "remembered"]
-
 LARGEST = 24  # bits of a format whose results are remembered
 EXPONENT_BITS = 8  # of it, those of float32
 

@@ -28,8 +28,6 @@ from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
 from streamgen.gateware.arith.tables import LOW_BITS, Table
 
-__all__ = ["INDEX_BITS", "VALUE_BITS", "Rise", "Saturating", "SaturatingParams", "rise_golden", "rise_stages"]
-
 _LOWEST = -8  # exponent of the first octave with lines of its own
 INDEX_BITS = 6
 VALUE_BITS = 19

@@ -27,8 +27,6 @@ from streamgen.gateware.arith.multiply import multiplier_dsps, multiply_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["ACCUMULATOR_FRACTION", "ScaleAccumulator", "ScaleAccumulatorParams"]
-
 ACCUMULATOR_FRACTION = 15
 _EXACT = 1 << 53  # float64 holds all integers up to it
 _FAR = 600  # more than an accumulator and a scale can make good

@@ -19,8 +19,6 @@ from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.integer import magnitude, normalise_integer
 from streamgen.gateware.arith.pipeline import Pipeline, pack, resize_signed, round_up, signed_width
 
-__all__ = ["ScaledInteger", "ScaledIntegerParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledIntegerParams:

@@ -18,8 +18,6 @@ from functools import cache
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["FittedCurve", "Row", "SegmentTable", "segments"]
-
 _MOST_PLACES = 9  # k at most: 512 segments in half an octave
 _KEPT = 0.9  # share of the tolerance that the points of the fit may use
 _POINTS = 33  # of each segment, at which it is checked

@@ -24,8 +24,6 @@ from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
 
-__all__ = ["SquareRoot", "SquareRootParams"]
-
 _STEPS = 2  # in a stage
 
 

@@ -19,19 +19,6 @@ from numpy import ndarray
 
 from streamgen.gateware.arith.pipeline import Pipeline
 
-__all__ = [
-    "EXP2",
-    "EXP2_BITS",
-    "INDEX_BITS",
-    "LOW_BITS",
-    "RECIPROCAL",
-    "RECIPROCAL_BITS",
-    "RECIPROCAL_ROOT",
-    "TABLE_BITS",
-    "Table",
-    "table_style",
-]
-
 
 def table_style(words: int) -> dict[str, str]:
     """The attribute of a memory that is only read, into a register: LUTs until a block RAM is worth it."""

@@ -5,8 +5,6 @@ from numpy import ndarray
 
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["FUNCTION"]
-
 
 def _elu(x: ndarray) -> ndarray:
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))

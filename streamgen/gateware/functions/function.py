@@ -7,8 +7,6 @@ from numpy import ndarray
 
 from streamgen.gateware.arith import FittedCurve, Float, PiecewiseParams, UnitOfOne
 
-__all__ = ["ErrorBound", "Function"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorBound:

@@ -23,8 +23,6 @@ from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand,
 from streamgen.gateware.arith.saturating import INDEX_BITS, VALUE_BITS, Rise, rise_golden, rise_stages
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["ERROR", "FUNCTION", "Gelu", "GeluParams"]
-
 _SUM_BITS = VALUE_BITS + 1
 
 

@@ -9,8 +9,6 @@ from streamgen.gateware.arith import Float
 from streamgen.gateware.functions.function import Function
 from streamgen.gateware.functions.gelu import ERROR, GeluParams
 
-__all__ = ["FUNCTION"]
-
 
 def _gelu_tanh(x: ndarray) -> ndarray:
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))

@@ -8,8 +8,6 @@ from numpy import ndarray
 
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["FUNCTION"]
-
 
 def _hardswish(x: ndarray) -> ndarray:
     return x * (np.clip(x + 3, 0, 6) / 6)

@@ -14,8 +14,6 @@ from streamgen.gateware.arith import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["FUNCTION", "Relu", "ReluParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReluParams:

@@ -31,8 +31,6 @@ from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand,
 from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["ERROR", "FUNCTION", "Sigmoid", "SigmoidParams", "sigmoid"]
-
 _S_BITS = 24
 
 

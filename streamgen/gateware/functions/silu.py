@@ -6,8 +6,6 @@ from streamgen.gateware.arith import Float
 from streamgen.gateware.functions.function import Function
 from streamgen.gateware.functions.sigmoid import ERROR, SigmoidParams, sigmoid
 
-__all__ = ["FUNCTION"]
-
 
 def _silu(x: ndarray) -> ndarray:
     return x * sigmoid(x)

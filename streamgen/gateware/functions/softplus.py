@@ -5,8 +5,6 @@ from numpy import ndarray
 
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["FUNCTION"]
-
 
 def _softplus(x: ndarray) -> ndarray:
     return np.logaddexp(x, 0.0, dtype=x.dtype)

@@ -5,8 +5,6 @@ import numpy as np
 from streamgen.gateware.arith import Float, SaturatingParams
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-__all__ = ["FUNCTION"]
-
 
 def _unit(form: Float) -> SaturatingParams:
     return SaturatingParams(form=form, function="tanh")

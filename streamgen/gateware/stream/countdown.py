@@ -17,8 +17,6 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["Countdown", "CountdownParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CountdownParams:

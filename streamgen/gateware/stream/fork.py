@@ -18,8 +18,6 @@ from amaranth.lib.wiring import In, Out
 from streamgen.contract.cost import Resources
 from streamgen.gateware.stream.register_slice import add_skid, skid_resources
 
-__all__ = ["Fanout", "FanoutParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FanoutParams:

@@ -22,8 +22,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.stream.countdown import Countdown, CountdownParams
 from streamgen.gateware.stream.signature import descriptor_signature
 
-__all__ = ["Gather", "GatherParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GatherParams:

@@ -15,8 +15,6 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["Join", "JoinParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class JoinParams:

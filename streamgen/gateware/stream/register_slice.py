@@ -17,8 +17,6 @@ from amaranth.lib.wiring import In, Out
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["RegisterSlice", "RegisterSliceParams", "add_skid", "skid_resources"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterSliceParams:

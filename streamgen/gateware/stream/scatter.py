@@ -21,8 +21,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.stream.countdown import Countdown, CountdownParams
 from streamgen.gateware.stream.signature import descriptor_signature
 
-__all__ = ["Scatter", "ScatterParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterParams:

@@ -12,8 +12,6 @@ from amaranth.lib import data, stream
 from streamgen.contract import Field
 from streamgen.itensor import ITensor
 
-__all__ = ["descriptor_layout", "descriptor_signature", "signature"]
-
 
 def signature(itensor: ITensor) -> stream.Signature:
     """The stream that carries the tokens of `itensor` as plain bits (see `formats.encode`)."""

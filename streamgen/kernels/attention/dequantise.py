@@ -33,8 +33,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.attention.row_codes import SCALE, SCALE_DTYPE, split_scale
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["Dequantise", "DequantiseParams", "ScaleCode", "ScaleCodeParams"]
-
 _EXPONENT_BITS = 11  # signed, biased: more than f24 has, so that limits are seen after the product
 _FACTOR = data.StructLayout(
     {

@@ -44,8 +44,6 @@ from streamgen.gateware.stream import (
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["KvAppend", "KvAppendParams", "KvRead", "KvReadParams", "rows_of_pass"]
-
 _OFFSET_BITS = 32
 _COUNT_BITS = 8  # rows on their way in a channel; from half of that on no more are taken
 _AHEAD = 8  # tokens on `o_appended` that may wait

@@ -49,8 +49,6 @@ from streamgen.kernels.attention.row_codes import (
     scales_of,
 )
 
-__all__ = ["QuantiseRows", "QuantiseRowsParams"]
-
 _GROUPS = 32  # groups in the ring and in the queues; one of a token spends some 12 cycles there
 _ELEMENT_BITS = 24
 

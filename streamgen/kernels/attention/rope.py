@@ -42,8 +42,6 @@ from streamgen.gateware.stream import (
 )
 from streamgen.itensor import ITensor
 
-__all__ = ["Rope", "RopeParams"]
-
 UNIT = ProductSumParams(form=F24)
 ONE = int(F24.encode(np.array(1.0)))
 SIGN = 1 << (F24.bits - 1)

@@ -21,8 +21,6 @@ from numpy import ndarray
 
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["LinearScaling", "Llama3Scaling", "rope_frequencies", "rotation_table"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling:

@@ -29,20 +29,6 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.arith.tables import table_style
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = [
-    "E_ZERO",
-    "SCALE",
-    "SCALE_DTYPE",
-    "SCALE_STAGES",
-    "RowCode",
-    "RowCodeParams",
-    "codes_of",
-    "join_scale",
-    "scale_stages",
-    "scales_of",
-    "split_scale",
-]
-
 FRACTION = 15
 MAGNITUDE_BITS = FRACTION + 8
 SCALE_DTYPE = "i24"

@@ -18,8 +18,6 @@ from streamgen.contract import Bounds
 from streamgen.itensor import ITensor
 from streamgen.kernels.row_parts import MAX_LENGTH
 
-__all__ = ["AttentionRowsParams"]
-
 _MAX_ROWS = (1 << 24) - 1
 _MAX_DIMS = 1024
 

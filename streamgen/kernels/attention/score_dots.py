@@ -23,8 +23,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.pipeline import registered
 from streamgen.gateware.rtl import Shared
 
-__all__ = ["ScoreDots", "ScoreDotsParams"]
-
 _FIELD = 18  # distance of two keys in a multiplier
 _PACKED_LEVELS = 3
 

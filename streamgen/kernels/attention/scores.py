@@ -42,8 +42,6 @@ from streamgen.kernels.attention.score_dots import ScoreDotsParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["AttentionScores", "AttentionScoresParams"]
-
 _UNDER_WAY = (
     32  # tokens from a tile taken to its scores gone; the pipe holds 17 and one for each level of dots
 )

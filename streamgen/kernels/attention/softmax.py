@@ -31,8 +31,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax.terms import ShareParams
 
-__all__ = ["AttentionSoftmax", "AttentionSoftmaxParams"]
-
 ROWS_UNDER_WAY = 64  # sums that the queue of them holds; a row of one token spends up to 40 cycles there
 TOKENS_UNDER_WAY = 32  # of o_p, which takes 23 cycles
 

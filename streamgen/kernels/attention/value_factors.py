@@ -21,8 +21,6 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.kernels.attention.row_codes import SCALE
 
-__all__ = ["FACTOR_BITS", "PLACES", "ValueFactors", "ValueFactorsParams"]
-
 FACTOR_BITS = 26
 PLACES = 15  # the greatest d that is not too far
 _KEY_BITS = 16

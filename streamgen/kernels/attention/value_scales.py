@@ -27,8 +27,6 @@ from streamgen.gateware.stream import CountdownParams, descriptor_signature
 from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, tree_stages
 
-__all__ = ["ValueScales", "ValueScalesParams"]
-
 _CONTEXTS = 2  # in the banks, of which at most all wait to be read
 _LOWEST = 1 << SCALE.size - 1  # m = 0, e = -32768
 

@@ -21,8 +21,6 @@ from streamgen.gateware.arith.pipeline import delayed, registered
 from streamgen.gateware.rtl import Shared
 from streamgen.kernels.attention.value_factors import FACTOR_BITS, ValueFactorsParams
 
-__all__ = ["ValueColumn", "ValueColumnParams", "ValueSums", "ValueSumsParams"]
-
 _TO_PRODUCT = 3  # the operands, two registers of the product
 _PRODUCT_BITS = FACTOR_BITS + 8
 

@@ -47,8 +47,6 @@ from streamgen.kernels.attention.value_sums import ValueSumsParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["AttentionValues", "AttentionValuesParams"]
-
 _FACTORS = 32  # tokens of p that have been taken while their values have not
 _KEY_NOT_FINITE = E_NOT_FINITE + (1 << 15)
 _ONE = F24.bias << F24.fraction_bits

@@ -14,8 +14,6 @@ from streamgen.contract.cost import Curve, Resources
 from streamgen.fifo.queue import QueueParams
 from streamgen.platform.dma import LoadParams
 
-__all__ = ["COMMAND", "TRIP", "beat_pace", "join", "paced", "unused"]
-
 COMMAND = 3  # cycles in which a memory client takes a command
 TRIP = 4  # cycles from a beat taken to the next one asked for, beside the latency of the memory
 

@@ -40,8 +40,6 @@ from streamgen.kernels.memory.kv_tiles import KvTilesParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 
-__all__ = ["KvLoad", "KvLoadParams"]
-
 _ASKED = 3  # cycles to the command, beside those of the load
 _BUILT = 1  # from a row taken to its tile in the ring
 _OWN = 3  # from a row of the pass taken to its tile in the ring

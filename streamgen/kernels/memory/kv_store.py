@@ -34,8 +34,6 @@ from streamgen.kernels.memory.joints import COMMAND, join, paced, unused
 from streamgen.platform.axi import WritePort
 from streamgen.platform.dma import StoreParams
 
-__all__ = ["KvStore", "KvStoreParams"]
-
 _PUSHED = 2  # cycles from a row to its first beat in the FIFO of its store
 _COUNTED = 5  # cycles from a response to `done`, when it is the last one
 _DONE = 12  # cycles from the last row to `done`, beside those of the store

@@ -39,8 +39,6 @@ from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style
 from streamgen.numbers import formats
 from streamgen.platform.boards import ULTRASCALE_PLUS
 
-__all__ = ["KvTiles", "KvTilesParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KvTilesParams:

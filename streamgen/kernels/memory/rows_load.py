@@ -31,8 +31,6 @@ from streamgen.kernels.moves.embedding import EmbeddingParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 
-__all__ = ["RowsLoad", "RowsLoadParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLoadParams:

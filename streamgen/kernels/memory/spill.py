@@ -31,8 +31,6 @@ from streamgen.numbers import formats
 from streamgen.platform.axi import ReadPort, WritePort
 from streamgen.platform.dma import LoadParams, StoreParams
 
-__all__ = ["STORED", "SpillLayout", "SpillLoad", "SpillLoadParams", "SpillStore", "SpillStoreParams"]
-
 STORED = ITensor((1,), "u1", (1,), (1,), ((0,),))
 """The word that a value is in memory."""
 

@@ -29,8 +29,6 @@ from streamgen.gateware.stream import (
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["ConcatKernel", "ConcatParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConcatParams:

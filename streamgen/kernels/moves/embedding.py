@@ -35,8 +35,6 @@ from streamgen.gateware.stream import (
 )
 from streamgen.itensor import ITensor
 
-__all__ = ["EmbeddingKernel", "EmbeddingParams", "with_unknown_row"]
-
 OFFSET_BITS = 32  # of a load, in beats
 STAGES = 3  # the row, its distance from the table, its place
 

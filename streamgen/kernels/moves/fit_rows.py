@@ -29,8 +29,6 @@ from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_sign
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["FitRows", "FitRowsParams"]
-
 _HELD = 2  # tokens that the register of the output takes
 
 

@@ -21,8 +21,6 @@ from streamgen.gateware.stream import Countdown, CountdownParams, Fanout, Fanout
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed
 
-__all__ = ["Fork", "ForkParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ForkParams:

@@ -10,8 +10,6 @@ from streamgen.contract import Bounds
 from streamgen.gateware.stream import CountdownParams, add_skid
 from streamgen.itensor import ITensor
 
-__all__ = ["add_steering", "passed", "way_of"]
-
 
 def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITensor:
     """The stream of an execution; ValueError, which names the kernel ("a route"), when it does not fit."""

@@ -23,8 +23,6 @@ from streamgen.gateware.stream import CountdownParams, descriptor_signature, ski
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed, way_of
 
-__all__ = ["Route", "RouteParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RouteParams:

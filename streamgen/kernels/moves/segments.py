@@ -26,8 +26,6 @@ from streamgen.gateware.stream import CountdownParams, descriptor_signature, ski
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import add_steering, passed
 
-__all__ = ["Segments", "SegmentsParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentsParams:

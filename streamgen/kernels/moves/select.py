@@ -28,8 +28,6 @@ from streamgen.gateware.stream import (
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import passed, way_of
 
-__all__ = ["Select", "SelectParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SelectParams:

@@ -23,8 +23,6 @@ from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_sign
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["TakeRows", "TakeRowsParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TakeRowsParams:

@@ -22,8 +22,6 @@ from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_sign
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["Unzip", "UnzipParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class UnzipParams:

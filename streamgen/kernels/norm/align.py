@@ -19,8 +19,6 @@ from streamgen.gateware.arith import F24
 from streamgen.gateware.arith.multiply import multiplier_dsps
 from streamgen.gateware.arith.pipeline import Pipeline
 
-__all__ = ["KEPT_BITS", "SPECIAL", "Align", "AlignParams"]
-
 KEPT_BITS = 40
 SPECIAL = 255  # the biased exponent of NaN and the infinities
 

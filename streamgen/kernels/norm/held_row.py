@@ -22,8 +22,6 @@ from streamgen.kernels.norm.row_ring import memory_resources, power_of_two
 from streamgen.kernels.norm.row_sum import follow
 from streamgen.kernels.row_parts import ring_style
 
-__all__ = ["HeldRow", "HeldRowParams"]
-
 ONE = F24.bias << F24.fraction_bits
 SPARE = 16  # places beyond the longest row, for tokens under way
 

@@ -47,8 +47,6 @@ from streamgen.kernels.norm.row_ring import RowRingParams
 from streamgen.kernels.norm.row_sum import RowSumParams
 from streamgen.kernels.norm.units import LEAST, OFFSET_BITS, NormLaneParams, RowRootParams, row_offset
 
-__all__ = ["NormKernel", "NormParams"]
-
 LONGEST = 1 << 16
 LARGEST = float(F24.decode(np.array(0x7F7FFF)))
 SQUARE_UNIT = 2 - KEPT_BITS  # a square of the greatest significand lies below 4

@@ -27,8 +27,6 @@ from streamgen.kernels.norm.row_ring import RowRingParams
 from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow, halve
 from streamgen.kernels.norm.units import scale_epsilon, scaled_epsilon
 
-__all__ = ["MEAN_FIELDS", "RowCentre", "RowCentreParams", "RowMean", "RowMeanParams"]
-
 CUT = 3  # bits of X below the unit of M
 MEAN_BITS = 1 + KEPT_BITS - CUT
 FACTOR_BITS = 40  # of 1 / K

@@ -20,8 +20,6 @@ from amaranth.lib.wiring import Component, In, Out
 from streamgen.contract.cost import Resources
 from streamgen.kernels.row_parts import ring_style
 
-__all__ = ["RowRing", "RowRingParams", "memory_resources", "power_of_two"]
-
 
 def power_of_two(least: int) -> int:
     """The least power of two that is not below `least`."""

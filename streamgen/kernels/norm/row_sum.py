@@ -21,8 +21,6 @@ from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
 
-__all__ = ["RowSum", "RowSumParams", "delay", "follow", "halve"]
-
 
 def halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
     """One level of a tree; what has no partner stays."""

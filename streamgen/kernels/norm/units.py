@@ -31,16 +31,6 @@ from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
 from streamgen.kernels.norm.align import SPECIAL
 from streamgen.kernels.norm.row_sum import delay, follow
 
-__all__ = [
-    "NormLane",
-    "NormLaneParams",
-    "RowRoot",
-    "RowRootParams",
-    "row_offset",
-    "scale_epsilon",
-    "scaled_epsilon",
-]
-
 LEAST = 2.0 ** (1 - F24.bias)
 OFFSET_BITS = 10  # of the sum of exponents of x, r and the power, signed
 

@@ -44,8 +44,6 @@ from streamgen.kernels.row_parts import (
     tree_stages,
 )
 
-__all__ = ["MaskedRows", "MaskedRowsParams"]
-
 ROWS_BITS = 16
 SHARING_BITS = 8
 ROWS_WAITING = 16  # complete rows in the ring; a row of one token spends at most 8 cycles there

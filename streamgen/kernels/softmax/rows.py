@@ -26,8 +26,6 @@ from streamgen.itensor import ITensor
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 
-__all__ = ["SoftmaxRowsParams", "add_lanes", "add_sum", "has_room", "softmax_ports"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxRowsParams(ABC):

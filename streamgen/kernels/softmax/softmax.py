@@ -33,8 +33,6 @@ from streamgen.kernels.row_parts import ring_resources, ring_style
 from streamgen.kernels.softmax.rows import SoftmaxRowsParams, add_lanes, add_sum, has_room, softmax_ports
 from streamgen.kernels.softmax.terms import E_BITS, TERM_FRACTION, ExponentialParams
 
-__all__ = ["SoftmaxKernel", "SoftmaxParams"]
-
 ROWS_UNDER_WAY = 64  # factors that their memory holds; a row of one token spends up to 40 cycles on the way
 PRODUCTS_UNDER_WAY = 16  # tokens of o behind the second buffer, which takes 7 cycles
 RECIPROCAL = ReciprocalParams(form=F24)

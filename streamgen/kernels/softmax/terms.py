@@ -26,8 +26,6 @@ from streamgen.gateware.arith.pipeline import Pipeline, align, operand, round_up
 from streamgen.gateware.arith.remembered import remembered
 from streamgen.kernels.row_parts import tree_stages
 
-__all__ = ["TERM_FRACTION", "ExponentialParams", "ShareParams", "TermSumParams"]
-
 TERM_FRACTION = 39
 DIFFERENCE = AddParams(form=F24)
 EXPONENTIAL = ExpParams(form=F24)

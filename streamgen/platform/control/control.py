@@ -32,8 +32,6 @@ from streamgen.platform.control.registers import AxiLiteSignature, ControlRegist
 from streamgen.platform.control.sequencer import Request, SequencerParams
 from streamgen.platform.control.status import StatusWriterParams
 
-__all__ = ["SETTLE", "Control", "ControlParams"]
-
 SETTLE = 16  # cycles after `halt` before `idle` counts, and around the core's reset
 _RESET = 16  # cycles of `core_reset`
 

@@ -16,8 +16,6 @@ from amaranth.utils import bits_for
 
 from streamgen.contract.cost import Resources
 
-__all__ = ["CounterPort", "Counters", "CountersParams"]
-
 CounterPort = Signature({"enable": Out(1), "clear": Out(1), "shift": Out(1), "word": In(32)})
 """The side of the one who reads the counters."""
 

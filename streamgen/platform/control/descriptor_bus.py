@@ -26,8 +26,6 @@ from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_layout, descriptor_signature
 
-__all__ = ["TARGET_BITS", "BusWord", "DescriptorBus", "DescriptorBusParams", "DescriptorCollector", "Target"]
-
 TARGET_BITS = 16
 _WAYS_BITS = 3
 

@@ -22,8 +22,6 @@ from amaranth.lib.wiring import In, Out, Signature
 from streamgen.artifact.manifest import SCALARS, argument_map
 from streamgen.contract.cost import Resources
 
-__all__ = ["ADDRESS_BITS", "AxiLiteSignature", "ControlRegisters", "ControlRegistersParams"]
-
 ADDRESS_BITS = 12
 _CONTROL, _ENABLE, _INTERRUPT_ENABLE, _INTERRUPT_STATUS = 0x00, 0x04, 0x08, 0x0C
 

@@ -25,8 +25,6 @@ from streamgen.fifo.queue import Queue, QueueParams
 from streamgen.gateware.stream import RegisterSlice, RegisterSliceParams
 from streamgen.platform.control.descriptor_bus import TARGET_BITS, BusWord
 
-__all__ = ["Request", "Sequencer", "SequencerParams"]
-
 Request = data.StructLayout({"address": unsigned(ADDRESS_BITS), "beats": unsigned(TRANSFER_BITS)})
 """A transfer of whole beats, as memory clients take it."""
 

@@ -18,8 +18,6 @@ from streamgen.gateware.stream import Gather, GatherParams
 from streamgen.platform.control.counters import CounterPort
 from streamgen.platform.control.sequencer import Request
 
-__all__ = ["StatusWriter", "StatusWriterParams"]
-
 _BEAT_WORDS = BEAT_BYTES // 4
 
 
