@@ -13,10 +13,10 @@ from typing import Any
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import ULTRASCALE_PLUS
-from streamgen.platform.boards.board import Board, Hbm, Slr
+from streamgen.platform.boards.board import Board, Hbm, Shell, Slr
 from streamgen.platform.boards.stored import restored
 
-__all__ = ["BOARDS", "DEFAULT_BOARD", "U55C", "U280", "board_of"]
+__all__ = ["BOARDS", "DEFAULT_BOARD", "U55C", "U280", "board_of", "shell_of"]
 
 _WIRES = 23_040
 _WIRES_FILL = 0.8  # our choice, see decision 211: no figure of the vendor's is known to us
@@ -25,8 +25,7 @@ _CHANNEL_RATE = 13_300_000_000
 U55C = Board(
     name="u55c",
     part="xcu55c-fsvh2892-2L-e",
-    platform="xilinx_u55c_gen3x16_xdma_3_202210_1",
-    tools="2022.1",
+    shell=Shell(platform="xilinx_u55c_gen3x16_xdma_3_202210_1", tools="2022.1"),
     fabric=ULTRASCALE_PLUS,
     slrs=(
         Slr(name="SLR0", resources=Resources(lut=386_000, ff=773_000, bram=600, uram=320, dsp=2664)),
@@ -44,8 +43,7 @@ U55C = Board(
 U280 = Board(
     name="u280",
     part="xcu280-fsvh2892-2L-e",
-    platform="xilinx_u280_gen3x16_xdma_1_202211_1",
-    tools="2022.1",
+    shell=Shell(platform="xilinx_u280_gen3x16_xdma_1_202211_1", tools="2022.1"),
     fabric=ULTRASCALE_PLUS,
     slrs=(
         Slr(name="SLR0", resources=Resources(lut=369_000, ff=746_000, bram=507, uram=320, dsp=2733)),
@@ -73,3 +71,14 @@ def board_of(board: str | Board | Mapping[str, Any]) -> Board:
     if board not in BOARDS:
         raise ValueError(f"no board is called {board!r}; known are {', '.join(BOARDS)}")
     return BOARDS[board]
+
+
+def shell_of(board: Board) -> Shell:
+    """The shell that kernels for a board are linked to; ValueError for a board without one."""
+    if board.shell is None:
+        linked = ", ".join(name for name, known in BOARDS.items() if known.shell is not None)
+        raise ValueError(
+            f"board {board.name!r} has no shell to link kernels to, so no package can be made for it; boards "
+            f"with a shell are {linked}"
+        )
+    return board.shell
