@@ -13,6 +13,7 @@ from typing import Any, Literal
 import click
 
 from streamgen.compiler.config import CompileConfig
+from streamgen.platform.boards import BOARDS
 
 __all__ = [
     "WEIGHTS_ARE_RIGHT",
@@ -48,6 +49,7 @@ class _Json(click.ParamType):
 def config_options(command: Command) -> Command:
     """Gives a command an option for every field of `CompileConfig`; None where it is not given."""
     texts, hints = _texts(), typing.get_type_hints(CompileConfig)
+    texts["board"] += f" Known are {', '.join(BOARDS)}."
     for field in reversed(dataclasses.fields(CompileConfig)):
         name = field.name.replace("_", "-")
         kind = _kind(hints[field.name])

@@ -28,7 +28,7 @@ class CompileConfig:
 
     name: of the accelerator, the kernel's name on the card; a Verilog identifier, none of the words that
         (System)Verilog keeps for itself and none of a kernel's pins.
-    board: what it is built for: "u55c", "u280", or a `streamgen.platform.boards.Board`.
+    board: what it is built for: the name of a known board, or a `streamgen.platform.boards.Board`.
     max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
         inputs run as several passes.
     context: positions of a text of a language model, at most those of the model.

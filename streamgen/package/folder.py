@@ -27,7 +27,7 @@ from streamgen.package.script import packaging_script
 from streamgen.package.steps import SCRIPT, ToolStep, steps
 from streamgen.package.texts import makefile, readme
 from streamgen.package.tools import Tools, run_step
-from streamgen.platform.boards import Board
+from streamgen.platform.boards import Board, shell_of
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.verilog_text import require_harmless
@@ -193,10 +193,10 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
     Verilog, kernel.xml, Vivado's script, constraints, weights and manifest of each kernel; the linker's
     configuration, card.json, Makefile, host program, README. The same accelerators give the same bytes.
 
-    ValueError for a folder that is no written accelerator, for one that cannot be a kernel, and for
-    accelerators that cannot share a card; BudgetError when the card has too little room for all;
-    FileExistsError when the target exists and is not empty; OSError when it cannot be written. Either
-    everything is written or nothing is left.
+    ValueError for a folder that is no written accelerator, for one that cannot be a kernel, for a board
+    without a shell, and for accelerators that cannot share a card; BudgetError when the card has too little
+    room for all; FileExistsError when the target exists and is not empty; OSError when it cannot be written.
+    Either everything is written or nothing is left.
     """
     given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "written") else list(sources)
     if not given:
@@ -207,6 +207,8 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
         _require_names(models)
         models = [PackagedModel(one.origin, one.execution, one.designs, one.name) for one in models]
     designs = [design for model in models for design in model.designs]
+    for design in designs:
+        shell_of(design.notes.board)
     parts: list[LinkedKernel] = []
     for model in models:
         parts += model.parts(len(parts))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from streamgen.artifact.manifest import Manifest
-from streamgen.platform.boards import Board
+from streamgen.platform.boards import Board, shell_of
 from streamgen.runtime.card import Card, Kernel
 
 __all__ = ["LINK", "link_config"]
@@ -15,13 +15,13 @@ LINK = "link.cfg"
 def link_config(card: Card, manifests: Sequence[Manifest], board: Board) -> str:
     """Text of the file. manifests: of the kernels of the card, in order.
 
-    ValueError for a clock of no whole MHz, a platform that is no name, or a port on a channel that the board
-    does not have.
+    ValueError for a board without a shell, a clock of no whole MHz, a platform that is no name, or a port on
+    a channel that the board does not have.
     """
     for manifest in manifests:
         _require(manifest, board)
     lines = [
-        f"platform={board.platform}",
+        f"platform={shell_of(board).platform}",
         "# Clock 0 of the platform drives ap_clk.",
         f"kernel_frequency=0:{int(manifests[0].clock_mhz)}",
         "",
@@ -50,7 +50,7 @@ def _require(manifest: Manifest, board: Board) -> None:
             f"{manifest.top!r} is compiled for {manifest.clock_mhz} MHz, and v++ takes whole MHz: compile it "
             f"with clock_mhz={int(manifest.clock_mhz)}"
         )
-    for what, name in (("platform", board.platform), ("part", board.part)):
+    for what, name in (("platform", shell_of(board).platform), ("part", board.part)):
         if not re.fullmatch(r"[\w.+/-]+", name, re.ASCII):
             raise ValueError(
                 f"the {what} of board {board.name!r} is {name!r}; letters, digits and _ . + / - make a name"

@@ -7,7 +7,7 @@ from streamgen.package.constraints import CONSTRAINTS
 from streamgen.package.link import LINK
 from streamgen.package.linkage import told_wires
 from streamgen.package.steps import SCRIPT, ToolStep
-from streamgen.platform.boards import Board
+from streamgen.platform.boards import Board, shell_of
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
 
@@ -43,7 +43,7 @@ def readme(
 ) -> str:
     """What the package is, and what to do with it. manifests: of the kernels, in order. texts: folders of the
     models that are language models. wires: between neighbouring SLRs, as estimated."""
-    count = len(card.kernels)
+    count, shell = len(card.kernels), shell_of(board)
     what = "A kernel" if count == 1 else f"{count} kernels in one binary"
     lines = [
         f"# {card.name}",
@@ -52,8 +52,8 @@ def readme(
         "",
         "## Building",
         "",
-        f"It takes Vivado and Vitis of one release, {board.tools} or later (source their `settings64.sh`),",
-        f"and the platform `{board.platform}`. `make` runs",
+        f"It takes Vivado and Vitis of one release, {shell.tools} or later (source their `settings64.sh`),",
+        f"and the platform `{shell.platform}`. `make` runs",
         "",
         *(f"    {step.command}" for step in steps),
         "",

@@ -13,7 +13,7 @@ from pathlib import Path
 from streamgen.base.errors import ToolError
 from streamgen.base.progress import Progress
 from streamgen.package.steps import ToolStep
-from streamgen.platform.boards import Board
+from streamgen.platform.boards import Board, shell_of
 
 __all__ = ["VIVADO", "VPP", "Tools", "find_tools", "run_step"]
 
@@ -45,10 +45,11 @@ class Tools:
 
 
 def find_tools(board: Board) -> Tools | None:
-    """Those on PATH; None when one of them is not there.
+    """Those on PATH; None when one of them is not there. ValueError for a board without a shell.
 
     ToolError when they do not say their release, are of two releases, or older than what knows the platform.
     """
+    shell = shell_of(board)
     paths = {name: path for name in (VIVADO, VPP) if (path := shutil.which(name)) is not None}
     if len(paths) < 2:
         return None
@@ -57,9 +58,9 @@ def find_tools(board: Board) -> Tools | None:
     if len(set(releases.values())) > 1:
         raise ToolError(f"vivado and v++ must be of one release; {told}. Source one settings64.sh only")
     release = releases[VIVADO]
-    if release < board.tools:
+    if release < shell.tools:
         raise ToolError(
-            f"the platform {board.platform} needs vivado and v++ {board.tools} or later; {told}. "
+            f"the platform {shell.platform} needs vivado and v++ {shell.tools} or later; {told}. "
             "--files-only writes the package for another machine"
         )
     return Tools(paths, release)

@@ -11,7 +11,7 @@ from streamgen.base.errors import DeviceError
 from streamgen.base.progress import Progress
 from streamgen.package.emulation.binary import emulated
 from streamgen.package.emulation.environment import DEVICE_LOG, Xrt, find_xrt
-from streamgen.platform.boards import DEFAULT_BOARD
+from streamgen.platform.boards import DEFAULT_BOARD, shell_of
 
 __all__ = ["emulate"]
 
@@ -28,7 +28,7 @@ def emulate(
     found = xrt or find_xrt()
     emulated(folder, progress)
     with tempfile.TemporaryDirectory(prefix="streamgen-xrt-") as place:
-        environment = found.environment(Path(place), DEFAULT_BOARD.platform)
+        environment = found.environment(Path(place), shell_of(DEFAULT_BOARD).platform)
         # XRT signals its whole process group when it crashes, hence one of its own.
         code = subprocess.run(
             [sys.executable, *script], env=environment, start_new_session=True, check=False

@@ -4,8 +4,8 @@
 """
 
 from streamgen.gateware.fabric import ULTRASCALE_PLUS, Fabric
-from streamgen.platform.boards.board import Board, Channel, Hbm, Slr
-from streamgen.platform.boards.cards import BOARDS, DEFAULT_BOARD, board_of
+from streamgen.platform.boards.board import Board, Channel, Hbm, Shell, Slr
+from streamgen.platform.boards.cards import BOARDS, DEFAULT_BOARD, board_of, shell_of
 
 __all__ = [
     "BOARDS",
@@ -15,6 +15,8 @@ __all__ = [
     "Channel",
     "Fabric",
     "Hbm",
+    "Shell",
     "Slr",
     "board_of",
+    "shell_of",
 ]

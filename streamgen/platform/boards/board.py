@@ -9,7 +9,7 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import Fabric
 
-__all__ = ["Board", "Channel", "Hbm", "Slr"]
+__all__ = ["Board", "Channel", "Hbm", "Shell", "Slr"]
 
 
 class Channel(NamedTuple):
@@ -50,16 +50,34 @@ class Hbm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shell:
+    """The vendor's logic on a card, to which v++ links kernels.
+
+    platform: its name. tools: the oldest release of Vivado and Vitis that knows the platform, like "2022.1";
+    ValueError for a text of another form.
+    """
+
+    platform: str
+    tools: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\d{4}\.\d", self.tools):
+            raise ValueError(
+                f"tools of the shell {self.platform!r} is {self.tools!r}; a release is like 2022.1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Board:
-    """A card. name: as the command line and reports call it. platform: what kernels are linked to; tools: the
-    oldest release of the vendor's tools that knows it. slrs: what the shell leaves of each, in order. wires:
-    between two that are neighbours. clock_mhz: of kernels, unless asked otherwise. fill: the share of each
-    SLR that a design may fill; beyond, it is not routed at speed. wires_fill: the same of the wires."""
+    """A card. name: as the command line and reports call it. shell: what kernels are linked to; None: the
+    card is for estimates, compilation and simulation, not for packages. slrs: what designs may use of each,
+    in order. wires: between two that are neighbours. clock_mhz: of kernels, unless asked otherwise. fill: the
+    share of each SLR that a design may fill; beyond, it is not routed at speed. wires_fill: the same of the
+    wires."""
 
     name: str
     part: str
-    platform: str
-    tools: str
+    shell: Shell | None
     fabric: Fabric
     slrs: tuple[Slr, ...]
     wires: int
@@ -75,8 +93,6 @@ class Board:
             raise ValueError(
                 f"the memory of board {self.name!r} lies at {self.hbm.slr}; its SLRs are {names}"
             )
-        if not re.fullmatch(r"\d{4}\.\d", self.tools):
-            raise ValueError(f"tools of board {self.name!r} is {self.tools!r}; a release is like 2022.1")
         for name in ("fill", "wires_fill"):
             if not 0 < (share := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} of board {self.name!r} must be above 0 and at most 1, not {share}")

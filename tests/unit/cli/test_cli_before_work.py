@@ -7,8 +7,11 @@ import pytest
 
 from streamgen import cli
 from streamgen.cli.messages import in_options, message_of, option_names
+from streamgen.platform.boards import BOARDS
 from streamgen.text.tokenizer import Tokenizer
 from tests.shared.decoders import WORDS
+
+KNOWN = ", ".join(BOARDS)
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("model -p A -o taken", 2,
          "streamgen: taken exists and is not an empty folder; give a new name or remove it"),
         ("model -p A --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
-        ("model -p A --board here", 2, "streamgen: --board: no board is called 'here'; known are u55c, u280"),
+        ("model -p A --board here", 2, f"streamgen: --board: no board is called 'here'; known are {KNOWN}"),
         ("model -p A --on card", 2, "Error: --on card needs --xclbin FILE, the linked design"),
         ("model -p A --on golden -o new", 2,
          "Error: --output would do nothing: no hardware writes the text with --on golden"),
@@ -145,4 +148,4 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
     assert cli.main(["estimate", "code.py:none"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "Error: code.py has no function 'none'"
     assert cli.main(["estimate", "nowhere", "code.py:none", "--on", "here"]) == 2
-    assert capsys.readouterr().err == "streamgen: no board is called 'here'; known are u55c, u280\n"
+    assert capsys.readouterr().err == f"streamgen: no board is called 'here'; known are {KNOWN}\n"

@@ -10,6 +10,7 @@ import torch
 from lxml import etree
 
 import streamgen
+from streamgen import cli
 from streamgen.api.accelerator import Accelerator
 from streamgen.artifact.manifest import Manifest
 from streamgen.artifact.written import sealed
@@ -18,11 +19,11 @@ from streamgen.compiler.emit.resources import SHELL
 from streamgen.compiler.lower import GraphBuilder
 from streamgen.contract.cost import Resources
 from streamgen.itensor import ITensor
+from streamgen.package import find_tools, package
 from streamgen.package import folder as package_folder
-from streamgen.package import package
 from streamgen.package.link import link_config
 from streamgen.package.script import packaging_script
-from streamgen.platform.boards import Slr, board_of
+from streamgen.platform.boards import BOARDS, Shell, Slr, board_of, shell_of
 from streamgen.runtime.card import Card
 from streamgen.testing.lint import lint
 from tests.shared.accelerators import TINY, grouped, tiny, tiny_module
@@ -442,7 +443,7 @@ def test_what_cannot_be_a_kernel_is_refused() -> None:
     ):
         link_config(card, [replace(manifest, clock_mhz=250.5)], U55C)
     with pytest.raises(ValueError, match=r"the platform of board 'u55c' is 'a\\nslr=b'; letters, digits"):
-        link_config(card, [manifest], replace(U55C, platform="a\nslr=b"))
+        link_config(card, [manifest], replace(U55C, shell=replace(shell_of(U55C), platform="a\nslr=b")))
     with pytest.raises(ValueError, match=r"the part of board 'u55c' is '\[exit\]'; letters, digits"):
         link_config(card, [manifest], replace(U55C, part="[exit]"))
     few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
@@ -456,5 +457,27 @@ def test_what_cannot_be_a_kernel_is_refused() -> None:
         ValueError, match=r"buffer 'CTRL' of 'tiny' has the name of a control register; rename"
     ):
         packaging_script(replace(manifest, buffers=buffers), U55C, constrained=False)
-    with pytest.raises(ValueError, match=r"tools of board 'u55c' is '22\.1'; a release is like 2022\.1"):
-        replace(U55C, tools="22.1")
+    with pytest.raises(ValueError, match=r"^tools of the shell 'p' is '22\.1'; a release is like 2022\.1$"):
+        Shell(platform="p", tools="22.1")
+
+
+def test_a_board_without_a_shell_takes_no_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its designs are compiled, written and run in simulation; no package is begun for it."""
+    bare_board = replace(U55C, name="bare", shell=None)
+    config = replace(TINY, name="tiny", board=bare_board)
+    accelerator = streamgen.compile(tiny_module(), torch.zeros(1, 40), config)
+    folder = accelerator.write(tmp_path / "tiny")
+    linked = ", ".join(name for name, board in BOARDS.items() if board.shell is not None)
+    refusal = (
+        "board 'bare' has no shell to link kernels to, so no package can be made for it; boards with a shell "
+        f"are {linked}"
+    )
+    with pytest.raises(ValueError) as error:
+        package(accelerator, tmp_path / "card")
+    assert str(error.value) == refusal
+    with pytest.raises(ValueError, match="has no shell"):
+        find_tools(bare_board)
+    for options in ([], ["--files-only"]):
+        assert cli.main(["package", str(folder), "-o", str(tmp_path / "card"), *options]) == 2
+        assert capsys.readouterr().err == f"streamgen: {refusal}\n"
+    assert not (tmp_path / "card").exists()

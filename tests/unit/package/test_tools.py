@@ -12,7 +12,7 @@ import pytest
 from streamgen import cli
 from streamgen.base.errors import ToolError
 from streamgen.package import build, find_tools, package
-from streamgen.platform.boards import board_of
+from streamgen.platform.boards import board_of, shell_of
 from tests.shared.accelerators import tiny
 from tests.unit.package.packages import pins_of
 from tests.unit.package.vendor import install
@@ -124,7 +124,7 @@ def test_later_releases_are_taken(tools: Install) -> None:
     found = find_tools(U55C)
     assert found is not None and found.release == "2023.2"
     with pytest.raises(ToolError, match=r"needs vivado and v\+\+ 2024\.1 or later"):
-        find_tools(replace(U55C, tools="2024.1"))
+        find_tools(replace(U55C, shell=replace(shell_of(U55C), tools="2024.1")))
 
 
 def test_a_program_that_cannot_be_run(tmp_path: Path, tools: Install) -> None:

@@ -5,11 +5,13 @@ from dataclasses import asdict, replace
 from fractions import Fraction
 
 import pytest
+import torch
 
+import streamgen
 from streamgen import cli
 from streamgen.compiler.config import CompileConfig
 from streamgen.contract.cost import Resources
-from streamgen.platform.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of
+from streamgen.platform.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of, shell_of
 from streamgen.platform.boards.cards import U55C, U280
 
 
@@ -23,6 +25,23 @@ def test_memory(board, size):
     assert board.hbm.channels * board.hbm.channel_bytes == size
     assert board.hbm.channels * board.hbm.channel_rate == pytest.approx(425e9, rel=0.002)
     assert board.memory_bits == (board.resources.bram * 36 + board.resources.uram * 288) * 1024
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_every_board(board):
+    """What holds of any card."""
+    config = CompileConfig(board=board.name)
+    assert config.card is board and len({slr.name for slr in board.slrs}) == len(board.slrs)
+    assert board.hbm.channels * board.hbm.channel_rate <= 460e9
+    assert 0 < board.channel().rate <= 1 and board.room > 0 and board.memory_bits > 0
+    assert board.resources.bram * 1024 * 36 < board.memory_bits
+    estimated = streamgen.estimate(torch.nn.Linear(64, 64), torch.zeros(1, 64), config)
+    assert estimated.board == board.name and estimated.tokens_per_second(estimated.passes[0]) > 0
+    if board.shell is not None:
+        assert shell_of(board) is board.shell
+    else:
+        with pytest.raises(ValueError, match=rf"^board '{board.name}' has no shell to link kernels to"):
+            shell_of(board)
 
 
 @pytest.mark.parametrize(("clock", "rate"), [(250.0, 0.83), (300.0, 0.69), (100.0, 1.0)])
@@ -64,10 +83,12 @@ def test_bad_boards(changes, message):
 
 
 def test_by_name():
-    assert {name: board_of(name) for name in BOARDS} == {"u55c": U55C, "u280": U280}
+    assert BOARDS["u55c"] is U55C and BOARDS["u280"] is U280
+    for name, board in BOARDS.items():
+        assert board.name == name and board_of(name) is board
     mine = replace(U280, name="mine")
     assert board_of(mine) is mine
-    with pytest.raises(ValueError, match=r"^no board is called 'u50'; known are u55c, u280$"):
+    with pytest.raises(ValueError, match=rf"^no board is called 'u50'; known are {', '.join(BOARDS)}$"):
         board_of("u50")
 
 
@@ -99,6 +120,6 @@ def test_command_line(capsys):
     """A board is given by name; for one that is none, those that are known are named."""
     source = ["examples/mlp.py:mlp", "-o", "mlp"]
     assert cli.main(["compile", *source, "--board", "u50"]) != 0
-    assert "no board is called 'u50'; known are u55c, u280" in "".join(capsys.readouterr())
+    assert f"no board is called 'u50'; known are {', '.join(BOARDS)}" in "".join(capsys.readouterr())
     with cli.streamgen.commands["compile"].make_context("compile", [*source, "--board", "u280"]) as context:
         assert context.params["board"] == "u280"
