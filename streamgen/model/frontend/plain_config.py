@@ -18,8 +18,9 @@ import numpy as np
 from streamgen.base.errors import CheckpointError
 from streamgen.gateware.functions import CONFIGURED
 from streamgen.model.frontend.assembly import Assembly, traced_positions
-from streamgen.model.frontend.config_fields import INERT
+from streamgen.model.frontend.config_fields import INERT, NEUTRAL
 from streamgen.model.frontend.llama import Tensors, build_decoder, frequencies, needed_shapes
+from streamgen.model.frontend.metadata import Metadata
 from streamgen.model.frontend.safetensors_decoder import NAMES, is_llama, sizes_of
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import (
@@ -54,89 +55,45 @@ def plain_decoder(config: Mapping[str, Any], context: int | None, folder: Path) 
     try:
         if made is None:
             return _llama(config, context, folder)
-        said = _Said(config)
-        graph = made(said, context, folder.resolve().name)
-        said.end()
+        fields = Metadata(config.get)
+        graph = made(fields, context, folder.resolve().name)
+        fields.asked |= OF_ALL
+        _require(not fields.problems and not fields.unknown(config, NEUTRAL))
         return graph
     except (_OtherKindError, CheckpointError):  # which transformers knows, or refuses in its own words
         return None
 
 
-class _Said:
-    """What a config says, each key once; `_OtherKindError` for what is not understood."""
+def _require(holds: bool) -> None:
+    if not holds:
+        raise _OtherKindError
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._left = {k: v for k, v in config.items() if k not in OF_ALL and v is not None}
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        """One of 1 and more."""
-        value = self._left.pop(key, default)
-        if type(value) is not int or value < 1:
-            raise _OtherKindError
-        return value
+def _function(fields: Metadata, key: str, default: str) -> str:
+    """An activation, by the name that the graph has for it."""
+    fields.same(key, *CONFIGURED)
+    return CONFIGURED.get(fields.get(key) or default, CONFIGURED[default])
 
-    def number(self, key: str, default: float) -> float:
-        """A finite one above 0."""
-        value = self._left.pop(key, default)
-        if type(value) not in (int, float) or not 0 < value < math.inf:
-            raise _OtherKindError
-        return float(value)
 
-    def function(self, key: str, default: str) -> str:
-        """An activation, as we call it."""
-        return self.one_of(key, CONFIGURED, default)
+def _kinds(fields: Metadata, default: Sequence[str]) -> list[str]:
+    """The kind of every layer."""
+    kinds = fields.get("layer_types") or default
+    _require(isinstance(kinds, list | tuple) and len(kinds) == len(default))
+    return list(kinds)
 
-    def one_of(self, key: str, known: Mapping[str, str], default: str) -> str:
-        """One of the words that are known, as what it stands for."""
-        value = self._left.pop(key, default)
-        if not isinstance(value, str) or value not in known:
-            raise _OtherKindError
-        return known[value]
 
-    def kinds(self, key: str, layers: int, default: Sequence[str]) -> Sequence[str]:
-        """Of every layer what it is."""
-        value = self._left.pop(key, default)
-        if not isinstance(value, list | tuple) or len(value) != layers:
-            raise _OtherKindError
-        return list(value)
-
-    def share(self, whole: int, parts: int) -> int:
-        """What each of equal parts has."""
-        if whole % parts:
-            raise _OtherKindError
-        return whole // parts
-
-    def passed(self, *keys: str) -> None:
-        """Keys that mean nothing here."""
-        for key in keys:
-            self._left.pop(key, None)
-
-    def yes(self, key: str) -> None:
-        """This may not be false."""
-        if self._left.pop(key, True) is not True:
-            raise _OtherKindError
-
-    def no(self, *keys: str) -> None:
-        """None of these may be more than false."""
-        if any(self._left.pop(key, False) is not False for key in keys):
-            raise _OtherKindError
-
-    def theta(self, key: str, default: float, kind: str | None = None) -> float:
-        """The base of a rotation that nothing scales: that of `rope_parameters`, if need be of those for a
-        kind of layers, or the one of a key beside them."""
-        given = self._left.get("rope_parameters", {})
-        if isinstance(given, Mapping) and kind is not None and not given.keys() - {_FULL, _SLIDING}:
-            given = given.get(kind, {})
-        if not isinstance(given, Mapping) or given.keys() - {"rope_type", "rope_theta"}:
-            raise _OtherKindError
-        inner = _Said(given)
-        inner.one_of("rope_type", {"default": ""}, "default")
-        return inner.number("rope_theta", self.number(key, default))
-
-    def end(self) -> None:
-        """Nothing may be left."""
-        if self._left:
-            raise _OtherKindError
+def _theta(fields: Metadata, key: str, default: float, kind: str | None = None) -> float:
+    """The base of a rotation that nothing scales, of `rope_parameters`, of those for a kind of layers, or of a
+    key beside them."""
+    given = fields.get("rope_parameters") or {}
+    if isinstance(given, Mapping) and kind is not None and not given.keys() - {_FULL, _SLIDING}:
+        given = given.get(kind, {})
+    _require(isinstance(given, Mapping))
+    rope = Metadata(given.get)
+    rope.same("rope_type", "default")
+    base = rope.number("rope_theta", fields.number(key, default))
+    _require(not rope.problems and not rope.unknown(given, {}))
+    return base
 
 
 def _llama(config: Mapping[str, Any], context: int | None, folder: Path) -> LogicalGraph:
@@ -148,15 +105,17 @@ def _llama(config: Mapping[str, Any], context: int | None, folder: Path) -> Logi
     return replace(graph, context=traced_positions(graph.context, context))
 
 
-def _gpt2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
-    hidden, heads = said.integer("n_embd", 768), said.integer("n_head", 12)
-    features, words = said.integer("n_inner", 4 * hidden), said.integer("vocab_size", 50257)
-    context = traced_positions(said.integer("n_positions", 1024), wanted)
-    epsilon = said.number("layer_norm_epsilon", 1e-5)
-    function = said.function("activation_function", "gelu_new")
-    said.no("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention")
-    said.yes("scale_attn_weights")
-    dims = said.share(hidden, heads)
+def _gpt2(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
+    hidden, heads = fields.integer("n_embd", 768), fields.integer("n_head", 12)
+    features, words = fields.integer("n_inner", 4 * hidden), fields.integer("vocab_size", 50257)
+    context = traced_positions(fields.integer("n_positions", 1024), wanted)
+    epsilon = fields.number("layer_norm_epsilon", 1e-5)
+    function = _function(fields, "activation_function", "gelu_new")
+    for key in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"):
+        fields.same(key, False)
+    fields.same("scale_attn_weights", True)
+    count, dims = fields.integer("n_layer", 12), hidden // heads
+    _require(not fields.problems and not hidden % heads)
 
     def norm() -> Norm:
         return Norm("layer", _filled(hidden), epsilon, _filled(hidden))
@@ -176,54 +135,57 @@ def _gpt2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
     whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
     x = whole.add("add", Binary("add"), x, whole.add("position_rows", PositionRows(_filled(context, hidden))))
-    layers = [layer.graph()] * said.integer("n_layer", 12)
-    return whole.language_model(name, x, layers, norm(), _linear(words, hidden), context)
+    return whole.language_model(name, x, [layer.graph()] * count, norm(), _linear(words, hidden), context)
 
 
-def _qwen2(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
-    said.no("use_sliding_window")
-    said.passed("sliding_window", "max_window_layers")
-    hidden, count, heads = (said.integer(key) for key in (*_SIZES, "num_attention_heads"))
-    dims = said.integer("head_dim", said.share(hidden, heads))
+def _qwen2(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
+    fields.same("use_sliding_window", False)
+    fields.asked |= {"sliding_window", "max_window_layers"}  # which mean nothing then
+    hidden, count, heads = (fields.integer(key) for key in (*_SIZES, "num_attention_heads"))
+    dims = fields.integer("head_dim", hidden // heads)
     block = _LlamaBlock.of(
-        said, hidden=hidden, heads=heads, dims=dims, function=said.function("hidden_act", "silu"), bias=True
+        fields,
+        hidden=hidden,
+        heads=heads,
+        dims=dims,
+        function=_function(fields, "hidden_act", "silu"),
+        bias=True,
     )
-    if set(said.kinds("layer_types", count, [_FULL] * count)) != {_FULL}:
-        raise _OtherKindError
-    layer = block.layer(said.theta("rope_theta", 10000.0), None, 1 / math.sqrt(dims))
-    said.passed("rope_parameters")
-    context = traced_positions(said.integer("max_position_embeddings", 32768), wanted)
-    words = said.integer("vocab_size", 151936)
+    _require({*_kinds(fields, [_FULL] * count)} == {_FULL} and not hidden % heads)
+    layer = block.layer(_theta(fields, "rope_theta", 10000.0), None, 1 / math.sqrt(dims))
+    context = traced_positions(fields.integer("max_position_embeddings", 32768), wanted)
+    words = fields.integer("vocab_size", 151936)
     whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
     return whole.language_model(name, x, [layer] * count, block.norm(), _linear(words, hidden), context)
 
 
-def _gemma3(said: _Said, wanted: int | None, name: str) -> LogicalGraph:
-    said.no("attention_bias", "use_bidirectional_attention")
-    hidden, count = (said.integer(key) for key in _SIZES)
+def _gemma3(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
+    fields.same("attention_bias", False)
+    fields.same("use_bidirectional_attention", False)
+    hidden, count = (fields.integer(key) for key in _SIZES)
     block = _LlamaBlock.of(
-        said,
+        fields,
         hidden=hidden,
-        heads=said.integer("num_attention_heads"),
-        dims=said.integer("head_dim", 256),
-        function=said.function("hidden_activation", "gelu_pytorch_tanh"),
+        heads=fields.integer("num_attention_heads"),
+        dims=fields.integer("head_dim", 256),
+        function=_function(fields, "hidden_activation", "gelu_pytorch_tanh"),
         more_norms=True,
         stand_in=1 + STAND_IN,
     )
-    scale = said.number("query_pre_attn_scalar", 256) ** -0.5
-    window, pattern = said.integer("sliding_window", 4096), said.integer("sliding_window_pattern", 6)
-    context = traced_positions(said.integer("max_position_embeddings", 131072), wanted)
+    scale = fields.number("query_pre_attn_scalar", 256) ** -0.5
+    window, pattern = fields.integer("sliding_window", 4096), fields.integer("sliding_window_pattern", 6)
+    context = traced_positions(fields.integer("max_position_embeddings", 131072), wanted)
     kinds = [_FULL if (index + 1) % pattern == 0 else _SLIDING for index in range(count)]
-    local = said.theta("rope_local_base_freq", 10000.0, _SLIDING)
+    local = _theta(fields, "rope_local_base_freq", 10000.0, _SLIDING)
     layers = {
         _SLIDING: block.layer(local, window if window < context else None, scale),
-        _FULL: block.layer(said.theta("rope_theta", 1e6, _FULL), None, scale),
+        _FULL: block.layer(_theta(fields, "rope_theta", 1e6, _FULL), None, scale),
     }
-    said.passed("rope_parameters", "_sliding_window_pattern")
-    if not {*(kinds := [*said.kinds("layer_types", count, kinds)])} <= layers.keys():
-        raise _OtherKindError
-    words = said.integer("vocab_size", 262208)
+    fields.asked.add("_sliding_window_pattern")
+    kinds = _kinds(fields, kinds)
+    _require({*kinds} <= layers.keys())
+    words = fields.integer("vocab_size", 262208)
     whole = Assembly()
     x = whole.add("embedding", Embedding(_filled(words, hidden)), "ids")
     x = whole.add("scale", Scalar("scale", float(np.float32(math.sqrt(hidden)))), x)
@@ -248,11 +210,12 @@ class _LlamaBlock:
     stand_in: float = STAND_IN
 
     @classmethod
-    def of(cls, said: _Said, **known: Any) -> "_LlamaBlock":
-        kv_heads = said.integer("num_key_value_heads", known["heads"])
-        said.share(known["heads"], kv_heads)
-        epsilon = float(np.float32(said.number("rms_norm_eps", 1e-6)))
-        return cls(kv_heads=kv_heads, features=said.integer("intermediate_size"), epsilon=epsilon, **known)
+    def of(cls, fields: Metadata, **known: Any) -> "_LlamaBlock":
+        kv_heads = fields.integer("num_key_value_heads", known["heads"])
+        epsilon = float(np.float32(fields.number("rms_norm_eps", 1e-6)))
+        features = fields.integer("intermediate_size")
+        _require(not fields.problems and not known["heads"] % kv_heads)
+        return cls(kv_heads=kv_heads, features=features, epsilon=epsilon, **known)
 
     def norm(self, features: int | None = None, heads: int = 1) -> Norm:
         return Norm("rms", _filled(features or self.hidden, value=self.stand_in), self.epsilon, heads=heads)
@@ -298,7 +261,7 @@ def _filled(*shape: int, value: float = STAND_IN) -> np.ndarray:
 
 _SIZES = ("hidden_size", "num_hidden_layers")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_KINDS: dict[str, Callable[[_Said, int | None, str], LogicalGraph]] = {
+_KINDS: dict[str, Callable[[Metadata, int | None, str], LogicalGraph]] = {
     "gpt2": _gpt2,
     "qwen2": _qwen2,
     "gemma3_text": _gemma3,
