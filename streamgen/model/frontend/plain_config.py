@@ -83,8 +83,8 @@ def _kinds(fields: Metadata, default: Sequence[str]) -> list[str]:
 
 
 def _theta(fields: Metadata, key: str, default: float, kind: str | None = None) -> float:
-    """The base of a rotation that nothing scales, of `rope_parameters`, of those for a kind of layers, or of a
-    key beside them."""
+    """The base of a rotation that nothing scales: of `rope_parameters`, of those for a kind of layers, or
+    of a key beside them."""
     given = fields.get("rope_parameters") or {}
     if isinstance(given, Mapping) and kind is not None and not given.keys() - {_FULL, _SLIDING}:
         given = given.get(kind, {})
