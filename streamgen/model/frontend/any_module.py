@@ -46,26 +46,26 @@ def import_any(
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
-    found = import_structured(module, given, longest=longest)
-    return found.graph, _interface(found)
+    imported = import_structured(module, given, longest=longest)
+    return imported.graph, _interface(imported)
 
 
-def _interface(found: Imported) -> Interface:
+def _interface(imported: Imported) -> Interface:
     """What a user of the hardware must know of the module; GraphError for nests that cannot be kept."""
     (arguments, _), results = (
         structure.rebuilt({name: name for name in structure.names if name is not None})
-        for structure in (found.arguments, found.results)
+        for structure in (imported.arguments, imported.results)
     )
     require_plain(arguments, "arguments")
     require_plain(results, "results")
-    lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
+    lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
     leading: dict[str, tuple[int, ...] | None] = {}
-    for name, shape in zip(found.results.names, found.results.shapes, strict=True):
+    for name, shape in zip(imported.results.names, imported.results.shapes, strict=True):
         if name is not None and shape is not None:
             rule = leading_rule(shape[:-1], lead)
             if leading.setdefault(name, rule) != rule:
                 raise GraphError(f"result {name!r} is returned twice, with other leading dimensions")
-    return Interface(arguments=arguments, results=results, leading=leading, only=found.only)
+    return Interface(arguments=arguments, results=results, leading=leading, only=imported.only)
 
 
 def _sizes(ids: Any, positions: Any, keys: Any, values: Any) -> dict[str, int]:

@@ -64,13 +64,13 @@ def _apply(draft: Draft, node: Node, op: Operator) -> None:
 
 def _compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
     """An operation; piece by piece where an operand is put together of several values."""
-    made = []
+    results = []
     for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
         name = draft.add(node, node.name, op, *(operand.piece(draft, node, piece) for operand in operands))
-        made.append((name, piece.stop - piece.start))
+        results.append((name, piece.stop - piece.start))
         places = torch.arange(piece.start, piece.stop)
         draft.cuts[name] = partial(_cut, draft, node, op, places, operands)
-    draft.spread(node, made, order)
+    draft.spread(node, results, order)
 
 
 def _cut(
@@ -233,13 +233,13 @@ def _inverse(constant: np.ndarray) -> np.ndarray:
 def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
     """A product, quotient, sum or difference with half of an operation."""
     target: Any = node.target
-    found: Partial = draft.partial[b if b in draft.partial else a]
+    partial: Partial = draft.partial[b if b in draft.partial else a]
     other = a if b in draft.partial else b
     if a in draft.partial and b in draft.partial:
         if target in PRODUCTS and a is b:
-            return draft.half(node, found.square())
+            return draft.half(node, partial.square())
         if target in SUMS and alpha == 1 and target != aten.rsub.Scalar:
-            return draft.partial[a].joined(draft, node, found, SUMS[target])
+            return draft.partial[a].joined(draft, node, partial, SUMS[target])
         other = a
     if draft.knows(other):
         divides, takes = (
@@ -247,20 +247,22 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
             target in (aten.sub.Tensor, aten.sub_.Tensor),
         )
         if target in PRODUCTS or divides:
-            return found.multiplied(draft, node, other, divides=divides)
+            return partial.multiplied(draft, node, other, divides=divides)
         if takes and b in draft.partial and alpha == 1:
-            return found.taken(draft, node, other)
+            return partial.taken(draft, node, other)
         if target in SUMS and SUMS[target] == 1 and alpha == 1:
-            return found.added(draft, node, other)
-        raise Unsupported(found.needed)
+            return partial.added(draft, node, other)
+        raise Unsupported(partial.needed)
     constant = draft.tables.shown(other) if isinstance(other, Node) else torch.tensor(float(other))
     if target in PRODUCTS or (target in QUOTIENTS and a in draft.partial):
         if constant.numel() != 1 or not float(constant):
-            raise Unsupported(found.needed)
-        return draft.half(node, found.times(1 / float(constant) if target in QUOTIENTS else float(constant)))
+            raise Unsupported(partial.needed)
+        return draft.half(
+            node, partial.times(1 / float(constant) if target in QUOTIENTS else float(constant))
+        )
     if target in SUMS and alpha == 1 and (SUMS[target] == 1 or a in draft.partial):
-        return draft.half(node, found.plus(SUMS[target] * constant))
-    raise Unsupported(found.needed)
+        return draft.half(node, partial.plus(SUMS[target] * constant))
+    raise Unsupported(partial.needed)
 
 
 CALLS = {

@@ -156,9 +156,9 @@ def language_model(
     vocabulary, hidden = embedding.shape
     if head.extents[0] != vocabulary:
         raise GraphError(f"logits has {head.extents[0]} rows; {vocabulary} are needed, as many as ids")
-    made = [_placed(f"layers[{index}]", hidden, parts) for index, parts in enumerate(layers)]
+    graphs = [_placed(f"layers[{index}]", hidden, parts) for index, parts in enumerate(layers)]
     ops = Assembly()
-    return ops.language_model(name, ops.add("embedding", table, "ids"), made, norm, head, context)
+    return ops.language_model(name, ops.add("embedding", table, "ids"), graphs, norm, head, context)
 
 
 def _placed(path: str, hidden: int, parts: LayerParts) -> LogicalGraph:
@@ -184,8 +184,8 @@ def _require(hidden: int, parts: LayerParts) -> None:
         ("up", block.up, wide, "as many as gate has"),
         ("down", block.down, hidden, "the features of the residual"),
     ):
-        if (found := linear.extents[0]) != rows:
-            raise GraphError(f"{name!r} has {found} rows; {rows} are needed, {reason}")
+        if (given := linear.extents[0]) != rows:
+            raise GraphError(f"{name!r} has {given} rows; {rows} are needed, {reason}")
 
 
 def _layer(hidden: int, parts: LayerParts) -> LogicalGraph:

@@ -198,8 +198,8 @@ def _first_values(
     """What the model computes of ids up to the last of `FIRST` layers; logits where these are not found. What
     is no number is 0: weights that are none are told later, by name."""
 
-    def stop(layer: torch.nn.Module, given: Any, made: Any) -> None:
-        raise _Enough(made if isinstance(made, torch.Tensor) else made[0])
+    def stop(layer: torch.nn.Module, given: Any, value: Any) -> None:
+        raise _Enough(value if isinstance(value, torch.Tensor) else value[0])
 
     lists = [
         part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == layers

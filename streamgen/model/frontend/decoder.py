@@ -351,8 +351,8 @@ class _TextImporter(Importer):
             self._note(getattr(reason, "node", node), str(reason))
             taken = draft.columns(f"none {name}", heads * dims)
         cache = draft.add(node, name, Cache(heads, dims), draft.value(node, taken.reshape(-1)))
-        made = draft.columns(cache, heads * dims).reshape(1, heads, 1, dims)
-        draft.contents[node] = elements.indices(made, torch.arange(elements.stride)[:, None])
+        grown = draft.columns(cache, heads * dims).reshape(1, heads, 1, dims)
+        draft.contents[node] = elements.indices(grown, torch.arange(elements.stride)[:, None])
         self.caches[name] = node
 
     def _outputs(self, node: Node) -> list[str | None]:

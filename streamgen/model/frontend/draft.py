@@ -213,22 +213,22 @@ class Draft:
         parts = self.elements.parts(columns)
         if not any(name in self.later for name, _ in parts):
             return columns
-        found = []
+        settled = []
         for (name, features), own in zip(parts, columns.split([len(f) for _, f in parts]), strict=True):
             if name in self.later and name not in self._made:
-                made = self.later[name].make(self)
-                self._made[name] = self.columns(made, self.elements.size(name))
-            found.append(self._made[name][features] if name in self.later else own)
-        return torch.cat(found)
+                produced = self.later[name].make(self)
+                self._made[name] = self.columns(produced, self.elements.size(name))
+            settled.append(self._made[name][features] if name in self.later else own)
+        return torch.cat(settled)
 
     def unscaled(self, columns: torch.Tensor) -> tuple[torch.Tensor, float]:
         """What columns are before a product with one number, and the number."""
         parts = self.elements.parts(columns.reshape(-1))
-        found = [self.later.get(name) for name, _ in parts]
-        factors = {one.factor for one in found if isinstance(one, Scaled)}
-        if len(factors) != 1 or not all(isinstance(one, Scaled) for one in found):
+        values = [self.later.get(name) for name, _ in parts]
+        factors = {one.factor for one in values if isinstance(one, Scaled)}
+        if len(factors) != 1 or not all(isinstance(one, Scaled) for one in values):
             return columns, 1.0
-        inner = torch.cat([one.columns[f] for one, (_, f) in zip(found, parts, strict=True)])  # type: ignore[union-attr]
+        inner = torch.cat([one.columns[f] for one, (_, f) in zip(values, parts, strict=True)])  # type: ignore[union-attr]
         before, factor = self.unscaled(inner.reshape(columns.shape))
         return before, factor * factors.pop()
 
@@ -290,28 +290,28 @@ class Draft:
 
     def _rows_of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> str:
         """A Linear with some rows of the weights of others that read the same value."""
-        found = [(*self._linears[name], features.numpy()) for name, features in parts]
-        ops = [op for op, _, _ in found]
-        weight = found[0][0].floats
-        if len(found) > 1 or not is_uniform(weight):
-            weight = np.concatenate([op.floats[rows] for op, _, rows in found])
+        sources = [(*self._linears[name], features.numpy()) for name, features in parts]
+        ops = [op for op, _, _ in sources]
+        weight = sources[0][0].floats
+        if len(sources) > 1 or not is_uniform(weight):
+            weight = np.concatenate([op.floats[rows] for op, _, rows in sources])
         else:
-            weight = weight[: len(found[0][2])]
+            weight = weight[: len(sources[0][2])]
         bias = None
         if any(op.bias is not None for op in ops):
             given = [np.zeros(len(op.floats), np.float32) if op.bias is None else op.bias for op in ops]
-            bias = np.concatenate([one[rows] for one, (*_, rows) in zip(given, found, strict=True)])
+            bias = np.concatenate([one[rows] for one, (*_, rows) in zip(given, sources, strict=True)])
         grids = [op.grid for op in ops if op.grid is not None]
         grid = None
         if len(grids) == len(ops) and len({one.group for one in grids}) == 1:
-            cut = list(zip(grids, (rows for *_, rows in found), strict=True))
+            cut = list(zip(grids, (rows for *_, rows in sources), strict=True))
             grid = GroupGrid(
                 *(
                     np.concatenate([getattr(one, part)[rows] for one, rows in cut])
                     for part in ("codes", "scale", "minimum")
                 )
             )
-        first = found[0][1]
+        first = sources[0][1]
         asked = max((op.asked for op in ops if op.asked), default=None)  # the widest
         op = Linear(weight, bias, grid, asked)
         return self._linear(f"{first.name}_part", op, first.inputs, first.where)
@@ -342,9 +342,9 @@ class Draft:
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
-    def spread(self, node: Node, made: Sequence[tuple[str, int]], order: torch.Tensor) -> None:
+    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: torch.Tensor) -> None:
         """The result of a call: values, with their features, side by side in the layout `order`."""
-        columns = torch.cat([self.columns(name, features) for name, features in made])
+        columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.numel(), dtype=torch.int64)
         rows = self.elements.tokens[:, None]
         contents[order] = self.elements.indices(columns, rows)

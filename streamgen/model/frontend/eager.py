@@ -100,8 +100,8 @@ class EagerText:
             positions = torch.arange(past, past + len(ids))[None]
             args = given, positions, list(self._keys), list(self._values)
             logits, self._keys, self._values = called(self._module, self._floats, args, {})
-        found: np.ndarray = logits[0].double().numpy()
-        return found
+        rows: np.ndarray = logits[0].double().numpy()
+        return rows
 
     def at_once(self, tokens: int) -> np.ndarray | None:
         """Logits behind the last tokens of the text, which is read anew as a whole.

@@ -106,15 +106,15 @@ class Elements:
 
     def matches(self, contents: torch.Tensor, order: torch.Tensor) -> bool:
         """Whether contents in this order are the same features of every row."""
-        found = contents.reshape(-1)[order]
-        rows, columns = found % self.stride, found // self.stride
+        indices = contents.reshape(-1)[order]
+        rows, columns = indices % self.stride, indices // self.stride
         return bool((rows == self.tokens[:, None]).all() and (columns == columns[:1]).all())
 
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """Heads of contents [.., tokens, features]; order: that of the queries, which keys must have too."""
         tokens, features = contents.shape[-2:]
-        found = contents.reshape(-1, tokens, features)
-        rows, columns = found % self.stride, found // self.stride
+        indices = contents.reshape(-1, tokens, features)
+        rows, columns = indices % self.stride, indices // self.stride
         starts = rows[:, 0, 0] - self.before
         if (
             (rows != starts[:, None, None] + self.tokens[:tokens, None]).any()
@@ -135,8 +135,8 @@ class Elements:
 
     def cached(self, contents: torch.Tensor) -> torch.Tensor:
         """Columns [heads, features] of contents that hold a row for every position, first to last."""
-        found = contents.reshape(-1, *contents.shape[-2:])
-        rows, columns = found % self.stride, found // self.stride
+        indices = contents.reshape(-1, *contents.shape[-2:])
+        rows, columns = indices % self.stride, indices // self.stride
         if (
             not torch.equal(rows, torch.arange(self.stride)[:, None].expand_as(rows))
             or (columns != columns[:, :1]).any()

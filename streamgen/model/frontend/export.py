@@ -76,9 +76,9 @@ def import_structured(
     if len({tensor.numel() // tensor.shape[-1] for tensor in tensors}) != 1:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
         raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
-    found = _Counts(module, leaves, spec, longest).imported()
-    require_equal_module(found, module, leaves, spec, longest)
-    return found
+    imported = _Counts(module, leaves, spec, longest).imported()
+    require_equal_module(imported, module, leaves, spec, longest)
+    return imported
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
@@ -113,45 +113,45 @@ class _Counts:
             pass
         return self._decided(self._by_dimension(first, lead))
 
-    def _decided(self, found: Imported) -> Imported:
+    def _decided(self, imported: Imported) -> Imported:
         """What was found, when it is found for all numbers of tokens by which the module decides anything."""
-        lead = next(shape[:-1] for shape in found.arguments.shapes if shape is not None)
+        lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
         for d in range(len(lead)):
-            if d not in found.only:
-                self._decided_by(found, d, list(lead))
-        return found
+            if d not in imported.only:
+                self._decided_by(imported, d, list(lead))
+        return imported
 
-    def _decided_by(self, found: Imported, d: int, lead: list[int]) -> None:
+    def _decided_by(self, imported: Imported, d: int, lead: list[int]) -> None:
         """UnsupportedOperationError when another extent of a leading dimension leads to another graph."""
-        most = max(lead[d], self.longest) if found.graph.mixes_tokens and d == len(lead) - 1 else None
+        most = max(lead[d], self.longest) if imported.graph.mixes_tokens and d == len(lead) - 1 else None
         tried = {lead[d]}
-        known = [one_token(d), *self._decisions(lead, found.only)]
+        known = [one_token(d), *self._decisions(lead, imported.only)]
         while chosen := untried(known, d, lead, tried, most):
             other, line = chosen
             tried.add(other)
             extents = [*lead[:d], other, *lead[d + 1 :]]
             try:
-                self._require_alike(found, extents, d, lead[d], line)
+                self._require_alike(imported, extents, d, lead[d], line)
             except _DoesNotRun:
                 continue
             if other > 1:  # torch sees no symbol in 1
-                known += [more for more in self._decisions(extents, found.only) if more not in known]
+                known += [more for more in self._decisions(extents, imported.only) if more not in known]
 
-    def _require_alike(self, found: Imported, extents: list[int], d: int, known: int, line: str) -> None:
+    def _require_alike(self, imported: Imported, extents: list[int], d: int, known: int, line: str) -> None:
         """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph,
         and results that are nested alike, of as many dimensions."""
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
-        if traced.results.form != found.results.form:
+        if traced.results.form != imported.results.form:
             raise UnsupportedOperationError(
                 f"{self._inputs(d, extents[d])} results are {traced.results.form}, with {known} they are "
-                f"{found.results.form}: their dimensions must be as many for any number of tokens, and a "
+                f"{imported.results.form}: their dimensions must be as many for any number of tokens, and a "
                 "squeeze must name the one that it takes away"
             )
         graph = traced.graph
-        longer, shorter = (graph, found.graph) if extents[d] > known else (found.graph, graph)
+        longer, shorter = (graph, imported.graph) if extents[d] > known else (imported.graph, graph)
         if not _alike_for(min(extents[d], known), longer, shorter):
             raise self._depends(d, extents[d], known, line)
 
@@ -167,13 +167,13 @@ class _Counts:
             try:
                 leaves = self._run(extents)
                 with plain_attention():
-                    found = decisions(self.module, leaves, self.spec, free)
+                    decided = decisions(self.module, leaves, self.spec, free)
             except _DoesNotRun:
-                found = None
-            self.decided[key] = [one for d in free for one in unseen(d)] if found is None else found
+                decided = None
+            self.decided[key] = [one for d in free for one in unseen(d)] if decided is None else decided
         return self.decided[key]
 
-    def _by_dimension(self, found: Imported, lead: Sequence[int]) -> Imported:
+    def _by_dimension(self, imported: Imported, lead: Sequence[int]) -> Imported:
         """Each leading dimension by itself: any extent, or only one that the module fixes."""
         base: dict[int, int] = {}
         only: dict[int, int] = {}
@@ -189,17 +189,17 @@ class _Counts:
                     if n == 1 and len(lead) > 1:  # as in [tokens, 1, features]
                         continue
                     raise UnsupportedOperationError(f"{self._inputs(d, other)}: {error}") from None
-                if not _alike_for(other, found.graph, changed.graph):
-                    more = self._trace(base | {d: 3}) if n == 1 else found
+                if not _alike_for(other, imported.graph, changed.graph):
+                    more = self._trace(base | {d: 3}) if n == 1 else imported
                     if not _alike(changed.graph, more.graph):
                         raise self._depends(d, other, n)
-                    found, base = changed, base | {d: other}  # one token does not show a mask
+                    imported, base = changed, base | {d: other}  # one token does not show a mask
                 break
             else:
                 only[d] = n
-        return Imported(found.graph, found.arguments, found.results, only)
+        return Imported(imported.graph, imported.arguments, imported.results, only)
 
-    def _with_window(self, found: Imported, dimension: int, extent: int) -> Imported | None:
+    def _with_window(self, imported: Imported, dimension: int, extent: int) -> Imported | None:
         """What longer sequences along a dimension show, when that is a mask or its window; else None."""
         longest = self._longest(dimension, extent)
         if longest <= extent:
@@ -210,9 +210,9 @@ class _Counts:
             if extent == 1:  # as in [tokens, 1, features]
                 return None
             raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
-        if _alike(found.graph, wide.graph):
+        if _alike(imported.graph, wide.graph):
             return None
-        if not _alike_for(extent, wide.graph, found.graph):
+        if not _alike_for(extent, wide.graph, imported.graph):
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
@@ -309,7 +309,7 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
         raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {error}") from error
 
 
-def _alike_for(tokens: int, longer: LogicalGraph, found: LogicalGraph) -> bool:
+def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool:
     """Whether the graph of longer sequences is the one found for so many tokens, but for masks and windows
     that these do not show."""
 
@@ -319,7 +319,7 @@ def _alike_for(tokens: int, longer: LogicalGraph, found: LogicalGraph) -> bool:
             return op
         return replace(op, causal=op.causal and tokens > 1, window=None)
 
-    return _alike(longer, found) or _alike(longer.map(seen), found)
+    return _alike(longer, shorter) or _alike(longer.map(seen), shorter)
 
 
 def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:

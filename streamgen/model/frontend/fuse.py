@@ -30,10 +30,10 @@ def fused(
     for rule in (_scaled_norm, _soft_cap, *([_gated] if gates else [])):
         operations = alive(operations, outputs)
         readers = Counter([*outputs, *(name for operation in operations for name in operation.inputs)])
-        found: Found = {}
+        known: Found = {}
         for operation in operations:
-            found[operation.name] = rule(operation, found, readers) or operation
-        operations = list(found.values())
+            known[operation.name] = rule(operation, known, readers) or operation
+        operations = list(known.values())
     return alive(operations, outputs)
 
 
@@ -48,10 +48,10 @@ def alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Oper
     return tuple(reversed(kept))
 
 
-def _scaled_norm(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+def _scaled_norm(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
     if not isinstance(operation.op, Binary) or operation.op.operation not in ("add", "mul"):
         return None
-    given = {type(found[name].op): found[name] for name in operation.inputs if name in found}
+    given = {type(known[name].op): known[name] for name in operation.inputs if name in known}
     norm, constant = given.get(Norm), given.get(Constant)
     if norm is None or constant is None or readers[norm.name] > 1:
         return None
@@ -73,14 +73,14 @@ def _with_constant(norm: Norm, operation: str, constant: np.ndarray) -> Norm | N
     return replace(norm, weight=constant) if (norm.weight == 1).all() else None
 
 
-def _soft_cap(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+def _soft_cap(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
     outer = operation.op
     if not isinstance(outer, Scalar) or outer.function != "scale":
         return None
-    middle = _only(operation, found, readers)
+    middle = _only(operation, known, readers)
     if middle is None or middle.op != Unary("tanh"):
         return None
-    inner = _only(middle, found, readers)
+    inner = _only(middle, known, readers)
     if inner is None or not isinstance(inner.op, Scalar) or inner.op.function != "scale":
         return None
     if outer.constant <= 0 or abs(outer.constant * inner.op.constant - 1) > 1e-6:
@@ -88,17 +88,17 @@ def _soft_cap(operation: Operation, found: Found, readers: Counter[str]) -> Oper
     return replace(operation, op=Scalar("soft_cap", outer.constant), inputs=inner.inputs)
 
 
-def _gated(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+def _gated(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
     if operation.op != Binary("mul"):
         return None
     for a, b in (operation.inputs, operation.inputs[::-1]):
-        gate = found.get(a)
+        gate = known.get(a)
         if gate is not None and isinstance(gate.op, Unary) and readers[a] == 1:
             return replace(operation, op=Binary(f"{gate.op.function}_mul"), inputs=(*gate.inputs, b))
     return None
 
 
-def _only(operation: Operation, found: Found, readers: Counter[str]) -> Operation | None:
+def _only(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
     """What makes the input of an operation, if nothing else reads it."""
     (name,) = operation.inputs
-    return found.get(name) if readers[name] == 1 else None
+    return known.get(name) if readers[name] == 1 else None

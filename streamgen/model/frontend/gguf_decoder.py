@@ -103,10 +103,10 @@ def _divisors(
     if unread := unreadable_tensors([tensor]):
         fields.problems += unread
         return 1.0
-    found = read_tensor(path, tensor).array.astype(np.float64)
-    if found.shape != (count,) or (found <= 0).any():
+    divisors = read_tensor(path, tensor).array.astype(np.float64)
+    if divisors.shape != (count,) or (divisors <= 0).any():
         fields.problems.append(
-            f"tensor {DIVISORS} has shape {list(found.shape)}; {[count]} divisors above 0 are needed"
+            f"tensor {DIVISORS} has shape {list(divisors.shape)}; {[count]} divisors above 0 are needed"
         )
         return 1.0
-    return found
+    return divisors

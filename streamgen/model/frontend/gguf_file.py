@@ -183,10 +183,10 @@ def field_of(path: Path, reader: GGUFReader, key: str) -> Any:
 
 def architecture_of(path: Path, reader: GGUFReader) -> str:
     """The name of the architecture; CheckpointError when there is none."""
-    found = field_of(path, reader, "general.architecture")
-    if not isinstance(found, str):
-        raise CheckpointError(f"{path}: general.architecture is {found!r}; a name is needed")
-    return found
+    architecture = field_of(path, reader, "general.architecture")
+    if not isinstance(architecture, str):
+        raise CheckpointError(f"{path}: general.architecture is {architecture!r}; a name is needed")
+    return architecture
 
 
 class StoredTensor(NamedTuple):

@@ -125,9 +125,9 @@ def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Mod
         if tensor is None:
             continue
         if has_grid(tensor):
-            found, given = read_tensor(path, tensor), weight.detach().numpy()
-            if np.array_equal(found.array, given) or np.array_equal(found.array, given.T):  # of GPT-2
-                module.weight_grid = found.grid
+            stored, given = read_tensor(path, tensor), weight.detach().numpy()
+            if np.array_equal(stored.array, given) or np.array_equal(stored.array, given.T):  # of GPT-2
+                module.weight_grid = stored.grid
             else:  # a grid that the library's reader turned needs more bits
                 module.weight_format = "w8"
         elif asked := asked_of(tensor):

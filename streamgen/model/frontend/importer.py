@@ -209,8 +209,8 @@ class Importer:
 
     def _note(self, node: Node, reason: str) -> None:
         """Keep the first problem of a call."""
-        made = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
-        target = made.target if node.op == "call_function" else node.name
+        call = node.args[0] if node.target is operator.getitem else node  # one of several results of a call
+        target = call.target if node.op == "call_function" else node.name
         problem = Problem(place=self.draft.where(node), operation=str(target), reason=reason)
         self.problems.setdefault(node, problem)
 
@@ -238,8 +238,8 @@ class Importer:
             return
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
         function: Any = VIEWS.get(target, target)
-        found = function(*args, **kwargs)
-        draft.contents[node] = found if isinstance(found, torch.Tensor) else list(found)
+        moved = function(*args, **kwargs)
+        draft.contents[node] = moved if isinstance(moved, torch.Tensor) else list(moved)
 
     def _contents(self, node: Node) -> Any:
         """Contents of what a move reads; of a constant only when it is empty."""
@@ -258,9 +258,9 @@ def _is_of_any_shape(node: Node) -> bool:
 
 def _live(nodes: Sequence[Node]) -> set[Node]:
     """Nodes whose value an output or a change in place is made of."""
-    found: set[Node] = set()
+    live: set[Node] = set()
     for node in reversed(nodes):
         schema = getattr(node.target, "_schema", None)
-        if node.op == "output" or node in found or (schema is not None and schema.is_mutable):
-            found.update((node, *node.all_input_nodes))
-    return found
+        if node.op == "output" or node in live or (schema is not None and schema.is_mutable):
+            live.update((node, *node.all_input_nodes))
+    return live

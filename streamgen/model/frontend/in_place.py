@@ -37,8 +37,8 @@ def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
     after = changed.reshape(-1)[order]
 
     def seen(held: torch.Tensor) -> torch.Tensor:
-        found = torch.searchsorted(before, held.contiguous()).clamp(max=len(before) - 1)
-        return torch.where(before[found] == held, after[found], held)
+        places = torch.searchsorted(before, held.contiguous()).clamp(max=len(before) - 1)
+        return torch.where(before[places] == held, after[places], held)
 
     for view in views:
         held = contents[view]

@@ -32,18 +32,18 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
     before, behind = _joined(pieces[:first]), _joined(pieces[first + count :])
     names_behind = names_around(behind, logits=logits)
     names = names_around(before, taken=names_behind.values())
-    made = _renamed(before, names)
+    rebuilt = _renamed(before, names)
     end = before[-1].name
     if layers:
-        made.append(Operation("layers", _of_one_format(Repeat(_graphs(before, layers))), (names[end],)))
+        rebuilt.append(Operation("layers", _of_one_format(Repeat(_graphs(before, layers))), (names[end],)))
         end = layers[-1][-1][-1].name
         names[end] = "layers"
-    made.append(Operation("last", LastRow(), (names[end],)))
-    made += _renamed(behind, names | {end: "last"} | names_behind)
-    made.append(Operation("best", TopK(1), ("logits",)))
+    rebuilt.append(Operation("last", LastRow(), (names[end],)))
+    rebuilt += _renamed(behind, names | {end: "last"} | names_behind)
+    rebuilt.append(Operation("best", TopK(1), ("logits",)))
     return LogicalGraph(
         (Input("ids", 1, "ids"),),
-        tuple(made),
+        tuple(rebuilt),
         ("logits", "best_values", "best_indices"),
         name=name,
         context=context,
@@ -82,16 +82,18 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 def _layers(pieces: Sequence[Piece]) -> tuple[int, list[list[Piece]]]:
     """Pieces before the layers, and those of each layer; none, and pieces before the last row, when they are
     not alike."""
-    found = [index for index, piece in enumerate(pieces) for o in piece if isinstance(o.op, Attention)]
-    end = 1 + max(index for index, piece in enumerate(pieces) if index in found or any(map(_is_sum, piece)))
-    steps = {b - a for a, b in pairwise(found)} or {end - index for index in found}
+    attentions = [index for index, piece in enumerate(pieces) for o in piece if isinstance(o.op, Attention)]
+    end = 1 + max(
+        index for index, piece in enumerate(pieces) if index in attentions or any(map(_is_sum, piece))
+    )
+    steps = {b - a for a, b in pairwise(attentions)} or {end - index for index in attentions}
     if len(steps) != 1 or 0 in steps:
         return end, []
     (size,) = steps
     best: tuple[int, int, list[list[Piece]]] | None = None
-    for first in range(found[0], max(found[0] - size, 0), -1):
-        layers = [list(pieces[first + k * size :][:size]) for k in range(len(found))]
-        if first + size * len(found) >= len(pieces):
+    for first in range(attentions[0], max(attentions[0] - size, 0), -1):
+        layers = [list(pieces[first + k * size :][:size]) for k in range(len(attentions))]
+        if first + size * len(attentions) >= len(pieces):
             continue
         try:
             period = Repeat(_graphs(_joined(pieces[:first]), layers)).period
@@ -114,8 +116,8 @@ def _graphs(before: Piece, layers: Sequence[Sequence[Piece]]) -> tuple[LogicalGr
         operations = _joined(layer)
         names = {source: "x"} | names_in_layer(operations)
         source = operations[-1].name
-        made = tuple(_renamed(operations, names))
-        graphs.append(LogicalGraph((Input("x", features),), made, (names[source],)))
+        renamed = tuple(_renamed(operations, names))
+        graphs.append(LogicalGraph((Input("x", features),), renamed, (names[source],)))
     return tuple(graphs)
 
 

@@ -168,7 +168,7 @@ class _Builder:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
         said = list(sizes.problems)
         layer = re.compile(re.escape(names.layer).replace(re.escape("{}"), "([0-9]+)"))
-        layers = len({found[1] for name in shapes if (found := layer.match(name))})
+        layers = len({matched[1] for name in shapes if (matched := layer.match(name))})
         if sizes.heads % sizes.kv_heads and not sizes.broken:
             said.append(f"{sizes.heads} query heads cannot share {sizes.kv_heads} key heads evenly")
         if layers != sizes.layers and not sizes.broken:

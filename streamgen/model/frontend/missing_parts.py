@@ -126,14 +126,14 @@ def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool
 
 def _said(config: Any) -> dict[str, Any]:
     """What a configuration says, nested parts among the rest, what it says of text first."""
-    found: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
         for key, value in part.items():
-            found.setdefault(key, value)
+            said.setdefault(key, value)
             if isinstance(value, Mapping):
                 for inner, of_part in value.items():
-                    found.setdefault(str(inner), of_part)
-    return found
+                    said.setdefault(str(inner), of_part)
+    return said
 
 
 def _places(layers: list[int], name: str) -> str:

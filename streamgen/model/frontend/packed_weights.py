@@ -165,10 +165,10 @@ def _grid(tensors: TensorFolder, stem: str, method: str, group: int, begin: int)
 def _along(packed: np.ndarray, axis: int, order: Any) -> np.ndarray:
     """Codes, uint8, of integers that hold eight neighbours along an axis in this order."""
     shifted = [packed.view(np.uint32) >> 4 * place & 15 for place in range(CODES)]
-    found = np.stack([shifted[place] for place in np.argsort(order)], axis=axis + 1).astype(np.uint8)
+    unpacked = np.stack([shifted[place] for place in np.argsort(order)], axis=axis + 1).astype(np.uint8)
     shape = list(packed.shape)
     shape[axis] *= CODES
-    return found.reshape(shape)
+    return unpacked.reshape(shape)
 
 
 def _fill(model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid | None]) -> list[list[str]]:

@@ -49,14 +49,14 @@ class _OtherKindError(Exception):
 
 def plain_decoder(config: Mapping[str, Any], context: int | None, folder: Path) -> LogicalGraph | None:
     """The decoder, for texts of up to `context` positions; None for a config that must be traced."""
-    made = _KINDS.get(str(config.get("model_type")))
-    if made is None and not is_llama(config):
+    build = _KINDS.get(str(config.get("model_type")))
+    if build is None and not is_llama(config):
         return None
     try:
-        if made is None:
+        if build is None:
             return _llama(config, context, folder)
         fields = Metadata(config.get)
-        graph = made(fields, context, folder.resolve().name)
+        graph = build(fields, context, folder.resolve().name)
         fields.asked |= OF_ALL
         _require(not fields.problems and not fields.unknown(config, NEUTRAL))
         return graph
@@ -125,8 +125,8 @@ def _gpt2(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
     keys = layer.add("keys", Cache(heads, dims), layer.add("k", _linear(hidden, hidden, True), n))
     values = layer.add("values", Cache(heads, dims), layer.add("v", _linear(hidden, hidden, True), n))
     q = layer.add("q", _linear(hidden, hidden, True), n)
-    found = layer.add("attention", Attention(heads, heads, dims, 1 / math.sqrt(dims)), q, keys, values)
-    o = layer.add("o", _linear(hidden, hidden, True), found)
+    mixed = layer.add("attention", Attention(heads, heads, dims, 1 / math.sqrt(dims)), q, keys, values)
+    o = layer.add("o", _linear(hidden, hidden, True), mixed)
     y = layer.add("attention_sum", Binary("add"), o, "x")
     m = layer.add("feed_forward_norm", norm(), y)
     up = layer.add(function, Unary(function), layer.add("up", _linear(features, hidden, True), m))
@@ -236,8 +236,8 @@ class _LlamaBlock:
         values = ops.add("values", Cache(self.kv_heads, dims), v)
         q = ops.add("rotate_q", Rotary(self.heads, dims, turns), q)
         attention = Attention(self.heads, self.kv_heads, dims, scale, window=window)
-        found = ops.add("attention", attention, q, keys, values)
-        o = ops.add("o", _linear(self.hidden, self.heads * dims), found)
+        mixed = ops.add("attention", attention, q, keys, values)
+        o = ops.add("o", _linear(self.hidden, self.heads * dims), mixed)
         if self.more_norms:
             o = ops.add("post_attention_norm", self.norm(), o)
         y = ops.add("attention_sum", Binary("add"), "x", o)

@@ -203,7 +203,7 @@ def tensor_problems(info: Mapping[str, Any]) -> list[list[str]]:
     """Every tensor that is not as the config says, kind after kind."""
     problems = [[text.format(name) for name in sorted(info[kind])] for kind, text in KINDS.items()]
     others = [
-        f"tensor {name} has shape {list(found)}; {list(wanted)} is needed"
-        for name, found, wanted in sorted(info["mismatched_keys"])
+        f"tensor {name} has shape {list(given)}; {list(wanted)} is needed"
+        for name, given, wanted in sorted(info["mismatched_keys"])
     ]
     return [*problems, others]

@@ -81,20 +81,20 @@ class _Layer(_Names):
 
     def _projection(self, part: str, source: str) -> None:
         """From a query, key or value back to its Linear and the norm before."""
-        found = self.by_name.get(source)
-        while found is not None and len(found.inputs) == 1 and not isinstance(found.op, Linear):
+        operation = self.by_name.get(source)
+        while operation is not None and len(operation.inputs) == 1 and not isinstance(operation.op, Linear):
             kinds = {Cache: KEPT.get(part, ""), Norm: f"norm_{part}", Rotary: f"rotate_{part}"}
-            self.give(found, kinds.get(type(found.op)) or f"{_kind(found)}_{part}")
-            found = self.by_name.get(found.inputs[0])
-        self._linear(found, part, "attention_norm")
+            self.give(operation, kinds.get(type(operation.op)) or f"{_kind(operation)}_{part}")
+            operation = self.by_name.get(operation.inputs[0])
+        self._linear(operation, part, "attention_norm")
 
     def _block(self, part: str, source: str) -> None:
         self._linear(self.by_name.get(source), part, "feed_forward_norm")
 
-    def _linear(self, found: Operation | None, part: str, norm: str) -> None:
-        if found is not None and isinstance(found.op, Linear):
-            self.give(found, part)
-            before = self.by_name.get(found.inputs[0])
+    def _linear(self, operation: Operation | None, part: str, norm: str) -> None:
+        if operation is not None and isinstance(operation.op, Linear):
+            self.give(operation, part)
+            before = self.by_name.get(operation.inputs[0])
             if before is not None and isinstance(before.op, Norm):
                 self.give(before, norm)
 

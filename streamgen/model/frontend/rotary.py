@@ -105,14 +105,14 @@ class Turn(Later):
 
 def _signed(draft: Draft, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Columns before some were negated, and 1 or -1 of each."""
-    found, signs = [], []
+    unsigned, signs = [], []
     parts = draft.elements.parts(columns)
     for own in columns.split([len(features) for _, features in parts]):
         before, factor = draft.unscaled(own)
         negated = factor == -1
-        found.append(before if negated else own)
+        unsigned.append(before if negated else own)
         signs.append(torch.full((len(own),), -1 if negated else 1))
-    return torch.cat(found), torch.cat(signs)
+    return torch.cat(unsigned), torch.cat(signs)
 
 
 def rotated(draft: Draft, node: Node, columns: torch.Tensor) -> torch.Tensor:
@@ -122,9 +122,9 @@ def rotated(draft: Draft, node: Node, columns: torch.Tensor) -> torch.Tensor:
     turns: list[tuple[slice, Turn, torch.Tensor]] = []
     first = 0
     for name, features in draft.elements.parts(flat):
-        found = draft.later.get(name)
-        if isinstance(found, Turn):
-            turns.append((slice(first, first + len(features)), found, features))
+        value = draft.later.get(name)
+        if isinstance(value, Turn):
+            turns.append((slice(first, first + len(features)), value, features))
         first += len(features)
     if not turns:
         return columns

@@ -75,12 +75,12 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     """The decoder of a folder; CheckpointError says what is wrong."""
     sizes = sizes_of(read_config(folder))
     sizes = replace(sizes, problems=[*sizes.problems, *file_problems(folder)])
-    found = TensorFolder(folder)
+    files = TensorFolder(folder)
 
     def read(name: str) -> tuple[np.ndarray, None, None]:
-        return found.floats(name), None, None
+        return files.floats(name), None, None
 
-    tensors = Tensors(path=folder, shapes=found.shapes, read=read, problems=found.problems)
+    tensors = Tensors(path=folder, shapes=files.shapes, read=read, problems=files.problems)
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)
 
 

@@ -76,20 +76,20 @@ class TensorFolder:
 
     def _unlike(self, name: str, types: tuple[str, ...]) -> str | None:
         """What is wrong with a tensor that is to have one of these types."""
-        found = self.types[name]
-        return None if found in types else f"tensor {name} is {found}; {', '.join(types)} can be read"
+        kind = self.types[name]
+        return None if kind in types else f"tensor {name} is {kind}; {', '.join(types)} can be read"
 
 
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such file")
     try:
-        found = json.loads(path.read_text("utf-8"))
+        parsed = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise CheckpointError(f"{path}: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: a JSON object is needed, not {type(found).__name__}")
-    return found
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{path}: a JSON object is needed, not {type(parsed).__name__}")
+    return parsed
 
 
 def weight_files(folder: Path) -> list[Path]:

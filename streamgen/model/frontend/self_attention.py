@@ -134,10 +134,10 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     if draft.is_text:
         draft.require_caches(names[1:], heads)
     name = draft.add(node, node.name, op, *names)
-    made = draft.columns(name, heads * features).reshape(1, heads, 1, features)
+    mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
     runs = torch.arange(q.order.shape[0])[:, None, None, None] * tokens
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
-    contents[q.order] = elements.indices(made, runs + elements.tokens[:tokens, None])
+    contents[q.order] = elements.indices(mixed, runs + elements.tokens[:tokens, None])
     draft.keep(node, contents.reshape(shape(node)))
 
 

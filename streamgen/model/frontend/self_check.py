@@ -76,16 +76,16 @@ class _Text:
     def _next(self, tokens: int) -> ComparedPass:
         ids = self.random.choice(self.ids, tokens)
         logits, position = self.graph.outputs[0], self.position
-        found, self.state = self.interpreter(
+        computed, self.state = self.interpreter(
             {"ids": ids}, position=position, state=self.state, every_row=True, outputs=(logits,)
         )
         self.position += tokens
         label = f"{tokens} token{'s' * (tokens > 1)} at position {position}"
         try:
             wanted = self.eager(ids)
-            if gap_of(found[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
-                wanted = min(whole, wanted, key=lambda rows: gap_of(found[logits], rows))
-            return ComparedPass(label=label, graph=found, module={logits: wanted})
+            if gap_of(computed[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
+                wanted = min(whole, wanted, key=lambda rows: gap_of(computed[logits], rows))
+            return ComparedPass(label=label, graph=computed, module={logits: wanted})
         except Exception as error:  # a module may raise anything
             raise ImportMismatchError(
                 f"the imported graph runs on {label}; the module does not: {error}\n"
@@ -115,20 +115,20 @@ class _Text:
     def _pairs(self) -> list[tuple[str, str]]:
         """Paths of the keys and values of each layer of the module, in its order; none where its layers are
         not told apart by them."""
-        found: dict[tuple[str, str], int] = {}
+        layers: dict[tuple[str, str], int] = {}
         for path, operation in self.graph.walk():
             if isinstance(operation.op, Attention):
                 prefix = path.removesuffix(operation.name)
                 keys, values = (f"{prefix}{name}" for name in operation.inputs[1:])
                 if not self.state.keys() >= {keys, values}:
                     return []
-                found.setdefault((keys, values), self.eager.layer_of(self.state[keys], len(found)))
-        whole = sorted(found.values()) == list(range(self.eager.count))
-        return sorted(found, key=found.__getitem__) if whole else []
+                layers.setdefault((keys, values), self.eager.layer_of(self.state[keys], len(layers)))
+        whole = sorted(layers.values()) == list(range(self.eager.count))
+        return sorted(layers, key=layers.__getitem__) if whole else []
 
 
 def require_equal_module(
-    found: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    imported: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
 ) -> None:
     """ImportMismatchError unless a graph computes what its module does.
 
@@ -139,9 +139,9 @@ def require_equal_module(
     """
     if not is_checking() or not has_values(module):
         return
-    both = _Both(found, module, leaves, spec)
+    both = _Both(imported, module, leaves, spec)
     others = both.others(longest)
-    require_equal(found.graph, lambda interpreter: both.passes(interpreter, others), module)
+    require_equal(imported.graph, lambda interpreter: both.passes(interpreter, others), module)
 
 
 class _Both:
@@ -204,10 +204,10 @@ class _Both:
         rows = {
             name: tensor.double().numpy().reshape(sequences, tokens, -1) for name, tensor in given.items()
         }
-        made = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
+        passes = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
         return ComparedPass(
             label="random inputs of shape " + ", ".join(map(str, shapes)),
-            graph={name: np.concatenate([one[name] for one in made]) for name in graph.outputs},
+            graph={name: np.concatenate([one[name] for one in passes]) for name in graph.outputs},
             module={
                 name: tensor.double().numpy().reshape(-1, graph.features(name))
                 for name, tensor in wanted.items()

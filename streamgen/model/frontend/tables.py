@@ -56,8 +56,8 @@ class Tables:
                     args = (args[0].clone(), *args[1:])  # the constant is that of other positions too
                 function: Any = call.target
                 known[call] = function(*args, **kwargs)
-        found: torch.Tensor = known[node]
-        return found
+        contents: torch.Tensor = known[node]
+        return contents
 
     def shown(self, node: Node) -> torch.Tensor:
         """The tensor of a constant, or of a table for the positions of the trace."""

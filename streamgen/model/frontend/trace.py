@@ -172,8 +172,8 @@ class Constants:
         path, form = self._said_of(weight, "weight_format")
         if form not in (None, *MATMUL_FORMATS):
             raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(MATMUL_FORMATS)} can be")
-        found: str | None = form
-        return found
+        format: str | None = form
+        return format
 
     def _said_of(self, weight: Node, attribute: str) -> tuple[str, Any]:
         """The module that owns a weight, and what it says of it."""
@@ -203,7 +203,7 @@ def _gist(error: Exception) -> tuple[str, str]:
     if "data-dependent" in first:
         first = DECISION
     return tuple(  # type: ignore[return-value]
-        f"{first} ({found[-1].filename}:{found[-1].lineno})" if found else first for found in (own, outside)
+        f"{first} ({stack[-1].filename}:{stack[-1].lineno})" if stack else first for stack in (own, outside)
     )
 
 

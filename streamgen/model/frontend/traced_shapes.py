@@ -60,15 +60,15 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
                 f"buffer {name} is on the meta device, so what the module computes is not known; build it "
                 "with its buffers in memory, as accelerate.init_empty_weights(include_buffers=False) does"
             )
-    made: dict[int, torch.nn.Parameter] = {}  # tied parameters stay one
+    stand_ins: dict[int, torch.nn.Parameter] = {}  # tied parameters stay one
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is None or not parameter.is_meta:
                 continue
-            if id(parameter) not in made:
+            if id(parameter) not in stand_ins:
                 stand_in = torch.full((), STAND_IN).expand(parameter.shape)
-                made[id(parameter)] = torch.nn.Parameter(stand_in, requires_grad=False)
-            part._parameters[name] = made[id(parameter)]
+                stand_ins[id(parameter)] = torch.nn.Parameter(stand_in, requires_grad=False)
+            part._parameters[name] = stand_ins[id(parameter)]
     return module.eval()
 
 
@@ -99,9 +99,9 @@ def _graph(model: torch.nn.Module, context: int | None, name: str) -> LogicalGra
         period = _period([_form(layer) for layer in every])
         if 2 * period < count:
             setattr(owner, path, every[: 2 * period])
-            found = _repeated(_tried(model, context, name), period, count)
-            if found is not None:
-                return found
+            repeated = _repeated(_tried(model, context, name), period, count)
+            if repeated is not None:
+                return repeated
             setattr(owner, path, every)
     return import_decoder(model, context=context, name=name)
 
