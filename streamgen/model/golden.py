@@ -55,12 +55,12 @@ def steps(
             }
             operands |= memory.read(node, phase, walk)
             try:
-                made = node.params.golden(bounds, operands)
+                computed = node.params.golden(bounds, operands)
             except KeyError as error:
                 if not {*error.args} & {*memory_ports(node.params)} - {*operands}:
                     raise
                 raise GraphError(f"node {node.name!r}: no tensor lies behind its port {error}") from error
-            results = memory.written(node, made)
+            results = memory.written(node, computed)
             for name, value in results.items():
                 values[Port(node.name, name)] = value
                 yield phase, Port(node.name, name), value
@@ -84,10 +84,10 @@ class _MemoryTensors:
 
     def read(self, node: Node, phase: int, walk: int) -> dict[str, np.ndarray]:
         """What a node finds in memory, by port."""
-        found = {}
+        operands = {}
         for tensor in self._tensors[node.name]:
             if (kept := self._kept(tensor)) is not None:
-                found[tensor.port] = kept[tensor.place]
+                operands[tensor.port] = kept[tensor.place]
             elif tensor.role != "output" and tensor.phase in (None, phase):
                 itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
                 data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
@@ -98,8 +98,8 @@ class _MemoryTensors:
                     raise ValueError(
                         f"tensor {tensor.name!r} has shape {data.shape}; {itensor.shape} is needed"
                     )
-                found[tensor.port] = data
-        return found
+                operands[tensor.port] = data
+        return operands
 
     def written(self, node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Take what goes to memory out of the results of a node; the rest leaves on its outputs."""

@@ -47,10 +47,10 @@ class Interface:
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
             raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
-        found = dict(_pairs(self.arguments, tuple(given), "inputs"))
+        arrays = dict(_pairs(self.arguments, tuple(given), "inputs"))
         rules = [rule for rule in self.leading.values() if rule is not None]
         ranks = max((dimension + 1 for rule in rules for dimension in rule), default=0)
-        for name, array in found.items():
+        for name, array in arrays.items():
             if array.ndim <= ranks:
                 raise ValueError(
                     f"input {name!r} has shape {array.shape}; the module has results of {ranks} leading "
@@ -63,7 +63,7 @@ class Interface:
                         f"{extent}"
                     )
         ones = self._ones
-        return {name: array.reshape(_without(array.shape, ones)) for name, array in found.items()}
+        return {name: array.reshape(_without(array.shape, ones)) for name, array in arrays.items()}
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
         """The results as torch nests them. values: by name, with leading dimensions as `taken` leaves."""
@@ -99,27 +99,27 @@ class Interface:
     def from_json(cls, text: str | bytes) -> "Interface":
         """ValueError for a text that `to_json` did not make."""
         stored = decode(_Stored, parsed(text), "interface")
-        found = cls(
+        interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
             results=_untagged(stored.results, "interface.results"),
             leading=stored.leading,
             only=stored.only,
         )
-        if not isinstance(found.arguments, tuple):
+        if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
-        if set(stored.leading) != set(_names(found.results)):
+        if set(stored.leading) != set(_names(interface.results)):
             raise ValueError("interface.leading: expected the names of the results")
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
         if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
             raise ValueError("interface.only: expected dimensions with their extents")
-        return found
+        return interface
 
     def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """ValueError unless these are the inputs and outputs that it nests."""
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
-            found, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
-            if set(found) != set(names) or (not twice and len(found) != len(set(names))):
+            nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
+            if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
                     f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
                     f"{', '.join(names)}"

@@ -42,11 +42,11 @@ def factors_of(model: LogicalGraph, config: CompileConfig) -> tuple[Factor, ...]
     policies: tuple[str, ...] = (policy_of(model, config),)
     if not config.policy and not config.fixed:
         policies = ("spatial", "shared", "mixed") if is_network(model) else ("shared", "mixed", "spatial")
-    found = [Factor(name="policy", values=policies, policies=policies, law="who has columns of its own")]
-    found += _plain(model, config, policies)
+    factors = [Factor(name="policy", values=policies, policies=policies, law="who has columns of its own")]
+    factors += _plain(model, config, policies)
     if "spatial" in policies:
-        found += _by_layer(layer_shapes(schedule(model, None)), config.fixed)
-    return tuple(found)
+        factors += _by_layer(layer_shapes(schedule(model, None)), config.fixed)
+    return tuple(factors)
 
 
 def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]) -> Iterator[Factor]:

@@ -17,12 +17,12 @@ def chosen(config: CompileConfig, base: CompileConfig) -> dict[str, object]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
 
 
-def front_table(found: Sequence[Evaluation], base: CompileConfig) -> str:
+def front_table(front: Sequence[Evaluation], base: CompileConfig) -> str:
     """A line for each: its figures, and in what it differs from the configuration that was asked for."""
-    if not found:
+    if not front:
         return "no point keeps all budgets"
-    made = table("chosen", *UNITS.values(), "DSPs")
-    for one in found:
+    rows = table("chosen", *UNITS.values(), "DSPs")
+    for one in front:
         figures = (
             f"{one.tokens_per_second:,.1f}",
             f"{one.first_token_ms:,.3f}",
@@ -31,10 +31,10 @@ def front_table(found: Sequence[Evaluation], base: CompileConfig) -> str:
             f"{one.dsps:,.0f}",
         )
         what = ", ".join(f"{name}={value!r}" for name, value in chosen(one.config, base).items())
-        made.add_row(what or "as given", *figures)
+        rows.add_row(what or "as given", *figures)
     exact = "cycles and resources as `streamgen estimate` has them"
-    kind = exact if all(one.exact for one in found) else "bounds of cycles, least FIFOs"
-    return rendered([made, kind])
+    kind = exact if all(one.exact for one in front) else "bounds of cycles, least FIFOs"
+    return rendered([rows, kind])
 
 
 def plot(

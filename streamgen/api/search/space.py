@@ -60,10 +60,10 @@ def space(
     config = config or CompileConfig()
     graph = imported(model, example_inputs, config)
     config, graph = limited(graph, config)
-    found = Space(graph, config, only or {})
-    if not only and (why := found.evaluate(found.default).why):
+    designs = Space(graph, config, only or {})
+    if not only and (why := designs.evaluate(designs.default).why):
         raise BudgetError(why)
-    return found
+    return designs
 
 
 class Space:
@@ -151,14 +151,14 @@ class Space:
         first stages. A point that cannot be built says why; ValueError only for one that is none."""
         config = self.config_of(point)
         key = config, exact
-        found = self._known.get(key)
-        if found is None or found.config.fixed != config.fixed:  # mappings are no part of a hash
+        evaluation = self._known.get(key)
+        if evaluation is None or evaluation.config.fixed != config.fixed:  # mappings are no part of a hash
             try:
-                found = self._exactly(config) if exact else self._roughly(config)
+                evaluation = self._exactly(config) if exact else self._roughly(config)
             except (BudgetError, GraphError, ValueError) as error:
-                found = Evaluation(config=config, exact=exact, why=str(error))
-            self._known[key] = found
-        return found
+                evaluation = Evaluation(config=config, exact=exact, why=str(error))
+            self._known[key] = evaluation
+        return evaluation
 
     def _roughly(self, config: CompileConfig) -> Evaluation:
         parts = [_Sketch(part) for part in parts_of(self._graph, config)]
@@ -192,13 +192,13 @@ class Space:
 
     def _exactly(self, config: CompileConfig) -> Evaluation:
         asked = {"positions": (config.context // 2,), "prompts": (config.max_tokens,)} if self._text else {}
-        found: Estimate = estimate(self._plain, None, config, _silent, **asked)
-        steps = [one for one in found.passes if one.tokens == (1 if self._text else config.max_tokens)]
+        estimated: Estimate = estimate(self._plain, None, config, _silent, **asked)
+        steps = [one for one in estimated.passes if one.tokens == (1 if self._text else config.max_tokens)]
         cycles = sum(one.cycles for one in steps)
         tokens = steps[0].tokens
-        largest = [one for one in found.passes if one.tokens == config.max_tokens]
-        first = found.first_tokens.get(config.max_tokens, sum(one.cycles for one in largest))
-        used = reduce(_larger, (group.resources.total for group in found.groups))
+        largest = [one for one in estimated.passes if one.tokens == config.max_tokens]
+        first = estimated.first_tokens.get(config.max_tokens, sum(one.cycles for one in largest))
+        used = reduce(_larger, (group.resources.total for group in estimated.groups))
         hertz = config.clock_mhz * 1e6
         bits = products = 0.0
         for part in parts_of(self._graph, config):
@@ -242,8 +242,8 @@ class _Sketch:
         """Of a pass: phase by phase what memory, products or the operation that works longest take."""
         graph = self._graph(tokens, position)
         if graph.phases == 1:
-            found: list[tuple[Stage, int]] = [(stage, 1) for stage in stages(graph, tokens)]
-            least = least_cycles([stage for stage, _ in found], self._rate) + GAP * len(found)
+            walked: list[tuple[Stage, int]] = [(stage, 1) for stage in stages(graph, tokens)]
+            least = least_cycles([stage for stage, _ in walked], self._rate) + GAP * len(walked)
             return max(least, float(_longest(graph, 0)))
         return sum(
             walks * (max(stage.cycles(self._rate), _longest(graph, phase)) + GAP)
@@ -252,10 +252,10 @@ class _Sketch:
 
     def work(self, tokens: int, position: int) -> tuple[float, float]:
         """Products, and bits moved from and to memory."""
-        found = phases(self._graph(tokens, position))
+        walked = phases(self._graph(tokens, position))
         return (
-            float(sum(walks * stage.products for stage, walks in found)),
-            8.0 * sum(walks * stage.bytes for stage, walks in found),
+            float(sum(walks * stage.products for stage, walks in walked)),
+            8.0 * sum(walks * stage.bytes for stage, walks in walked),
         )
 
     def _graph(self, tokens: int, position: int) -> Graph:

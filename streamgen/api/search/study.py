@@ -124,8 +124,8 @@ class Study:
         points = {n: self._point(trial.params) for n, trial in enumerate(trials) if within(trial)}
         costs = {number: self._signed(trials[number].values) for number in points}
         if not exact:
-            found = [self.space.evaluate(points[number]) for number in _unbeaten(costs)]
-            return sorted(found, key=self._rank)
+            unbeaten = [self.space.evaluate(points[number]) for number in _unbeaten(costs)]
+            return sorted(unbeaten, key=self._rank)
         default = self.space.evaluate(self.space.default, exact=True)
         built: dict[int, Evaluation] = {}
         for turn in range(TRIED):
@@ -159,13 +159,13 @@ class Study:
         point = self._point(choice)
         if why := self.space.bound(point, self._best()):
             self._prune(trial, why)
-        found = self.space.evaluate(point)
-        if found.why:
-            self._prune(trial, found.why)
-        for name, share in found.over.items():
+        evaluation = self.space.evaluate(point)
+        if evaluation.why:
+            self._prune(trial, evaluation.why)
+        for name, share in evaluation.over.items():
             trial.set_constraint(name, share)
         trial.set_constraint("built", -1.0)
-        return tuple(found.value(one) for one in self.objectives)
+        return tuple(evaluation.value(one) for one in self.objectives)
 
     def _prune(self, trial: optuna.Trial, why: str) -> None:
         trial.set_user_attr("why", why[:500])
@@ -187,8 +187,8 @@ class Study:
     def _point(self, choice: Point) -> dict[str, Value]:
         return {factor.name: choice.get(factor.name, factor.values[0]) for factor in self.space.factors}
 
-    def _costs(self, found: Evaluation) -> Costs:
-        return self._signed([found.value(one) for one in self.objectives])
+    def _costs(self, evaluation: Evaluation) -> Costs:
+        return self._signed([evaluation.value(one) for one in self.objectives])
 
     def _signed(self, values: Sequence[float]) -> Costs:
         """Of values of the objectives."""
@@ -197,8 +197,8 @@ class Study:
             for one, value in zip(self.objectives, values, strict=True)
         )
 
-    def _rank(self, found: Evaluation) -> tuple[bool, Costs]:
-        return not found.feasible, self._costs(found)
+    def _rank(self, evaluation: Evaluation) -> tuple[bool, Costs]:
+        return not evaluation.feasible, self._costs(evaluation)
 
     def _claim(self) -> None:
         """The study is that of this space, or new. ValueError."""

@@ -77,8 +77,8 @@ def within_bits(
     expected, lost = list(outputs(graph)), []
     for index, unit in enumerate(free):
         tell(f"weighing {unit.pattern}, {index + 1} of {len(free)}")
-        found = outputs(_rounded(graph, unit, numbers))
-        lost.append(sum(_distance(e, f) for e, f in zip(expected, found, strict=True)))
+        rounded = outputs(_rounded(graph, unit, numbers))
+        lost.append(sum(_distance(e, f) for e, f in zip(expected, rounded, strict=True)))
     tell("")
     more = np.array([unit.weights * (W8_BITS - low) for unit in free])
     room = (bits - least) * total
@@ -142,10 +142,10 @@ def _rounded(graph: LogicalGraph, unit: _Matmuls, numbers: Numbers) -> LogicalGr
     return graph.map(change)
 
 
-def _distance(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
+def _distance(expected: Mapping[str, np.ndarray], computed: Mapping[str, np.ndarray]) -> float:
     """Squared errors of outputs, relative to them."""
     total = 0.0
     for name, array in expected.items():
-        error, size = (float(np.square(a).sum(dtype=np.float64)) for a in (found[name] - array, array))
+        error, size = (float(np.square(a).sum(dtype=np.float64)) for a in (computed[name] - array, array))
         total += error / size if size else error
     return total

@@ -118,7 +118,7 @@ class _Calibration:
             needed = {*graph.outputs, *(name for o in graph.operations[index + 1 :] for name in o.inputs)}
             for text in texts:
                 text.values = {name: value for name, value in text.values.items() if name in needed}
-            moments = {name: found for name, found in moments.items() if name in needed}
+            moments = {name: moment for name, moment in moments.items() if name in needed}
         return replace(graph, operations=tuple(done))
 
     def _layers(self, operation: Operation, texts: Sequence[_CalibrationText], path: str) -> Repeat:
@@ -191,10 +191,10 @@ class _Kept:
             with new_file(file) as new:
                 new.write(json.dumps({"key": key}).encode())
         try:
-            found = json.loads(file.read_bytes())["key"]
+            stored = json.loads(file.read_bytes())["key"]
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged: {error}; remove the folder to begin again") from error
-        if found != key:
+        if stored != key:
             raise CheckpointError(
                 f"{folder} belongs to a calibration with other texts, weights or numbers; give another folder"
             )
