@@ -64,9 +64,9 @@ MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar
 SUPPORTED = (
     f"Linear and x @ W; {TITLES}; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
-    "and softmax of the last dimension; attention over the tokens given, with or without a constant mask; "
-    "slices and concatenation of features, views and transposes that leave rows of features whole; Dropout "
-    "in eval mode; copies, casts to floats"
+    "and softmax of the last dimension; GroupNorm of [tokens, channels]; attention over the tokens given, "
+    "with or without a constant mask; slices and concatenation of features, views and transposes that leave "
+    "rows of features whole; Dropout in eval mode; copies, casts to floats"
 )
 
 

@@ -2,6 +2,8 @@
 
 rms      x * rsqrt(mean(x ** 2) + epsilon)              or x / sqrt(...)
 layer    (x - mean(x)) * rsqrt(var(x) + epsilon)        var(x, unbiased=False) or mean((x - mean(x)) ** 2)
+
+GroupNorm is the layer norm of each group of a token's features, times weights of all features, plus biases.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from torch.fx import Node
 from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.moves import renamed
 from streamgen.model.frontend.trace import Unsupported, aten, shape
-from streamgen.model.operations import Norm
+from streamgen.model.operations import Binary, Constant, Norm
 
 __all__ = ["CALLS"]
 
@@ -119,6 +121,35 @@ def _rms_norm(draft: Draft, node: Node) -> None:
     _norm(draft, node, x, "rms", weight, None, float(epsilon))
 
 
+def _group_norm(draft: Draft, node: Node) -> None:
+    x, groups, weight, bias, epsilon = (*node.args, *(None, None, 1e-5)[len(node.args) - 2 :])[:5]
+    order, columns = draft.form(node, x, draft.elements.spread)
+    extents = shape(node)
+    if (features := extents[1:].numel() // groups) == 1:
+        raise Unsupported("its groups hold one feature each, so it computes nothing but its bias")
+    try:
+        heads = _heads(order, features)
+    except Unsupported:
+        raise Unsupported(
+            f"its groups hold several tokens of {list(extents)}; statistics are over features of one token, "
+            "as of [tokens, channels]"
+        ) from None
+    op = Norm("layer", np.ones(len(columns) // heads, np.float32), float(epsilon), heads=heads)
+    name = draft.add(node, draft.named(node), op, draft.value(node, columns))
+    for operation, parameter in (("mul", weight), ("add", bias)):
+        if parameter is None:
+            continue
+        if draft.knows(parameter):
+            raise Unsupported("its weight or bias is computed at run time")
+        channels = draft.constants.array(node, parameter).reshape(1, -1, *(1,) * (len(extents) - 2))
+        rows = np.broadcast_to(channels, extents).reshape(-1)[order.numpy()]
+        if (rows != rows[:1]).any():
+            raise Unsupported("its channels are tokens; channels must be features of one token")
+        constant = draft.add(node, draft.constants.paths.get(parameter, node.name), Constant(rows[0].copy()))
+        name = draft.add(node, node.name, Binary(operation), name, constant)
+    draft.spread(node, [(name, len(columns))], order)
+
+
 def _last(node: Node, extents: Any) -> None:
     if list(extents) != [shape(node)[-1]]:
         raise Unsupported(f"it normalises over {list(extents)}, the last dimension is needed")
@@ -168,6 +199,7 @@ def _root(draft: Draft, node: Node) -> None:
 
 
 CALLS = {
+    aten.group_norm.default: _group_norm,
     aten.layer_norm.default: _layer_norm,
     aten.rms_norm.default: _rms_norm,
     aten.mean.dim: _mean,
