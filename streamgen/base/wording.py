@@ -1,6 +1,8 @@
-"""Numbers in messages: counted nouns and times."""
+"""Numbers and lists in messages."""
 
-__all__ = ["counted", "duration"]
+from collections.abc import Iterable
+
+__all__ = ["alternatives", "counted", "duration"]
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -14,3 +16,9 @@ def duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Names as a message lists what is allowed: 'a', 'b' or 'c'."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last
