@@ -10,7 +10,7 @@ from streamgen.numbers.weights.format import Rounded, WeightFormat
 
 __all__ = ["BYTES", "DEFAULT", "FORMATS", "GRID", "TITLES", "Rounded", "WeightFormat"]
 
-_NAMES = ("w4", "w8")
+_NAMES = ("w4", "mxfp4", "w8")
 FORMATS: dict[str, WeightFormat] = {
     name: import_module(f"streamgen.numbers.weights.{name}").FORMAT for name in _NAMES
 }
