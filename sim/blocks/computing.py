@@ -32,6 +32,7 @@ from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 from streamgen.kernels.top_k import TopKParams
+from streamgen.numbers.weights import BYTES, FORMATS
 
 __all__ = [
     "attention_blocks",
@@ -197,6 +198,10 @@ def columns() -> list[ColumnParams]:
         (2, 1, ("w4", "w8"), 64, 10, False, 576),
         (1, 4, ("w4", "w8"), 32, 0, False, 576),
     ]
+    for form in FORMATS.values():
+        if form.multiplicands:  # lanes decode it
+            columns.append((1, 2, (form.name,), form.groups[0], 8, False, 576))
+            columns.append((2, 1, (form.name, BYTES.name), form.groups[0], 16, False, 1024))
     found = [
         ColumnParams(
             t_lanes=t,

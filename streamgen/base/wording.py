@@ -1,4 +1,6 @@
-"""Numbers in messages: counted nouns and times."""
+"""Numbers and lists in messages."""
+
+from collections.abc import Iterable
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -12,3 +14,9 @@ def duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Names as a message lists what is allowed: 'a', 'b' or 'c'."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last

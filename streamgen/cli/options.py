@@ -13,6 +13,7 @@ from typing import Any, Literal
 import click
 
 from streamgen.compiler.config import CompileConfig
+from streamgen.numbers.weights import TITLES
 from streamgen.platform.boards import BOARDS
 
 __all__ = [
@@ -49,6 +50,7 @@ class _Json(click.ParamType):
 def config_options(command: Command) -> Command:
     """Gives a command an option for every field of `CompileConfig`; None where it is not given."""
     texts, hints = _texts(), typing.get_type_hints(CompileConfig)
+    texts["weights"] += f" Known are {TITLES}."
     texts["board"] += f" Known are {', '.join(BOARDS)}."
     for field in reversed(dataclasses.fields(CompileConfig)):
         name = field.name.replace("_", "-")

@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
+from streamgen.base.wording import alternatives
 from streamgen.numbers.quantisation import Numbers
+from streamgen.numbers.weights import BYTES, FORMATS
 from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 
 __all__ = ["VECTOR_LANES", "CompileConfig", "checked_config"]
@@ -45,14 +47,14 @@ class CompileConfig:
         column a memory channel; "mixed" gives columns to some, as long as that saves cycles, and to those
         that `fixed` names. None: spatial for modules of matmuls and elementwise operations, shared for the
         rest.
-    weights: "w4" (4-bit codes in groups) or "w8" (8-bit codes, one scale a row); None: what the checkpoint
-        has for each matmul, "w4" where it has floats.
-    head: the same for the logits of a language model.
-    formats: the same by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"};
+    weights: format of the weights of all matmuls, by its name; None: what the checkpoint has for each matmul,
+        "w4" where it has floats.
+    head: format of the weights that compute the logits of a language model.
+    formats: formats by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"};
         tables ("embedding") may be "f24" or "w8", and are "w8" where they would fill half a memory channel.
-    group: weights along K that share one integer scale (w4): 32, 64 or 128.
+    group: weights along K that share one integer scale, in formats that have a choice (w4): 32, 64 or 128.
     scale_bits: bits of the integer group scales and minimums: 8 to 16.
-    minimum: keep an integer minimum beside each group scale (asymmetric groups).
+    minimum: keep an integer minimum beside each group scale, in formats that have them (asymmetric groups).
     p_bits: bits of the integers of a softmax in attention: 8 to 16.
     token_lanes: spatial: tokens that one weight meets in a cycle; None lets the explorer choose.
     fixed: spatial and mixed: factors that the explorer must take, by layer (path of the module, or name of
@@ -93,7 +95,7 @@ class CompileConfig:
     fill: float | None = None
     policy: Literal["spatial", "shared", "mixed"] | None = None
     weights: str | None = None
-    head: str = "w8"
+    head: str = BYTES.name
     formats: Mapping[str, str] = field(default_factory=dict, hash=False)
     group: int = 32
     scale_bits: int = 8
@@ -129,8 +131,8 @@ class CompileConfig:
                 "None, 'spatial', 'shared' or 'mixed'",
                 self.policy in (None, "spatial", "shared", "mixed"),
             ),
-            ("weights", "None, 'w4' or 'w8'", self.weights in (None, "w4", "w8")),
-            ("head", "'w4' or 'w8'", self.head in ("w4", "w8")),
+            ("weights", f"None, {alternatives(FORMATS)}", self.weights in (None, *FORMATS)),
+            ("head", alternatives(FORMATS), self.head in FORMATS),
             ("group", "32, 64 or 128", self.group in (32, 64, 128)),
             ("scale_bits", "8 to 16", 8 <= self.scale_bits <= 16),
             ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),

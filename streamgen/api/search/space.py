@@ -33,6 +33,7 @@ from streamgen.model.graph import Graph, Node
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Linear
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.numbers.weights import FORMATS
 from streamgen.observe.estimate import Estimate
 
 __all__ = ["Point", "Space", "space"]
@@ -143,7 +144,7 @@ class Space:
         for _, operation in self._graph.walk():
             if isinstance(operation.op, Linear):
                 n, k = operation.op.extents
-                total += n * k * (4 if getattr(operation.op.weight, "group", None) else 8)
+                total += n * k * FORMATS[operation.op.integers.format].code_bits
         return total
 
     def evaluate(self, point: Point, *, exact: bool = False) -> Evaluation:

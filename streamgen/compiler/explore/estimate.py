@@ -163,7 +163,7 @@ class ClosedForms:
             if self._extent(shape.name, pads) > plan.tile or self.lanes > 1:
                 total += plan.columns * 2 * tokens * formats.token_bits("mxi8s", (width,))
             if tokens > self.lanes:
-                total += plan.tile * 2 * width * (4 if shape.group else 8)
+                total += plan.tile * 2 * width * shape.form.code_bits
         return total
 
     def steps(self, shape: LinearShape, pads: Mapping[str, int]) -> int:
@@ -176,10 +176,11 @@ class ClosedForms:
     def _column_bits(self, shape: LinearShape, plan: LinearPlan, pads: Mapping[str, int]) -> int:
         """Bits that one column reads in a pass."""
         width, rows = self._extent(shape.reads, pads), self._extent(shape.name, pads)
-        codes = MemoryLayout("i4" if shape.group else "i8", (plan.n_lanes, MX_GROUP))
+        codes = MemoryLayout(f"i{shape.form.code_bits}", (plan.n_lanes, MX_GROUP))
         bits = codes.token_slot * (width // MX_GROUP) + plan.n_lanes * 32
         if shape.group:
-            scales = MemoryLayout(f"i{self._budget.scale_bits}", (plan.n_lanes, 1, 1 + self._budget.minimum))
+            minimum = self._budget.minimum and shape.form.minimums
+            scales = MemoryLayout(f"i{self._budget.scale_bits}", (plan.n_lanes, 1, 1 + minimum))
             bits += scales.token_slot * (width // shape.group)
         return bits * (rows // plan.tile)
 

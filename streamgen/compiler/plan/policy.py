@@ -304,7 +304,7 @@ class _Mixed:
             own = plan.alone.get(shape.name)
             channels = own.channels if own is not None else range(plan.columns)
             for channel in channels:
-                bits[channel] += shape.n * shape.k * (4 if shape.group else 8) // len(channels)
+                bits[channel] += shape.n * shape.k * shape.form.code_bits // len(channels)
             rows = own.tile if own is not None else plan.unit
             cycles = -(-shape.n // rows) * -(-shape.k // MX_GROUP)
             engine += cycles if own is None else 0

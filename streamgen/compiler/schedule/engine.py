@@ -7,7 +7,7 @@ neither waits. Keys, values and queries of attention over a cache come in rounds
 several, then of each the next ones. So the first heads are whole while the others are still computed.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, lcm
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.artifact.weight_layout import WeightLayout
+from streamgen.base.errors import GraphError
 from streamgen.compiler.lower.columns import column_tensors
 from streamgen.compiler.schedule.phases import Phase, Schedule
 from streamgen.compiler.schedule.plan import HardwarePlan
@@ -25,6 +26,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.model.operations import Attention, Binary, Cache
 from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
+from streamgen.numbers.weights import BYTES
 
 __all__ = ["Engine", "Matmul"]
 
@@ -83,19 +85,19 @@ class Engine:
         weights = [step.op.integers for matmul in self.matmuls.values() for step in matmul.steps]  # type: ignore[attr-defined]
         grouped = next((w for w in weights if w.scale is not None), None)
         group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
-        formats = {w.format for w in weights}
+        formats = _formats(self.matmuls.values())
         longest = {matmul.weight.format: 0 for matmul in self.matmuls.values()}
         for matmul in self.matmuls.values():
             longest[matmul.weight.format] = max(longest[matmul.weight.format], matmul.k)
         return ColumnParams(
             t_lanes=1,
             n_lanes=self.plan.n_lanes,
-            formats=tuple(name for name in ("w4", "w8") if name in formats),
+            formats=formats,
             group=group,
             scale_bits=0 if grouped is None else scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
             max_k=-(-max(longest.values()) // group) * group,  # the longest may be of weights without groups
-            max_k_w8=longest["w8"] if len(longest) > 1 else None,
+            max_k_w8=longest[BYTES.name] if len(longest) > 1 else None,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
             bias=any(op.bias is not None for op in self._operators),
@@ -155,6 +157,21 @@ class Engine:
             for c in range(different):
                 packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
         return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
+
+
+def _formats(matmuls: Iterable[Matmul]) -> tuple[str, ...]:
+    """Of all matmuls, narrow ones first. GraphError when these are several."""
+    users: dict[str, list[str]] = {}
+    for matmul in matmuls:
+        users.setdefault(matmul.weight.format, []).extend(step.path for step in matmul.steps)
+    narrow = [name for name in users if name != BYTES.name]
+    if len(narrow) > 1:
+        told = ", ".join(f"{name} ({users[name][0]})" for name in narrow)
+        raise GraphError(
+            f"an engine takes weights of one narrow format beside {BYTES.name}; its matmuls have {told}: "
+            "give all of them one, or columns of their own (policy='spatial')"
+        )
+    return (*narrow, *(name for name in users if name == BYTES.name))
 
 
 def _value(op: Any, count: int) -> Hashable:

@@ -12,6 +12,7 @@ from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.kernels.elementwise import BINARY_OPERATIONS
 from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
 from streamgen.model.operations import Binary, Linear, Scalar, Unary
+from streamgen.numbers.weights import FORMATS
 
 __all__ = ["layer_shapes"]
 
@@ -53,6 +54,7 @@ def _linear(step: Step, level: int) -> LinearShape:
         k=k,
         n=n,
         level=level,
+        form=FORMATS[step.op.integers.format],
         group=step.op.integers.group,
         reads=step.inputs[0].path,
         path=_module(step),

@@ -23,6 +23,9 @@ one, unsigned, at even j, the high one at odd j, both with the same code. Bit by
 
     dot = even + (16 * odd if wide else odd),       16 * 127 * 128 = 260096 < 2^18, b = 19
 
+Tables. A code that stands for another integer than itself (`DecodedDotParams`) is decoded in front of its
+multiplier (`multiplicand`); the packed fields are as far apart as the sums of these integers need.
+
 Chains. Product j = 8k + i is the k-th of chain i' of 8; four DSPs add theirs to the one before, each a cycle
 later. The second takes its operands a cycle later by a second register of its own, the third and fourth get
 theirs 1 and 2 cycles later (`SKEW`). Eight sums meet in a tree; its last adder has the input registers of
@@ -37,10 +40,11 @@ expected `minimum_delay` later, `scales` `scale_delay`, `power`, `valid`, `first
 `accumulators` change `latency` later.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Value, signed
+from amaranth import Array, Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -59,6 +63,7 @@ __all__ = [
     "SKEW",
     "SLICE",
     "SUM_BITS",
+    "DecodedDotParams",
     "Dot",
     "DotParams",
 ]
@@ -91,9 +96,25 @@ class DotParams:
     accumulator_bits: int
 
     @property
+    def multiplicands(self) -> tuple[int, ...]:
+        """The integer that each code stands for; none: itself."""
+        return ()
+
+    @property
+    def greatest(self) -> int:
+        """The greatest magnitude of a weight that is no half."""
+        return max(map(abs, self.multiplicands), default=1 << self.weight_bits - 1)
+
+    @property
+    def multiplicand_bits(self) -> int:
+        """Width of a signed multiplicand."""
+        plain = self.weight_bits + self.halves
+        return max(plain, self.greatest.bit_length() + 1) if self.multiplicands else plain
+
+    @property
     def field_bits(self) -> int:
-        """Distance of the two packed weights."""
-        return 18 if self.weight_bits == 8 else 19 if self.halves else 16
+        """Distance of the two packed weights: the low field holds its sum until the fields part."""
+        return self._largest(2 * CHAIN << self.packed_levels - 1).bit_length() + 1
 
     @property
     def packed_levels(self) -> int:
@@ -110,7 +131,7 @@ class DotParams:
         """Width of a dot product times its scale."""
         largest = self._largest_dot << FAR
         if self.scale_bits:
-            sums = K_LANES * 127 * (8 + self.minimum)
+            sums = K_LANES * 127 * (self.greatest + self.minimum)
             largest = max(largest, sums << FAR + self.scale_bits - 1)
         return largest.bit_length() + 1
 
@@ -154,6 +175,8 @@ class DotParams:
         factors = self.rows * (self.scale_bits + FAR) * (1 + self.minimum) if self.scale_bits else 2
         joined = self.rows * (self.accumulator_bits - LOW_BITS) if self.in_two else 0
         signs = K_LANES // 2 * self.rows + 3 if self.halves else 0
+        if self.multiplicands:  # two bits of a multiplicand are one LUT
+            signs = K_LANES * self.rows * -(-self.multiplicand_bits // 2)
         return Resources(
             lut=tree + factors + joined + signs,
             ff=kept + 1 + self.minimum + 3 * self.halves,
@@ -168,19 +191,23 @@ class DotParams:
     @property
     def _largest_dot(self) -> int:
         halves = K_LANES // 2 * 127 * 128 if self.halves else 0
-        return max(K_LANES * 127 << self.weight_bits - 1, halves)
+        return max(K_LANES * 127 * self.greatest, halves)
+
+    def _largest(self, products: int) -> int:
+        """The greatest magnitude of the sum of so many products."""
+        if products == K_LANES:
+            return self._largest_dot
+        return products * 127 * max(self.greatest, 15 * self.halves)
 
     def _sum_bits(self, products: int) -> int:
         """Width of the sum of so many products, packed while the fields are not parted."""
-        largest = products * 127 * (15 if self.halves else 1 << self.weight_bits - 1)
-        if products == K_LANES:
-            largest = self._largest_dot
+        largest = self._largest(products)
         packed = self.rows == 2 and products <= 2 * CHAIN << self.packed_levels - 1
         return (largest * (1 + (packed << self.field_bits))).bit_length() + 1
 
     def product(self, place: int) -> DspParams:
         """The DSP of a product, by its place in the chain."""
-        bits = 5 if self.halves else self.weight_bits
+        bits = self.multiplicand_bits
         packed = self.rows == 2
         return DspParams(
             a_bits=bits,
@@ -225,6 +252,18 @@ class DotParams:
 
     def build(self) -> "Dot":
         return Dot(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedDotParams(DotParams):
+    """A lane whose codes stand for other integers than themselves. table: these, by the code as an unsigned
+    number."""
+
+    table: tuple[int, ...]
+
+    @property
+    def multiplicands(self) -> tuple[int, ...]:
+        return self.table
 
 
 class Dot(wiring.Component):
@@ -318,10 +357,16 @@ class Dot(wiring.Component):
 
     def _weight(self, weights: Value, place: int, wide: Value | None) -> Value:
         """A signed weight; the even halves of 8-bit ones are unsigned."""
-        weight = weights.word_select(place, self.params.weight_bits)
+        p = self.params
+        weight = weights.word_select(place, p.weight_bits)
+        if not p.multiplicands:
+            if wide is None:
+                return weight.as_signed()
+            return Cat(weight, weight[-1] if place % 2 else weight[-1] & ~wide).as_signed()
+        decoded = multiplicand(weight, p.multiplicands, p.multiplicand_bits)
         if wide is None:
-            return weight.as_signed()
-        return Cat(weight, weight[-1] if place % 2 else weight[-1] & ~wide).as_signed()
+            return decoded
+        return Mux(wide, Cat(weight, weight[-1] & place % 2).as_signed(), decoded)
 
     def _dots(self, m: Module, sums: list[Value]) -> list[tuple[Value, Value]]:
         """The adder tree, and what the low field of each row owes to it (rows beyond the first)."""
@@ -356,6 +401,11 @@ class Dot(wiring.Component):
         ]
         kept = registered(m, Cat(signs[1::2]))
         return [(lows[0] + lows[1], None), (_plus(highs[0], highs[1], kept[0]), kept[1])]
+
+
+def multiplicand(code: Value, multiplicands: Sequence[int], bits: int) -> Value:
+    """The signed integer of so many bits that a code stands for: a truth table of the bits of the code."""
+    return Array([Const(value, signed(bits)) for value in multiplicands])[code].as_signed()
 
 
 def _plus(a: Value, b: Value, carry: Value) -> Value:

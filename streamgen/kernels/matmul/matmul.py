@@ -1,6 +1,6 @@
 """One column of a matmul: activations in groups of 32 times 4- or 8-bit weights, in exact integers.
 
-    dot[t,n,g]  = sum of code[t,k] * weight[n,k]           k in group g of 32
+    dot[t,n,g]  = sum of code[t,k] * weight[n,k]           k in group g of 32, weight: `WeightFormat.integers`
     sum[t,g]    = sum of code[t,k]
     term[t,n,g] = (scale[n,h] * dot + minimum[n,h] * sum) * f[t,g] * 2^(15 - d[t,g])
     y[t,n]      = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15) [+ b[n]]
@@ -24,12 +24,13 @@ use no i_s.
 Time. A tile takes max(cycles of its k steps, t_lanes * n_lanes) cycles, the second being the pace of o_y.
 Lanes (`dot`) and accumulators never wait; `issue` takes operands when their results will have room.
 
-Width of an accumulator. With codes |c| <= 127, f <= 8, 8-bit weights |w| <= 128, 4-bit ones |w| <= 8 and
-their |scale| and |minimum| <= 2^(scale_bits-1), a term is at most 32 * 127 * 8 * 2^15 times 128 or
-(8 + 1) * 2^(scale_bits-1), and a sum at most K / 32 times that, in any order and at any time.
-`accumulator_bits` holds that bound; a ValueError says where more than 64 are needed. 48 bits are enough for
-8-bit scales up to K = 3,667. Weights are known when hardware is built, and rows reach a third of the bound: a
-column is told what a row of its weights sums up to, where that saves the second DSP of long sums.
+Width of an accumulator. With codes |c| <= 127, f <= 8, 8-bit weights |w| <= 128, narrow ones |w| <= G (8 in
+w4, `WeightFormat.greatest`) and their |scale| and |minimum| <= 2^(scale_bits-1), a term is at most
+32 * 127 * 8 * 2^15 times 128 or (G + 1) * 2^(scale_bits-1), and a sum at most K / 32 times that, in any order
+and at any time. `accumulator_bits` holds that bound; a ValueError says where more than 64 are needed. 48 bits
+are enough for 8-bit scales up to K = 3,667. Weights are known when hardware is built, and rows reach a third
+of the bound: a column is told what a row of its weights sums up to, where that saves the second DSP of long
+sums.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,16 +51,17 @@ from streamgen.gateware.arith.pipeline import delayed
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
-from streamgen.kernels.matmul.dot import CHAIN, DSP_SUM, K_LANES, LONGEST, DotParams
+from streamgen.kernels.matmul.dot import CHAIN, DSP_SUM, K_LANES, LONGEST, DecodedDotParams, DotParams
 from streamgen.kernels.matmul.issue import IssueParams
-from streamgen.kernels.matmul.operands import WEIGHT_BITS, OperandsParams
+from streamgen.kernels.matmul.operands import OperandsParams
 from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
 from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight, row_sum
+from streamgen.numbers.weights import BYTES, FORMATS
 
 __all__ = ["Column", "ColumnParams", "accumulate"]
 
-GROUPS = (32, 64, 128)
+GROUPS = sorted({group for form in FORMATS.values() for group in form.groups})
 LARGEST_ACTIVATION = 127 * formats.MX_MAX_FACTOR << 15
 
 
@@ -68,14 +70,14 @@ class ColumnParams:
     """What is built.
 
     t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
-    formats: ("w4",), ("w8",) or ("w4", "w8"); the descriptor chooses among two.
+    formats: of weights: one, or one of narrow codes and "w8"; the descriptor chooses among two.
     group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
     scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the
     largest bounds. max_k_w8: the largest k of 8-bit weights in a column of both formats; None: max_k.
     row_sum: what magnitudes of a row's integer weights, with scales and minimums, add up to at most; None:
     not known.
 
-    Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": "w4" or "w8",
+    Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": of the weights,
     "grouped": whether the weights have group scales}.
     """
 
@@ -96,18 +98,34 @@ class ColumnParams:
         for name in ("t_lanes", "n_lanes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} of a column must be at least 1, not {getattr(self, name)}")
-        if self.formats not in (("w4",), ("w8",), ("w4", "w8")):
-            raise ValueError(f"formats of a column must be w4, w8 or both in this order, not {self.formats}")
+        narrow, wide = self.formats[:1], self.formats[1:]
+        if (
+            not {*self.formats} <= FORMATS.keys()
+            or not narrow
+            or (wide and (wide != (BYTES.name,) or not FORMATS[narrow[0]].is_narrow))
+        ):
+            raise ValueError(
+                f"formats of a column must be one of {', '.join(FORMATS)}, or a narrow one and {BYTES.name} "
+                f"in this order, not {self.formats}"
+            )
         if self.group not in GROUPS:
             raise ValueError(f"group of a column must be 32, 64 or 128, not {self.group}")
         if self.scale_bits != 0 and not 8 <= self.scale_bits <= 16:
             raise ValueError(f"scale_bits of a column must be 0 or 8 to 16, not {self.scale_bits}")
-        if self.scale_bits and "w4" not in self.formats:
+        groups = FORMATS[self.formats[0]].groups
+        if self.scale_bits and not groups:
             raise ValueError(
                 f"scale_bits of a column is {self.scale_bits}; 8-bit weights have no group scales"
             )
+        if self.scale_bits and self.group not in groups:
+            raise ValueError(
+                f"group of a column of {self.formats[0]} must be {', '.join(map(str, groups))}, "
+                f"not {self.group}"
+            )
         if self.minimum and not self.scale_bits:
             raise ValueError("minimum of a column needs group scales; scale_bits is 0")
+        if self.minimum and not FORMATS[self.formats[0]].minimums:
+            raise ValueError(f"minimum of a column is True; {self.formats[0]} has no minimums")
         k_unit = self.group if self.scale_bits else K_LANES
         for name, unit in (("max_k", k_unit), ("max_n", self.n_lanes), ("max_t", self.t_lanes)):
             if (value := getattr(self, name)) < 1 or value % unit:
@@ -132,13 +150,14 @@ class ColumnParams:
 
     def longest(self, form: str) -> int:
         """The largest k of weights of a format."""
-        return self.max_k_w8 or self.max_k if form == "w8" else self.max_k
+        return self.max_k_w8 or self.max_k if form == BYTES.name else self.max_k
 
     @property
     def largest_sum(self) -> int:
         """Bound of an accumulator's magnitude; see the module's docstring."""
-        grouped = 8 + self.minimum << max(self.scale_bits - 1, 0)
-        weight = max(grouped, *(1 << WEIGHT_BITS[name] - 1 for name in self.formats))
+        greatest = [FORMATS[name].greatest for name in self.formats]
+        grouped = greatest[0] + self.minimum << max(self.scale_bits - 1, 0)
+        weight = max(grouped, *greatest)
         row = self.max_k * weight
         return (row if self.row_sum is None else min(row, self.row_sum)) * LARGEST_ACTIVATION
 
@@ -167,14 +186,18 @@ class ColumnParams:
 
     def lane(self, rows: int) -> DotParams:
         """The lane of one token by one or two rows."""
-        return DotParams(
-            weight_bits=WEIGHT_BITS[self.formats[0]],
-            halves=self.two_widths,
-            rows=rows,
-            scale_bits=self.scale_bits,
-            minimum=self.minimum,
-            accumulator_bits=self.accumulator_bits,
-        )
+        form = FORMATS[self.formats[0]]
+        parts: dict[str, Any] = {
+            "weight_bits": form.code_bits,
+            "halves": self.two_widths,
+            "rows": rows,
+            "scale_bits": self.scale_bits,
+            "minimum": self.minimum,
+            "accumulator_bits": self.accumulator_bits,
+        }
+        if not form.multiplicands:
+            return DotParams(**parts)
+        return DecodedDotParams(**parts, table=form.multiplicands)
 
     @property
     def operands(self) -> OperandsParams:
@@ -208,7 +231,7 @@ class ColumnParams:
         T, N = self.t_lanes, self.n_lanes
         tiles, each = (n_tiles, t_tiles), (n_tiles, t_tiles, T, N)
         halves = 2 if self._wide(bounds) else 1
-        weight = f"i{WEIGHT_BITS[bounds['format']]}"
+        weight = f"i{FORMATS[bounds['format']].code_bits}"
         k = K_LANES // halves
         ports = {
             "i_x": ITensor((T, K_LANES), "mxi8s", (*tiles, steps), (1, T, K_LANES), ((1,), (2,))),
@@ -237,13 +260,14 @@ class ColumnParams:
         t_tiles, n_tiles, steps = self._tiles(bounds)
         values = {"n_tiles": n_tiles, "t_tiles": t_tiles, "k_steps": steps}
         if self.two_widths:
-            values["wide"] = int(bounds["format"] == "w8")
+            values["wide"] = int(bounds["format"] == BYTES.name)
         if self.scale_bits:
             values["grouped"] = int(bounds["grouped"])
         return values
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        sums = accumulate(inputs["i_x"], inputs["i_w"], inputs["i_s"] if bounds["grouped"] else None)
+        weights = FORMATS[bounds["format"]].integers(inputs["i_w"])
+        sums = accumulate(inputs["i_x"], weights, inputs["i_s"] if bounds["grouped"] else None)
         if np.abs(sums).max(initial=0) > self.largest_sum:
             raise ValueError(f"a sum is {np.abs(sums).max()}; the column was told of {self.largest_sum}")
         rows = inputs["i_r"].reshape(len(inputs["i_w"]), -1)
@@ -316,7 +340,7 @@ class ColumnParams:
         return Column(self)
 
     def _wide(self, bounds: Bounds) -> bool:
-        return bounds["format"] == "w8" and "w4" in self.formats
+        return bounds["format"] == BYTES.name and self.two_widths
 
     @property
     def _delay(self) -> int:
@@ -333,7 +357,7 @@ class ColumnParams:
         """t tiles, n tiles, k steps; ValueError when the column cannot run these bounds."""
         if bounds["format"] not in self.formats:
             raise ValueError(f"format is {bounds['format']!r}; the column has {', '.join(self.formats)}")
-        if bounds["grouped"] and not (self.scale_bits and bounds["format"] == "w4"):
+        if bounds["grouped"] and not (self.scale_bits and FORMATS[bounds["format"]].groups):
             raise ValueError("grouped is True; the column or the format is without group scales")
         k_unit = self.group if bounds["grouped"] else K_LANES
         tiles = []
@@ -351,7 +375,7 @@ class ColumnParams:
 
 
 def accumulate(x: ndarray, weights: ndarray, scales: ndarray | None) -> ndarray:
-    """The exact sums [T, N] (int64) of activations [T, K] (formats.MX) and integer weights [N, K].
+    """The exact sums [T, N] (int64) of activations [T, K] (formats.MX) and integer weights [N, K], decoded.
 
     scales: [N, K / group, 1 or 2] integers, the second ones minimums; None for weights without them.
     Raises ValueError for a code of -128, a shift above 16 or codes other than 0 at a shift of 16.

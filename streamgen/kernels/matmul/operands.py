@@ -31,11 +31,11 @@ from streamgen.kernels.matmul.dot import (
     DotParams,
 )
 from streamgen.numbers import formats
+from streamgen.numbers.weights import FORMATS
 
-__all__ = ["ROW_BITS", "WEIGHT_BITS", "Operands", "OperandsParams"]
+__all__ = ["ROW_BITS", "Operands", "OperandsParams"]
 
 SHIFT_BITS, STEP_BITS = 4, 2
-WEIGHT_BITS = {"w4": 4, "w8": 8}
 ROW_BITS = formats.token_bits("mxi8s", (K_LANES,))  # 32 codes, shift, sum
 
 
@@ -55,7 +55,7 @@ class OperandsParams:
     @property
     def token_bits(self) -> int:
         """Width of a token of w."""
-        return self.n_lanes * K_LANES * WEIGHT_BITS[self.formats[0]]
+        return self.n_lanes * K_LANES * FORMATS[self.formats[0]].code_bits
 
     @property
     def scale_bits(self) -> int:

@@ -34,6 +34,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.replay import ReplayParams
 from streamgen.kernels.matmul.row_scales import RowScalesParams
 from streamgen.kernels.matmul.weight_times import WeightTimes, times_of
+from streamgen.numbers.weights import BYTES, FORMATS
 
 __all__ = ["Weights", "WeightsParams"]
 
@@ -52,8 +53,8 @@ class WeightsParams:
     @property
     def codes(self) -> MemoryLayout:
         """How tokens of codes lie in memory."""
-        form = self.column.formats[0]
-        return MemoryLayout(f"i{form[1:]}", (self.column.n_lanes, K_LANES))
+        form = FORMATS[self.column.formats[0]]
+        return MemoryLayout(f"i{form.code_bits}", (self.column.n_lanes, K_LANES))
 
     @property
     def scales(self) -> MemoryLayout | None:
@@ -73,7 +74,7 @@ class WeightsParams:
     def max_words(self) -> int:
         """Tokens of codes of a tile; of 8 bits they come in halves where there are 4 bits, too."""
         p = self.column
-        return max(p.max_k, 2 * p.longest("w8") if p.two_widths else 0) // K_LANES
+        return max(p.max_k, 2 * p.longest(BYTES.name) if p.two_widths else 0) // K_LANES
 
     @property
     def passes(self) -> int:

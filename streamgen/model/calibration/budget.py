@@ -19,10 +19,10 @@ from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.operations import Linear
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
+from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, WeightFormat
 
 __all__ = ["within_bits"]
 
-W8_BITS = 8.0
 LAYER = re.compile(r"\[\d+\]")
 
 
@@ -58,7 +58,7 @@ def within_bits(
         raise ValueError("formats are chosen by texts; there are none")
     tell = progress or (lambda message: None)
     free, taken = _sorted_out(graph, numbers)
-    low = _w4_bits(numbers)
+    low = _bits(DEFAULT, numbers)
     total = taken.weights + sum(unit.weights for unit in free)
     least = (taken.bits + low * sum(unit.weights for unit in free)) / max(total, 1)
     if bits < least:
@@ -80,7 +80,7 @@ def within_bits(
         rounded = outputs(_rounded(graph, unit, numbers))
         lost.append(sum(_distance(e, f) for e, f in zip(expected, rounded, strict=True)))
     tell("")
-    more = np.array([unit.weights * (W8_BITS - low) for unit in free])
+    more = np.array([unit.weights * (BYTES.code_bits - low) for unit in free])
     room = (bits - least) * total
     chosen = milp(
         -np.array(lost) / max(sum(lost), 1e-300),
@@ -88,7 +88,7 @@ def within_bits(
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(more / more.max(), ub=room / more.max() * (1 + 1e-9)),
     ).x
-    formats = {unit.pattern: "w8" for unit, wide in zip(free, chosen, strict=True) if wide > 0.5}
+    formats = {unit.pattern: BYTES.name for unit, wide in zip(free, chosen, strict=True) if wide > 0.5}
     return replace(numbers, by_layer={**numbers.by_layer, **formats})
 
 
@@ -116,7 +116,7 @@ def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], 
             unit.weights += size
         else:
             taken.weights += size
-            taken.bits += size * (W8_BITS if settled == "w8" else _w4_bits(numbers))
+            taken.bits += size * _bits(FORMATS[settled], numbers)
     return list(units.values()), taken
 
 
@@ -124,12 +124,12 @@ def _settled(op: Linear, numbers: Numbers, path: str) -> str | None:
     """The format that a matmul has, or that its checkpoint or the numbers want; None where nobody says."""
     if isinstance(op.weight, QuantisedWeight):
         return op.weight.format
-    one, other = (numbers.weight_format(path, asked) for asked in ("w4", "w8"))
+    one, other = (numbers.weight_format(path, asked) for asked in (DEFAULT.name, BYTES.name))
     return one if one == other else op.wanted
 
 
-def _w4_bits(numbers: Numbers) -> float:
-    return 4 + numbers.scale_bits * (1 + numbers.minimum) / numbers.group
+def _bits(form: WeightFormat, numbers: Numbers) -> float:
+    return form.bits(group=numbers.group, scale_bits=numbers.scale_bits, minimum=numbers.minimum)
 
 
 def _rounded(graph: LogicalGraph, unit: _Matmuls, numbers: Numbers) -> LogicalGraph:

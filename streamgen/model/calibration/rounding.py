@@ -23,7 +23,7 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations import Linear
 from streamgen.model.operations.balance import balanced
 from streamgen.model.operations.exact_linear import quantise_activations
-from streamgen.numbers.error_feedback import quantise_w4_on
+from streamgen.numbers.error_feedback import FORMAT, quantise_w4_on
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 
 __all__ = ["calibrated"]
@@ -47,8 +47,9 @@ def calibrated(
     Matmuls that bring a grid keep it; numbers say which others are w4. folder: where each matmul is kept when
     it is done, so that the same call goes on where another one was stopped.
 
-    ValueError for no texts and for texts that are no inputs of the graph; CheckpointError for a folder of
-    other texts, weights or numbers, or one that is damaged.
+    ValueError for no texts, for texts that are no inputs of the graph, and for floats that another narrow
+    format than w4 is to hold; CheckpointError for a folder of other texts, weights or numbers, or one that is
+    damaged.
     """
     if not texts:
         raise ValueError("calibration needs texts; there are none")
@@ -88,7 +89,14 @@ class _Calibration:
     def __init__(self, graph: LogicalGraph, numbers: Numbers, kept: "_Kept | None", tell: Progress) -> None:
         self.graph, self.numbers, self.kept, self.tell = graph, numbers, kept, tell
         linears = ((path, o.op) for path, o in graph.walk() if isinstance(o.op, Linear))
-        self.wanted = [path for path, op in linears if op.is_fitted(numbers, path)]
+        fitted = {p: numbers.weight_format(p, op.wanted) for p, op in linears if op.is_fitted(numbers, p)}
+        for path, form in fitted.items():
+            if form != FORMAT.name:
+                raise ValueError(
+                    f"{path} is to be {form}; calibration rounds to {FORMAT.name}: give the matmul that "
+                    "format, or leave calibration out"
+                )
+        self.wanted = [*fitted]
         self.left = set(self.wanted)
 
     def of(self, texts: Texts) -> LogicalGraph:
@@ -160,7 +168,7 @@ class _Calibration:
                     moments[source],
                     group=numbers.group,
                     scale_bits=numbers.scale_bits,
-                    symmetric=not numbers.minimum,
+                    minimum=numbers.minimum,
                 )
             except ValueError as error:
                 raise ValueError(f"weight of {path}: {error}") from error
@@ -207,7 +215,7 @@ class _Kept:
             arrays = read_arrays(file.read_bytes())
             codes, row_scale, group = (arrays[part] for part in ("codes", "row_scale", "group"))
             scale, minimum = arrays.get("scale"), arrays.get("minimum")
-            return QuantisedWeight(codes, scale, minimum, row_scale, "w4", int(group))
+            return QuantisedWeight(codes, scale, minimum, row_scale, FORMAT.name, int(group))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged: {error}; remove it to have it made again") from error
 

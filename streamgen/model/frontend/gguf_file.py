@@ -25,6 +25,7 @@ from gguf.quants import dequantize
 from streamgen.base.errors import CheckpointError
 from streamgen.base.gguf_metadata import require_gguf
 from streamgen.numbers.quantisation import GroupGrid
+from streamgen.numbers.weights import BYTES
 
 __all__ = [
     *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "changes_nothing", "field_of", "has_grid"),
@@ -251,7 +252,7 @@ def has_grid(tensor: ReaderTensor) -> bool:
 
 def asked_of(tensor: ReaderTensor) -> str | None:
     """The format that a tensor asks for: "w8" where it is quantised, but on no 4-bit grid."""
-    return None if has_grid(tensor) or tensor.tensor_type in FLOATS else "w8"
+    return None if has_grid(tensor) or tensor.tensor_type in FLOATS else BYTES.name
 
 
 def _grid(tensor: ReaderTensor) -> GroupGrid | None:

@@ -32,6 +32,7 @@ from streamgen.model.frontend.metadata import Metadata
 from streamgen.model.frontend.pretrained import attention_of, imported, quiet, tensor_problems, unreadable
 from streamgen.model.frontend.problems import refusal
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.numbers.weights import BYTES
 
 __all__ = ["load_gguf_pretrained"]
 
@@ -129,6 +130,6 @@ def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Mod
             if np.array_equal(stored.array, given) or np.array_equal(stored.array, given.T):  # of GPT-2
                 module.weight_grid = stored.grid
             else:  # a grid that the library's reader turned needs more bits
-                module.weight_format = "w8"
+                module.weight_format = BYTES.name
         elif asked := asked_of(tensor):
             module.weight_format = asked

@@ -22,7 +22,8 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.gateware.functions import FUNCTIONS, Function
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
-from streamgen.numbers.quantisation import MATMUL_FORMATS, GroupGrid, require_finite
+from streamgen.numbers.quantisation import GroupGrid, require_finite
+from streamgen.numbers.weights import FORMATS
 
 __all__ = [
     "DECISION",
@@ -170,8 +171,8 @@ class Constants:
     def asked(self, weight: Node) -> str | None:
         """The attribute `weight_format` of the module that owns the weight."""
         path, form = self._said_of(weight, "weight_format")
-        if form not in (None, *MATMUL_FORMATS):
-            raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(MATMUL_FORMATS)} can be")
+        if form not in (None, *FORMATS):
+            raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(FORMATS)} can be")
         format: str | None = form
         return format
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.numbers.weights import WeightFormat
 
 __all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "Tried", "VectorShape", "agree"]
 
@@ -13,7 +14,7 @@ __all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "Tried", "V
 class LinearShape:
     """What the explorer knows of a matmul: name[T, n] = reads[T, k] W^T; level = matmuls before it on a path.
 
-    group: weights that share a scale (4-bit codes); None: 8-bit codes, one scale a row. path: of the module.
+    form: of its weights. group: weights that share a scale; None: one scale a row. path: of the module.
     bias: whether an addition follows.
     """
 
@@ -21,6 +22,7 @@ class LinearShape:
     k: int
     n: int
     level: int
+    form: WeightFormat
     group: int | None
     reads: str = "x"
     path: str = ""

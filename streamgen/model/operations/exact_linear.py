@@ -1,7 +1,7 @@
 """Matmuls in exact integers by floating-point GEMM: the bits of `kernels.matmul`, fast.
 
     sum[t,n] = sum over k of a[t,k] * w[n,k]        a = code * f * 2^(15 - d), 0 where d is 16
-    y[t,n]   = f24(f24(sum) * r[n]) * 2^(E[t] - 15)  w = scale * code + minimum, or code
+    y[t,n]   = f24(f24(sum) * r[n]) * 2^(E[t] - 15)  w = scale * multiplicand + minimum
 
 A column of the hardware adds (scale * dot + minimum * sum) * f * 2^(15 - d) over groups; the integers w and a
 give the same sum, and a sum of integers has no order. GEMM in float64 is exact as long as no partial sum, in
@@ -76,7 +76,7 @@ class ExactLinear:
     """
 
     def __init__(self, weight: QuantisedWeight, bias: ndarray | None = None) -> None:
-        integers = _fold(weight)
+        integers = weight.integers()
         largest = max(1, int(np.abs(integers).max()))
         K = integers.shape[1]
         if K * LARGEST_ACTIVATION * largest >= 1 << 63:
@@ -114,14 +114,3 @@ class ExactLinear:
             part = slice(first, first + self.piece)
             total += (integers[:, part] @ weight[:, part].T).astype(np.int64)
         return total
-
-
-def _fold(weight: QuantisedWeight) -> ndarray:
-    """The integers w, int64 [N, K]."""
-    integers = weight.codes.astype(np.int64)
-    K = integers.shape[1]
-    if weight.group is not None:
-        for per_group, join in ((weight.scale, np.multiply), (weight.minimum, np.add)):
-            if per_group is not None:
-                integers = join(integers, np.repeat(per_group.astype(np.int64), weight.group, axis=1)[:, :K])
-    return integers

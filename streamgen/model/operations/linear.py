@@ -13,6 +13,7 @@ from streamgen.model.graph.logical import Exact, Form, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.exact_linear import ExactLinear, quantise_activations
 from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
+from streamgen.numbers.weights import FORMATS, GRID
 
 __all__ = ["Linear"]
 
@@ -50,12 +51,13 @@ class Linear(Operator):
     @property
     def wanted(self) -> str | None:
         """The format that keeps what the checkpoint has."""
-        return self.asked if self.grid is None else "w4"
+        return self.asked if self.grid is None else GRID.name
 
     def is_fitted(self, numbers: Numbers, path: str) -> bool:
-        """Whether its floats are to be fitted to 4 bits, for want of a grid of their own."""
-        own = isinstance(self.weight, QuantisedWeight) or self.grid is not None
-        return not own and numbers.weight_format(path, self.wanted) == "w4"
+        """Whether its floats are to be fitted to few bits, for want of a grid of their own."""
+        form = FORMATS[numbers.weight_format(path, self.wanted)]
+        kept = self.grid is not None and form.keep is not None
+        return not isinstance(self.weight, QuantisedWeight) and not kept and form.is_narrow
 
     @property
     def integers(self) -> QuantisedWeight:

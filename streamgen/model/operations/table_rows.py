@@ -19,6 +19,7 @@ from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Site, Stream
 from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, is_uniform, quantise
+from streamgen.numbers.weights import BYTES
 from streamgen.platform.capacity import StoredTable
 
 __all__ = ["TableRows"]
@@ -50,17 +51,17 @@ class TableRows(Operator, ABC):
     def quantised(self, numbers: Numbers, path: str) -> Self:
         if isinstance(self.table, QuantisedWeight) or numbers.table_format(path, self.table.size) == "f24":
             return self
-        return replace(self, table=quantise(self.table, form="w8"))
+        return replace(self, table=quantise(self.table, form=BYTES.name))
 
     @property
     def in_memory(self) -> StoredTable:
         """What it takes in memory, where each row fills whole beats: of w8 one more for its scale."""
         rows, features = self.extents
-        beats = {"f24": -(-features * F24_BYTES // BEAT_BYTES), "w8": -(-features // BEAT_BYTES) + 1}
+        beats = {"f24": -(-features * F24_BYTES // BEAT_BYTES), BYTES.name: -(-features // BEAT_BYTES) + 1}
         return StoredTable(
             rows=rows + 1,
             row_bytes={form: count * BEAT_BYTES for form, count in beats.items()},
-            format="w8" if isinstance(self.table, QuantisedWeight) else "f24",
+            format=BYTES.name if isinstance(self.table, QuantisedWeight) else "f24",
         )
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
@@ -134,4 +135,4 @@ class TableRows(Operator, ABC):
     def sizes(self) -> str:
         """For messages."""
         rows, features = self.extents
-        return f"{rows} x {features}" + (", w8" if isinstance(self.table, QuantisedWeight) else "")
+        return f"{rows} x {features}" + (f", {BYTES.name}" if isinstance(self.table, QuantisedWeight) else "")

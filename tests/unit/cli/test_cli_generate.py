@@ -19,10 +19,11 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from streamgen import cli
 from streamgen.api.language_model import LanguageModel
-from streamgen.base.wording import counted
+from streamgen.base.wording import alternatives, counted
 from streamgen.compiler.config import CompileConfig
 from streamgen.model.frontend import default_checkpoint
 from streamgen.model.operations import Linear
+from streamgen.numbers.weights import FORMATS
 from streamgen.runtime.generation import Pass
 from tests.shared.decoders import TINY, WORDS, opened_model, tiny_accelerator, tiny_decoder
 from tests.shared.generating import CHOICE, CHOSEN, PROMPT, Call, caller, golden_text
@@ -323,7 +324,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("m.gguf --prompt A --channels 40", 2, "--channels is 40; allowed is 1 to 32"),
-        ("m.gguf --prompt A --weights w2", 2, "--weights is 'w2'; allowed is None, 'w4' or 'w8'"),
+        ("m.gguf --prompt A --weights w2", 2, f"--weights is 'w2'; allowed is None, {alternatives(FORMATS)}"),
         (
             "silent --prompt A --changed-files",
             2,

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.base.wording import alternatives
 from streamgen.model.golden_text import GoldenModel, GoldenSession, vocabulary_of
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import exact_linear
 from streamgen.numbers.quantisation import Numbers
+from streamgen.numbers.weights import FORMATS
 from streamgen.text.sampling import Sampler
 from tests.shared.decoders import assembled, logits_of, random_decoder, random_parts
 
@@ -160,7 +162,7 @@ def test_bad_ids(golden: GoldenModel) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "w2"}, "Numbers.weights is 'w2'; allowed is None, 'w4' or 'w8'"),
+        ({"weights": "w2"}, f"Numbers.weights is 'w2'; allowed is None, {alternatives(FORMATS)}"),
         (
             {"by_layer": {"head": "f32"}},
             "Numbers.by_layer is {'head': 'f32'}; allowed is 'w4', 'w8' or 'f24' for each",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
+from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight, quantise, quantise_grid
 
 
 def _weight(seed: int, N: int = 24, K: int = 192) -> np.ndarray:
@@ -44,7 +44,7 @@ def _check_laws(q: QuantisedWeight, weight: np.ndarray, scale_bits: int) -> None
 
 def test_w8_is_within_half_a_step() -> None:
     weight = _weight(1)
-    q = quantise_w8(weight)
+    q = quantise(weight, form="w8")
     _check_laws(q, weight, 8)
     step = np.abs(weight).max(axis=1, keepdims=True) / 127
     # Half a step, and what rounding 127 steps to f24 can move the greatest code by.
@@ -57,7 +57,7 @@ def test_w8_is_within_half_a_step() -> None:
 def test_w4_is_within_half_a_step(symmetric: bool, group: int, scale_bits: int) -> None:
     """Half a step of the group, and what rounding the scale (8 codes away at most) and the minimum costs."""
     weight = _weight(2)
-    q = quantise_w4(weight, group=group, scale_bits=scale_bits, symmetric=symmetric)
+    q = quantise(weight, group=group, scale_bits=scale_bits, minimum=not symmetric)
     _check_laws(q, weight, scale_bits)
     assert (q.minimum is None) == symmetric
     r = q.row_scale.astype(np.float64)[:, None]
@@ -79,13 +79,13 @@ def _fit(block: np.ndarray, symmetric: bool) -> np.ndarray:
 
 def test_wider_scales_are_better() -> None:
     weight = _weight(3)
-    errors = [np.abs(quantise_w4(weight, scale_bits=b).dequantise() - weight).mean() for b in (8, 12, 16)]
+    errors = [np.abs(quantise(weight, scale_bits=b).dequantise() - weight).mean() for b in (8, 12, 16)]
     assert errors[0] > errors[1] > errors[2] * 0.999
 
 
 def test_asymmetric_codes_use_the_whole_range() -> None:
     weight = np.linspace(-1, 3, 32, dtype=np.float32)[None]
-    q = quantise_w4(weight, scale_bits=16)
+    q = quantise(weight, scale_bits=16)
     assert (q.codes.min(), q.codes.max()) == (-8, 7)
     assert np.abs(q.dequantise() - weight).max() <= 4 / 15 / 2 * 1.001
 
@@ -93,7 +93,7 @@ def test_asymmetric_codes_use_the_whole_range() -> None:
 def test_symmetric_scale_takes_the_sign_of_the_extreme() -> None:
     """The greater extreme becomes code -8, whichever its sign."""
     weight = np.array([[1.0, -0.5] * 16, [-1.0, 0.5] * 16], np.float32)
-    q = quantise_w4(weight, symmetric=True, scale_bits=16)
+    q = quantise(weight, minimum=False, scale_bits=16)
     assert np.sign(q.scale).tolist() == [[-1], [1]]
     assert q.codes[:, 0].tolist() == [-8, -8]
     assert np.abs(q.dequantise() - weight).max() < 1e-4
@@ -101,9 +101,9 @@ def test_symmetric_scale_takes_the_sign_of_the_extreme() -> None:
 
 def test_last_group_may_be_short() -> None:
     weight = _weight(4)[:, :70]
-    q = quantise_w4(weight, group=32)
+    q = quantise(weight, group=32)
     assert q.scale.shape == q.minimum.shape == (24, 3)
-    whole = quantise_w4(np.concatenate([weight, np.repeat(weight[:, -1:], 26, axis=1)], axis=1), group=32)
+    whole = quantise(np.concatenate([weight, np.repeat(weight[:, -1:], 26, axis=1)], axis=1), group=32)
     assert np.array_equal(q.dequantise(), whole.dequantise()[:, :70])
 
 
@@ -145,16 +145,16 @@ def test_ranges(value: float) -> None:
     """
     weight = np.full((2, 64), value, np.float32)
     weight[1, 5:] = 0
-    for q in (quantise_w8(weight), quantise_w4(weight), quantise_w4(weight, symmetric=True)):
+    for q in (quantise(weight, form="w8"), quantise(weight), quantise(weight, minimum=False)):
         _check_laws(q, weight, 8)
         restored = q.dequantise()
         assert np.isfinite(restored).all()
         assert (np.abs(restored - weight) <= abs(value) / 16 + 127 * 2.0**-126).all()
-    assert (quantise_w4(np.zeros((2, 32), np.float32)).dequantise() == 0).all()
+    assert (quantise(np.zeros((2, 32), np.float32)).dequantise() == 0).all()
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("quantise", [quantise_w4, quantise_w8])
+@pytest.mark.parametrize("quantise", [quantise])
 def test_not_finite(quantise, value: str) -> None:
     weight = _weight(8)
     weight[3, 17] = float(value)
@@ -166,8 +166,8 @@ def test_not_finite(quantise, value: str) -> None:
 def test_bad_arguments() -> None:
     weight = _weight(9)
     for call, error, message in (
-        (lambda: quantise_w4(weight, group=48), ValueError, "group is 48; 32, 64 and 128 are allowed"),
-        (lambda: quantise_w4(weight, scale_bits=7), ValueError, "scale_bits is 7; 8 to 16 are allowed"),
+        (lambda: quantise(weight, group=48), ValueError, "group is 48; 32, 64 and 128 are allowed"),
+        (lambda: quantise(weight, scale_bits=7), ValueError, "scale_bits is 7; 8 to 16 are allowed"),
         (lambda: quantise_grid(_grid(1), scale_bits=17), ValueError, "scale_bits is 17; 8 to 16 are allowed"),
         (
             lambda: quantise_grid(_grid(1, group=16)),
@@ -175,17 +175,17 @@ def test_bad_arguments() -> None:
             "the grid has groups of 16; 32, 64 and 128 are allowed",
         ),
         (
-            lambda: quantise_w8(weight[0]),
+            lambda: quantise(weight[0], form="w8"),
             ValueError,
             "weight has shape [192]; it must be [N, K] with N, K >= 1",
         ),
         (
-            lambda: quantise_w8(weight[:0]),
+            lambda: quantise(weight[:0], form="w8"),
             ValueError,
             "weight has shape [0, 192]; it must be [N, K] with N, K >= 1",
         ),
         (
-            lambda: quantise_w8(weight.astype(np.float64)),
+            lambda: quantise(weight.astype(np.float64), form="w8"),
             TypeError,
             "weight is float64; it must be float16 or float32",
         ),

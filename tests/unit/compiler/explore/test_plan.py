@@ -14,6 +14,7 @@ from streamgen.compiler.explore import explore
 from streamgen.compiler.explore.estimate import GAP, WORTH, ClosedForms
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorShape, agree
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.numbers.weights import FORMATS
 from streamgen.platform.boards import Channel
 
 
@@ -25,7 +26,10 @@ BUDGET = _budget(CompileConfig())
 
 
 def _linear(name: str, k: int, n: int, level: int = 0, **changes: object) -> LinearShape:
-    return LinearShape(name=name, k=k, n=n, level=level, **{"group": 32, **changes})
+    own = {"group": 32, **changes}
+    return LinearShape(
+        name=name, k=k, n=n, level=level, form=FORMATS["w8" if own["group"] is None else "w4"], **own
+    )
 
 
 def _shapes(rng: np.random.Generator, count: int, group: int | None) -> list[LinearShape]:

@@ -8,6 +8,7 @@ import numpy as np
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.numbers import formats
+from streamgen.numbers.weights import FORMATS
 
 __all__ = ["beats_of", "bounds_of", "column", "operands", "random_bounds"]
 
@@ -36,7 +37,7 @@ def bounds_of(params: ColumnParams, **changes: Any) -> dict[str, Any]:
         "k": params.longest(form),
         "n": params.max_n,
         "format": form,
-        "grouped": params.scale_bits > 0 and form == "w4",
+        "grouped": params.scale_bits > 0 and bool(FORMATS[form].groups),
         **changes,
     }
 
@@ -44,7 +45,7 @@ def bounds_of(params: ColumnParams, **changes: Any) -> dict[str, Any]:
 def random_bounds(params: ColumnParams, rng: np.random.Generator) -> dict[str, Any]:
     """Any bounds that a column can run."""
     form = str(rng.choice(params.formats))
-    grouped = params.scale_bits > 0 and form == "w4" and bool(rng.random() < 0.7)
+    grouped = params.scale_bits > 0 and bool(FORMATS[form].groups) and bool(rng.random() < 0.7)
     sizes = {}
     for name, unit, most in (
         ("t", params.t_lanes, params.max_t),
@@ -64,7 +65,7 @@ def operands(
     x["shift"] = np.repeat(rng.choice([0, 1, 2, 3, 7, 14, 15, 16], (T, K // 32)), 32, 1)
     x["step"] = np.repeat(rng.integers(0, 4, (T, K // 32)), 32, 1)
     x["code"] = np.where(x["shift"] < 16, rng.integers(-127, 128, (T, K)), 0)
-    limit = 8 if bounds["format"] == "w4" else 128
+    limit = 1 << FORMATS[bounds["format"]].code_bits - 1
     inputs = {
         "i_x": x,
         "i_e": rng.integers(-20, 20, T).astype(np.int16),

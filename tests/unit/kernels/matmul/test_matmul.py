@@ -11,6 +11,7 @@ from streamgen.gateware.rtl import block_name, to_verilog
 from streamgen.kernels.matmul.matmul import accumulate
 from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight, quantise, row_sum
+from streamgen.numbers.weights import FORMATS
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises
 from tests.shared.campaigns import sampled
@@ -244,7 +245,8 @@ def test_rtl_has_each_lane_once():
         ({"n_lanes": -1}, "n_lanes of a column must be at least 1, not -1"),
         (
             {"formats": ("w8", "w4")},
-            "formats of a column must be w4, w8 or both in this order, not ('w8', 'w4')",
+            f"formats of a column must be one of {', '.join(FORMATS)}, or a narrow one and w8 in this order, "
+            "not ('w8', 'w4')",
         ),
         ({"group": 16}, "group of a column must be 32, 64 or 128, not 16"),
         ({"scale_bits": 7}, "scale_bits of a column must be 0 or 8 to 16, not 7"),

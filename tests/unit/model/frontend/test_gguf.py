@@ -13,7 +13,7 @@ from gguf.quants import dequantize, quantize
 from streamgen.base.errors import CheckpointError, MissingToolError
 from streamgen.model.frontend import FeedForward, default_checkpoint, import_module, load_feed_forward
 from streamgen.model.operations import Linear
-from streamgen.numbers.quantisation import QuantisedWeight, quantise_grid, quantise_w4, quantise_w8
+from streamgen.numbers.quantisation import QuantisedWeight, quantise, quantise_grid
 
 K, N = 64, 96
 SHAPES = {"gate": (N, K), "up": (N, K), "down": (K, N)}
@@ -191,10 +191,10 @@ def test_smollm2_error_is_the_step(smollm2: FeedForward, capsys: pytest.CaptureF
             own = quantise_grid(linear.weight_grid, scale_bits=bits)
             r = own.row_scale.astype(np.float64)[:, None, None]
             figures.append(f"w4 {bits} bits {_error(own, groups, 4.5 * r):.2f} %")
-        w8 = quantise_w8(weight.astype(np.float32))
+        w8 = quantise(weight.astype(np.float32), form="w8")
         step = w8.row_scale.astype(np.float64)[:, None, None]
         figures.append(f"w8 {_error(w8, groups, step * (0.5 + 127 * 2.0**-16)):.2f} %")
-        anew = quantise_w4(weight.astype(np.float32))
+        anew = quantise(weight.astype(np.float32))
         r = anew.row_scale.astype(np.float64)[:, None, None]
         fitted = (groups.max(axis=2, keepdims=True) - groups.min(axis=2, keepdims=True)) / 15
         figures.append(f"w4 fitted anew {_error(anew, groups, np.maximum(fitted, r) / 2 + 4.5 * r):.2f} %")

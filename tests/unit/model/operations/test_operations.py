@@ -35,7 +35,7 @@ from streamgen.model.operations import (
     Unary,
 )
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise_w8
+from streamgen.numbers.quantisation import GroupGrid, Numbers, quantise
 from tests.shared.spellings import torch_values
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -238,7 +238,7 @@ def test_linear() -> None:
     expected = torch_of(functional.linear, x, weight, bias)
     np.testing.assert_allclose(of(reference, Linear(weight, bias), x), expected, rtol=1e-12, atol=1e-12)
     quantised = Linear(weight, bias).quantised(Numbers(weights="w8"), "y")
-    near = quantise_w8(weight).dequantise()
+    near = quantise(weight, form="w8").dequantise()
     expected = torch_of(functional.linear, x, near, bias)
     np.testing.assert_allclose(of(reference, quantised, x), expected, rtol=1e-12, atol=1e-12)
     assert quantised.quantised(Numbers(weights="w4"), "y") is quantised
@@ -274,7 +274,7 @@ def test_table_of_eight_bits() -> None:
         assert str(small) == "embedding[7 x 48, w8]" and small.quantised(numbers, "embedding") is small
         graph = LogicalGraph((Input("ids", 1, "ids"),), (Operation("e", small, ("ids",)),), ("e",))
         ids = np.array([6, 0, 6])
-        meant = quantise_w8(table).dequantise()
+        meant = quantise(table, form="w8").dequantise()
         np.testing.assert_array_equal(reference(graph)({"ids": ids})[0]["e"], meant[ids])
         np.testing.assert_array_equal(exact(graph)({"ids": ids})[0]["e"], round_f24(meant)[ids])
         assert np.abs(meant - table).max() <= np.abs(table).max() / 253
@@ -310,7 +310,7 @@ def test_a_matmul_has_the_format_that_is_asked_for() -> None:
         *map(Binary, BINARY_OPERATIONS),
         *(Scalar(function, np.float64(2.0)) for function in ("scale", "soft_cap")),
         Linear(np.ones((4, 16), np.float32), np.ones(4, np.float32)),
-        Linear(quantise_w8(np.ones((4, 16), np.float32))),
+        Linear(quantise(np.ones((4, 16), np.float32), form="w8")),
         Norm("layer", np.ones(8, np.float32), np.float64(1e-5), np.ones(8, np.float32), True, 2),
         Rotary(2, 8, (1.0, 0.5)),
         Cache(2, 8),
