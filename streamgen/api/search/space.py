@@ -31,7 +31,6 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Node
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.operations import Linear
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.observe.estimate import Estimate
 
@@ -140,10 +139,9 @@ class Space:
     def _weight_bits(self) -> float:
         """Of all weights, read once a pass."""
         total = 0.0
-        for _, operation in self._graph.walk():
-            if isinstance(operation.op, Linear):
-                n, k = operation.op.extents
-                total += n * k * (4 if getattr(operation.op.weight, "group", None) else 8)
+        for _, matmul in self._graph.matmuls():
+            n, k = matmul.extents
+            total += n * k * (4 if getattr(matmul.weight, "group", None) else 8)
         return total
 
     def evaluate(self, point: Point, *, exact: bool = False) -> Evaluation:

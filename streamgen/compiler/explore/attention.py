@@ -18,8 +18,7 @@ from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.model.graph.logical import LogicalGraph, Repeat
-from streamgen.model.operations import Attention, Cache
+from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 
 __all__ = ["attention_width", "require_cache"]
 
@@ -54,18 +53,17 @@ def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
             )
 
 
-def _cached(model: LogicalGraph) -> Iterator[Attention]:
+def _cached(model: LogicalGraph) -> Iterator[AttentionHeads]:
     """Attentions over a cache."""
-    made = {value: one.op for one in model.operations for value in one.values}
+    kept = {value for one in model.operations if one.op.keeps_state for value in one.values}
     for one in model.operations:
-        if isinstance(one.op, Repeat):
-            for layer in one.op.layers:
-                yield from _cached(layer)
-        elif isinstance(one.op, Attention) and isinstance(made.get(one.inputs[1]), Cache):
-            yield one.op
+        for layer in one.op.layers:
+            yield from _cached(layer)
+        if (attention := one.op.attention) is not None and one.inputs[1] in kept:
+            yield attention
 
 
-def _width(op: Attention, context: int, config: CompileConfig, channels: int, rate: float) -> int:
+def _width(op: AttentionHeads, context: int, config: CompileConfig, channels: int, rate: float) -> int:
     codes = -(-op.head_dim * 8 // BEAT_BITS) * op.kv_heads
     beats = 2 * (codes + -(-op.kv_heads * SCALE.size // BEAT_BITS))
     lanes = 1
@@ -76,7 +74,7 @@ def _width(op: Attention, context: int, config: CompileConfig, channels: int, ra
     return lanes
 
 
-def _fits(op: Attention, context: int, lanes: int, config: CompileConfig) -> bool:
+def _fits(op: AttentionHeads, context: int, lanes: int, config: CompileConfig) -> bool:
     sizes = {"dims": op.head_dim, "lanes": lanes, "group": op.group, "max_length": context}
     sizes["max_rows"] = config.max_tokens * op.heads
     bounds = {"heads": op.kv_heads, "t": 1, "length": 1}

@@ -23,7 +23,6 @@ from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, 
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
-from streamgen.model.operations import Constant, TableRows
 from streamgen.platform.capacity import require_tables
 
 __all__ = ["GroupPlan", "group_graph", "parts_of"]
@@ -55,7 +54,7 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     A spatial network becomes several when its converters are too large for one. BudgetError when an operation
     fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
     """
-    tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
+    tables = {path: table for path, one in model.walk() if (table := one.op.in_memory) is not None}
     # only an engine has its tables apart
     require_tables(config.name, tables, config.card, together=policy_of(model, config) == "spatial")
     config = sized(model, config)
@@ -71,7 +70,7 @@ def _groups(network: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     all are chosen again with that.
     """
     require_taken(network, config)
-    constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
+    constants = {operation.name for operation in network.operations if operation.op.is_constant}
     operations = [operation for operation in network.operations if operation.name not in constants]
     units = [
         Unit(name=o.name, reads=tuple(n for n in o.inputs if n not in constants), writes=(o.name,))

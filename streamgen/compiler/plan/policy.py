@@ -26,7 +26,6 @@ from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
-from streamgen.model.operations import Binary, Constant, Linear, Scalar, Unary
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
@@ -55,7 +54,8 @@ MOST_LANES = 16  # elements a cycle between matmuls, where the user does not ask
 
 def is_network(model: LogicalGraph) -> bool:
     """Whether it is nothing but matmuls and elementwise operations: every value can lie in memory."""
-    return all(isinstance(o.op, Linear | Unary | Scalar | Binary | Constant) for o in model.operations)
+    ops = [operation.op for operation in model.operations]
+    return all(op.matmul is not None or op.elementwise is not None or op.is_constant for op in ops)
 
 
 def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
@@ -109,7 +109,7 @@ def sized(model: LogicalGraph, config: CompileConfig) -> CompileConfig:
     """
     if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
         return config
-    extents = [operation.op.extents for _, operation in model.walk() if isinstance(operation.op, Linear)]
+    extents = [matmul.extents for _, matmul in model.matmuls()]
     products = sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
     least = MX_GROUP * max(2, len(extents))
     asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least
@@ -191,12 +191,11 @@ def _one_lane(shapes: Sequence[Shape], config: CompileConfig, why: str, fixed: F
 def _lanes(model: LogicalGraph, own: Plan) -> int:
     """Elements a cycle of kernels that pass rows: the widest row in the time of the slowest matmul."""
     widest, slowest = 1, 1
-    for path, operation in model.walk():
-        if isinstance(operation.op, Linear):
-            n, k = operation.op.extents
-            widest = max(widest, n, k)
-            if path in own.linears:
-                slowest = max(slowest, n * k // (own.linears[path].tile * own.token_lanes * MX_GROUP))
+    for path, matmul in model.matmuls():
+        n, k = matmul.extents
+        widest = max(widest, n, k)
+        if path in own.linears:
+            slowest = max(slowest, n * k // (own.linears[path].tile * own.token_lanes * MX_GROUP))
     return next(lanes for lanes in (1, 2, 4, 8, 16) if lanes == MOST_LANES or lanes * slowest >= widest)
 
 
@@ -344,7 +343,7 @@ class _Mixed:
             depth: dict[Value, int] = {}
             for step in phase.steps:
                 at = max((depth.get(value, 0) for value in step.inputs), default=0)
-                if isinstance(step.op, Linear):
+                if step.op.matmul is not None:
                     levels.setdefault(at, []).append(self._shapes[step.path])
                     at += 1
                 depth.update(dict.fromkeys(step.outputs, at))
