@@ -33,7 +33,6 @@ from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Tried
 from streamgen.model.graph.storage import load_program
 from streamgen.model.nests import Interface, read_interface
-from streamgen.model.operations import Linear
 from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.runtime.chain import Chain
@@ -232,11 +231,9 @@ def _imported(
 def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:
     """AccuracyWarning where float weights become 4-bit codes as they are."""
     numbers, rounded, count = config.numbers(language), 0, 0
-    for path, operation in graph.walk():
-        op = operation.op
-        if isinstance(op, Linear):
-            count += 1
-            rounded += op.is_fitted(numbers, path)
+    for path, matmul in graph.matmuls():
+        count += 1
+        rounded += matmul.is_fitted(numbers, path)
     if rounded:
         warnings.warn(
             f"{rounded} of {count} matmuls have float weights, rounded to 4 bits as they are: small language "

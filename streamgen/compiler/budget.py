@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamgen.compiler.config import CompileConfig
-from streamgen.model.graph.logical import LogicalGraph, Repeat
-from streamgen.model.operations import Attention, Binary, Cache, Constant, Linear, Scalar, Unary
+from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
 
@@ -98,7 +97,8 @@ def budget_of(config: CompileConfig, model: LogicalGraph | None = None) -> Budge
 
 def is_network(model: LogicalGraph) -> bool:
     """Whether it is nothing but matmuls and elementwise operations: every value can lie in memory."""
-    return all(isinstance(o.op, Linear | Unary | Scalar | Binary | Constant) for o in model.operations)
+    ops = [operation.op for operation in model.operations]
+    return all(op.matmul is not None or op.elementwise is not None or op.is_constant for op in ops)
 
 
 def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
@@ -118,15 +118,14 @@ def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
             )
 
 
-def cached_attentions(model: LogicalGraph) -> Iterator[Attention]:
+def cached_attentions(model: LogicalGraph) -> Iterator[AttentionHeads]:
     """The attentions of a model that read a cache."""
-    made = {value: one.op for one in model.operations for value in one.values}
+    kept = {value for one in model.operations if one.op.keeps_state for value in one.values}
     for one in model.operations:
-        if isinstance(one.op, Repeat):
-            for layer in one.op.layers:
-                yield from cached_attentions(layer)
-        elif isinstance(one.op, Attention) and isinstance(made.get(one.inputs[1]), Cache):
-            yield one.op
+        for layer in one.op.layers:
+            yield from cached_attentions(layer)
+        if (attention := one.op.attention) is not None and one.inputs[1] in kept:
+            yield attention
 
 
 def _require_taken(policy: str, config: CompileConfig) -> None:
@@ -149,7 +148,7 @@ def multipliers_of(model: LogicalGraph, config: CompileConfig) -> int:
     columns, needs; at most 1,024. Factors that the user fixes may ask for more, so with them it is 1,024."""
     if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
         return config.most_multipliers
-    extents = [operation.op.extents for _, operation in model.walk() if isinstance(operation.op, Linear)]
+    extents = [matmul.extents for _, matmul in model.matmuls()]
     products = sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
     least = MX_GROUP * max(2, len(extents))
     asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least

@@ -13,7 +13,6 @@ from numpy import ndarray
 from streamgen.model.graph.interpret import exact
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
-from streamgen.model.operations import Embedding
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
@@ -36,8 +35,7 @@ def is_language_model(graph: LogicalGraph) -> bool:
 
 def vocabulary_of(model: LogicalGraph) -> int:
     """Rows of the table that the ids are looked up in: ids are below it."""
-    tables = (o.op.extents[0] for _, o in model.walk() if isinstance(o.op, Embedding))
-    return next(tables)
+    return next(size for _, o in model.walk() if (size := o.op.vocabulary) is not None)
 
 
 class GoldenModel:

@@ -31,7 +31,6 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Node
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.operations import Linear
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.weights import FORMATS
 from streamgen.observe.estimate import Estimate
@@ -141,10 +140,9 @@ class Space:
     def _weight_bits(self) -> float:
         """Of all weights, read once a pass."""
         total = 0.0
-        for _, operation in self._graph.walk():
-            if isinstance(operation.op, Linear):
-                n, k = operation.op.extents
-                total += n * k * FORMATS[operation.op.integers.format].code_bits
+        for _, matmul in self._graph.matmuls():
+            n, k = matmul.extents
+            total += n * k * FORMATS[matmul.integers.format].code_bits
         return total
 
     def evaluate(self, point: Point, *, exact: bool = False) -> Evaluation:

@@ -16,8 +16,7 @@ from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.operations import Attention
+from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 
 __all__ = ["attention_width"]
 
@@ -39,7 +38,7 @@ def attention_width(model: LogicalGraph, budget: Budget, channels: int) -> int:
     return max((_width(op, budget, channels) for op in cached_attentions(model)), default=1)
 
 
-def _width(op: Attention, budget: Budget, channels: int) -> int:
+def _width(op: AttentionHeads, budget: Budget, channels: int) -> int:
     codes = -(-op.head_dim * 8 // BEAT_BITS) * op.kv_heads
     beats = 2 * (codes + -(-op.kv_heads * SCALE.size // BEAT_BITS))
     lanes = 1
@@ -50,7 +49,7 @@ def _width(op: Attention, budget: Budget, channels: int) -> int:
     return lanes
 
 
-def _fits(op: Attention, lanes: int, budget: Budget) -> bool:
+def _fits(op: AttentionHeads, lanes: int, budget: Budget) -> bool:
     sizes = {"dims": op.head_dim, "lanes": lanes, "group": op.group, "max_length": budget.context}
     sizes["max_rows"] = budget.max_tokens * op.heads
     bounds = {"heads": op.kv_heads, "t": 1, "length": 1}

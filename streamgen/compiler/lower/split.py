@@ -17,7 +17,6 @@ from streamgen.contract import Bounds, KernelParams, only_loads, only_stores
 from streamgen.itensor import ITensor, same_stream
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.model.graph.logical import Input, LogicalGraph
-from streamgen.model.operations import Constant
 from streamgen.numbers import formats
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams, StoreParams
@@ -33,7 +32,7 @@ def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph
     """
     operations = [operation for operation in network.operations if operation.name in members]
     read = {name for operation in operations for name in operation.inputs}
-    constants = {o.name for o in network.operations if isinstance(o.op, Constant) and o.name in read}
+    constants = {o.name for o in network.operations if o.op.is_constant and o.name in read}
     elsewhere = {name for o in network.operations if o.name not in members for name in o.inputs}
     computed = [o.name for o in network.operations if o.name in read - constants]
     outside = [Input(name, network.features(name)) for name in computed]

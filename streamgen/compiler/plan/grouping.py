@@ -17,7 +17,6 @@ from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, 
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
-from streamgen.model.operations import Constant, TableRows
 from streamgen.platform.capacity import require_tables
 
 __all__ = ["GroupPlan", "group_graph", "parts_of"]
@@ -49,7 +48,7 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     A spatial network becomes several when its converters are too large for one. BudgetError when an operation
     fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
     """
-    tables = {path: one.op.in_memory for path, one in model.walk() if isinstance(one.op, TableRows)}
+    tables = {path: table for path, one in model.walk() if (table := one.op.in_memory) is not None}
     budget = budget_of(config, model)
     # only an engine has its tables apart
     require_tables(budget.name, tables, budget.board, together=budget.policy == "spatial")
@@ -64,7 +63,7 @@ def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
     Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
     all are chosen again with that.
     """
-    constants = {operation.name for operation in network.operations if isinstance(operation.op, Constant)}
+    constants = {operation.name for operation in network.operations if operation.op.is_constant}
     operations = [operation for operation in network.operations if operation.name not in constants]
     units = [
         Unit(name=o.name, reads=tuple(n for n in o.inputs if n not in constants), writes=(o.name,))

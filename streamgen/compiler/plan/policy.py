@@ -28,7 +28,6 @@ from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
-from streamgen.model.operations import Linear
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
@@ -136,12 +135,11 @@ def _one_lane(shapes: Sequence[Shape], budget: Budget, why: str, fixed: Fixed | 
 def _lanes(model: LogicalGraph, own: Plan) -> int:
     """Elements a cycle of kernels that pass rows: the widest row in the time of the slowest matmul."""
     widest, slowest = 1, 1
-    for path, operation in model.walk():
-        if isinstance(operation.op, Linear):
-            n, k = operation.op.extents
-            widest = max(widest, n, k)
-            if path in own.linears:
-                slowest = max(slowest, n * k // (own.linears[path].tile * own.token_lanes * MX_GROUP))
+    for path, matmul in model.matmuls():
+        n, k = matmul.extents
+        widest = max(widest, n, k)
+        if path in own.linears:
+            slowest = max(slowest, n * k // (own.linears[path].tile * own.token_lanes * MX_GROUP))
     return next(lanes for lanes in (1, 2, 4, 8, 16) if lanes == MOST_LANES or lanes * slowest >= widest)
 
 
@@ -288,7 +286,7 @@ class _Mixed:
             depth: dict[Value, int] = {}
             for step in phase.steps:
                 at = max((depth.get(value, 0) for value in step.inputs), default=0)
-                if isinstance(step.op, Linear):
+                if step.op.matmul is not None:
                     levels.setdefault(at, []).append(self._shapes[step.path])
                     at += 1
                 depth.update(dict.fromkeys(step.outputs, at))

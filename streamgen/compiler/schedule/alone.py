@@ -21,7 +21,7 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
-from streamgen.model.operations.site import Fixed, Stream
+from streamgen.model.operations.site import Fixed, MatmulOperand, Stream
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
 
@@ -41,22 +41,23 @@ class Alone:
             str, Sequence[Sequence[np.ndarray]]
         ] = {}  # by path, once for the graphs of all runs
 
-    def codes(self, site: PhaseSite, value: Value, x: Stream) -> Mapping[str, Stream]:
+    def codes(self, site: PhaseSite, value: Value, x: Stream) -> MatmulOperand:
         """A value as the operand of all that read it in this phase."""
         assert self._plan.own is not None
         k = self._extent[value]
         k += -k % self._units[value]
         params = QuantiseParams(lanes=self._plan.own.quantisers[value.path], max_k=k, sums=True)
         bounds = {"t": site.count(x.shape), "k": k, "valid_k": value.shape.features}
-        return site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
+        found = site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
+        return MatmulOperand(found["o_x"], found["o_e"])
 
-    def matmul(self, site: PhaseSite, step: Step, codes: Mapping[str, Stream]) -> Stream:
+    def matmul(self, site: PhaseSite, step: Step, codes: MatmulOperand) -> Stream:
         """A matmul of a quantised operand, without its bias."""
         plan, weights = self._plan.alone[step.path], _weights(step)
         (x,), (y,) = step.inputs, step.outputs
         unit = plan.tile
         rows = -(-self._extent[y] // unit) * unit
-        k = codes["o_x"].extent
+        k = codes.x.extent
         grouped = weights[0].scale is not None
         params = ColumnParams(
             t_lanes=self._plan.token_lanes,
@@ -94,9 +95,7 @@ class Alone:
             weights_in: dict[str, Any] = {
                 port.replace("o_", "i_"): stream for port, stream in streams.items()
             }
-            ports = site.kernel(
-                name, params, bounds, alone=True, i_x=codes["o_x"], i_e=codes["o_e"], **weights_in
-            )
+            ports = site.kernel(name, params, bounds, alone=True, i_x=codes.x, i_e=codes.e, **weights_in)
             outputs[f"i_{c}"] = ports["o_y"]
         joined: Stream = outputs["i_0"]
         if plan.columns > 1:
@@ -120,4 +119,4 @@ class Alone:
 
 
 def _weights(step: Step) -> list[QuantisedWeight]:
-    return [op.integers for op in step.ops]  # type: ignore[attr-defined]
+    return [matmul.integers for matmul in step.matmuls]

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, lcm
-from typing import Any
 
 import numpy as np
 
@@ -23,16 +22,16 @@ from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.contract import Bounds
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.model.operations import Attention, Binary, Cache
+from streamgen.model.graph.logical import Matmul
 from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
 from streamgen.numbers.weights import BYTES
 
-__all__ = ["Engine", "Matmul"]
+__all__ = ["Engine", "EngineMatmul"]
 
 
 @dataclass(frozen=True, eq=False)
-class Matmul:
+class EngineMatmul:
     """The matmuls of a phase: of one operand and one format. steps: in the order of their rows. alternate:
     their rows lie in turn. rounds: pieces in which the rows of each lie, the first ones of all before the
     second ones. rows: output rows of each, with padding. k: features of the operand, with padding.
@@ -48,12 +47,12 @@ class Matmul:
     @property
     def weight(self) -> QuantisedWeight:
         """Of the first of them, in the first walk: all have its format."""
-        return self.steps[0].op.integers  # type: ignore[attr-defined]
+        return self.steps[0].matmuls[0].integers
 
     @property
     def all_weights(self) -> Iterator[QuantisedWeight]:
         """Of all of them, in all walks."""
-        return (op.integers for step in self.steps for op in step.ops)  # type: ignore[attr-defined]
+        return (matmul.integers for step in self.steps for matmul in step.matmuls)
 
     @property
     def operand(self) -> Value:
@@ -82,7 +81,7 @@ class Engine:
     @cached_property
     def params(self) -> ColumnParams:
         """A column: what all matmuls need of it."""
-        weights = [step.op.integers for matmul in self.matmuls.values() for step in matmul.steps]  # type: ignore[attr-defined]
+        weights = [step.matmuls[0].integers for matmul in self.matmuls.values() for step in matmul.steps]
         grouped = next((w for w in weights if w.scale is not None), None)
         group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
         formats = _formats(self.matmuls.values())
@@ -118,7 +117,7 @@ class Engine:
         """What a column reads of its weights: beats [walks, beats, 64]."""
         if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
             matmul = self.matmuls[phase]
-            ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.ops)  # type: ignore[attr-defined]
+            ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.matmuls)
             key = layout, matmul.k, matmul.alternate, matmul.rounds, tuple(matmul.rows), ops
             if key not in self._packed_once:
                 self._packed_once[key] = self._packed(matmul, layout)
@@ -126,20 +125,20 @@ class Engine:
         return self._columns[phase][column]
 
     @property
-    def _operators(self) -> Iterator[Any]:
-        """The linears of all matmuls, in all walks."""
-        return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.ops)
+    def _operators(self) -> Iterator[Matmul]:
+        """All matmuls, in all walks."""
+        return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.matmuls)
 
-    def _bias(self, op: Any) -> np.ndarray | None:
-        """What the columns add to the rows of a linear: -0 changes no value."""
+    def _bias(self, op: Matmul) -> np.ndarray | None:
+        """What the columns add to the rows of a matmul: -0 changes no value."""
         if not self.params.bias:
             return None
         return np.full(len(op.integers.codes), -0.0, np.float32) if op.bias is None else round_f24(op.bias)
 
-    def _packed(self, matmul: Matmul, layout: WeightLayout) -> np.ndarray:
+    def _packed(self, matmul: EngineMatmul, layout: WeightLayout) -> np.ndarray:
         """What all columns read for a matmul: beats [columns, walks, beats, 64]."""
         count = self.plan.columns
-        walks: list[Sequence[Any]] = list(zip(*(s.ops for s in matmul.steps), strict=True))
+        walks: list[Sequence[Matmul]] = list(zip(*(s.matmuls for s in matmul.steps), strict=True))
         alike = all(
             a.integers is b.integers and a.bias is b.bias
             for walk in walks
@@ -159,7 +158,7 @@ class Engine:
         return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
 
 
-def _formats(matmuls: Iterable[Matmul]) -> tuple[str, ...]:
+def _formats(matmuls: Iterable[EngineMatmul]) -> tuple[str, ...]:
     """Of all matmuls, narrow ones first. GraphError when these are several."""
     users: dict[str, list[str]] = {}
     for matmul in matmuls:
@@ -174,8 +173,8 @@ def _formats(matmuls: Iterable[Matmul]) -> tuple[str, ...]:
     return (*narrow, *(name for name in users if name == BYTES.name))
 
 
-def _value(op: Any, count: int) -> Hashable:
-    """What a linear has everywhere, with as many rows for each of so many columns; else None."""
+def _value(op: Matmul, count: int) -> Hashable:
+    """What a matmul has everywhere, with as many rows for each of so many columns; else None."""
     parts = [
         op.bias,
         *(getattr(op.integers, name) for name in ("codes", "scale", "minimum", "row_scale")),
@@ -186,13 +185,13 @@ def _value(op: Any, count: int) -> Hashable:
     return tuple(None if part is None else part.flat[0] for part in parts)
 
 
-def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> Matmul:
+def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> EngineMatmul:
     steps = phase.matmuls
     (operand,) = {step.inputs[0] for step in steps}
     readers = [step for p in found.phases for step in p.matmuls if operand in step.inputs]
-    unit = lcm(*(step.op.integers.group or MX_GROUP for step in readers))  # type: ignore[attr-defined]
+    unit = lcm(*(step.matmuls[0].integers.group or MX_GROUP for step in readers))
     rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
-    return Matmul(
+    return EngineMatmul(
         phase=phase.number,
         steps=steps,
         alternate=len(steps) == 2 and _meet(found, steps),
@@ -208,12 +207,14 @@ def _rounds(found: Schedule, steps: Sequence[Step], extents: Sequence[int], unit
     if len(steps) < 2 or any(extent % unit for extent in extents):
         return 1
     made = {step.outputs[0] for step in steps}
-    readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
-    pieces = [s.op.pieces(unit) for s in readers if isinstance(s.op, Cache)]
-    heads = all(
-        isinstance(s.op, Cache) or (isinstance(s.op, Attention) and not unit % s.op.head_dim) for s in readers
-    )
-    return gcd(*pieces, *(extent // unit for extent in extents)) if pieces and heads else 1
+    pieces = [
+        step.op.pieces(unit, operand)
+        for phase in found.phases
+        for step in phase.steps
+        for operand, value in enumerate(step.inputs)
+        if value in made
+    ]
+    return gcd(*pieces, *(extent // unit for extent in extents)) if pieces else 1
 
 
 def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
@@ -223,4 +224,4 @@ def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
     (first, *more) = readers
     alike = len({step.op.form() for step in steps}) == 1
     kept = made & {*found.outputs.values(), *(c.again for c in found.carried)}
-    return alike and not more and not kept and isinstance(first.op, Binary) and {*first.inputs} == made
+    return alike and not more and not kept and first.op.elementwise is not None and {*first.inputs} == made

@@ -1,7 +1,8 @@
 """How far values are padded, so that any size tiles.
 
-Values that elementwise operations, norms and repetitions join are padded alike, with zeros or with what such
-operations make of zeros; whoever sums over features knows how many there are. Their extent is a multiple of
+Values that repetitions and operations such as elementwise ones and norms join (`Operator.padding`) are padded
+alike, with zeros or with what such operations make of zeros; whoever sums over features knows how many there
+are. Their extent is a multiple of
 
     32        the group of activations, or the weights' group where that is larger
     16        words of a beat, of what lies in memory
@@ -19,19 +20,7 @@ from math import lcm
 from streamgen.artifact.packing import WORD_LANES
 from streamgen.compiler.schedule.phases import Schedule
 from streamgen.compiler.schedule.plan import HardwarePlan
-from streamgen.compiler.schedule.steps import Step, Value
-from streamgen.model.operations import (
-    Attention,
-    Binary,
-    Cache,
-    Identity,
-    LastRow,
-    Linear,
-    Norm,
-    Rotary,
-    Scalar,
-    Unary,
-)
+from streamgen.compiler.schedule.steps import Value
 from streamgen.numbers.formats import MX_GROUP
 
 __all__ = ["extents"]
@@ -46,18 +35,18 @@ def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
         classes.update((value, merged) for value in merged)
 
     steps = [step for phase in found.phases for step in phase.steps]
-    heads: set[Value] = set()
+    unpadded: set[Value] = set()
     units: dict[Value, int] = {}
     for step in steps:
         for value in (*step.inputs, *step.outputs):
             join(value)
-        if isinstance(step.op, Binary | Unary | Scalar | LastRow | Identity) or _whole_rows(step):
+        if step.op.padding == "alike":
             join(*step.inputs, *step.outputs)
-        elif isinstance(step.op, Rotary | Cache | Attention | Norm):
-            heads.update((*step.inputs, *step.outputs))
-        elif isinstance(step.op, Linear):
+        elif step.op.padding == "none":
+            unpadded.update((*step.inputs, *step.outputs))
+        if step.op.matmul is not None:
             (x,), (y,) = step.inputs, step.outputs
-            units[x] = lcm(units.get(x, 1), step.op.integers.group or MX_GROUP)
+            units[x] = lcm(units.get(x, 1), step.op.matmul.integers.group or MX_GROUP)
             if step.path not in plan.alone:
                 units[y] = lcm(units.get(y, 1), plan.unit)
     for carried in found.carried:
@@ -65,7 +54,7 @@ def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
     pads = {} if plan.own is None else plan.own.pads
     padded = {}
     for value, members in classes.items():
-        if members & heads or value.shape.kind == "ids":
+        if members & unpadded or value.shape.kind == "ids":
             padded[value] = value.shape.features
             continue
         chosen = plan.columns == 0 and all(m.path in pads or m.shape.rows == "every" for m in members)
@@ -74,7 +63,3 @@ def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
             unit = lcm(unit, MX_GROUP, WORD_LANES, plan.lanes, *(units.get(m, 1) for m in members))
         padded[value] = -(-value.shape.features // unit) * unit
     return padded
-
-
-def _whole_rows(step: Step) -> bool:
-    return isinstance(step.op, Norm) and step.op.heads == 1

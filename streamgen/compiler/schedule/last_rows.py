@@ -13,11 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from streamgen.compiler.schedule.steps import Step, Value
-from streamgen.model.operations import Binary, Identity, LastRow, Linear, Norm, Scalar, Slice, Unary
+from streamgen.model.operations import LastRow
 
 __all__ = ["takes_last_rows_early"]
-
-_BY_ROWS = (Binary, Identity, Linear, Norm, Scalar, Slice, Unary)  # a row of what they make asks for one row
 
 
 def takes_last_rows_early(
@@ -36,7 +34,7 @@ def takes_last_rows_early(
         value.shape = replace(value.shape, rows="one")
     for step in steps:
         step = replace(step, inputs=tuple(stands.get(value, value) for value in step.inputs))
-        if isinstance(step.op, LastRow) and step.inputs[0] in narrowed:
+        if step.op.takes_last_row and step.inputs[0] in narrowed:
             stands |= zip(step.outputs, step.inputs, strict=True)
             continue
         if narrowed.intersection(step.outputs):
@@ -54,10 +52,10 @@ def _narrow(steps: Sequence[Step], kept: Collection[Value]) -> list[Step]:
     whole = set(kept)  # what something reads all rows of
     found: list[Step] = []
     for step in reversed(steps):
-        if isinstance(step.op, LastRow):
+        if step.op.takes_last_row:
             continue
-        by_rows = isinstance(step.op, _BY_ROWS) and all(v.shape.rows == "tokens" for v in step.outputs)
-        if by_rows and whole.isdisjoint(step.outputs):
+        row_wise = step.op.row_wise and all(v.shape.rows == "tokens" for v in step.outputs)
+        if row_wise and whole.isdisjoint(step.outputs):
             found.append(step)
         else:
             whole.update(step.inputs)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from streamgen.base.errors import GraphError
 from streamgen.compiler.schedule.last_rows import takes_last_rows_early
 from streamgen.compiler.schedule.steps import Step, Value
-from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
-from streamgen.model.operations import Cache, Constant, Identity, LastRow, Linear
+from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Operator, Repeat
+from streamgen.model.operations import Identity
 from streamgen.numbers.quantisation import QuantisedWeight
 
 __all__ = ["Phase", "Schedule", "Section", "schedule"]
@@ -43,7 +43,7 @@ class Phase:
     @property
     def name(self) -> str:
         """Its matmuls, or the first thing that it does."""
-        named = [step for step in self.steps if isinstance(step.op, Linear)] or self.steps[:1]
+        named = [step for step in self.steps if step.op.matmul is not None] or self.steps[:1]
         return "+".join(step.name for step in named)
 
 
@@ -124,7 +124,7 @@ class _Scheduler:
         for steps, walks in zip(self._steps, self._walks, strict=True):
             if not steps:
                 continue
-            engine = [s for s in steps if isinstance(s.op, Linear) and not self._has_own(s)]
+            engine = [s for s in steps if s.op.matmul is not None and not self._has_own(s)]
             section = Section(walks, _phases(steps, engine, len(sections), number))
             number += len(section.phases)
             sections.append(section)
@@ -204,7 +204,7 @@ class _Scheduler:
     def _last_apart(self, operation: Operation, repeat: Repeat) -> bool:
         """Whether the last walk is a section of its own, in which last rows can be taken early."""
         readers = (o.op for o in self._graph.operations if set(operation.values) & set(o.inputs))
-        takes = any(isinstance(op, LastRow) for op in readers)
+        takes = any(op.takes_last_row for op in readers)
         return self._early and takes and not repeat.rest and repeat.walks > 2
 
     def _layer(
@@ -218,7 +218,7 @@ class _Scheduler:
         """What one layer makes of its inputs: of the body in all walks, or of the rest behind them."""
         inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
         for inside in layers[0].operations:
-            if isinstance(inside.op, Repeat):
+            if inside.op.layers:
                 raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
             path = f"{operation.name}[{index}].{inside.name}"
             ops = [layer.by_name[inside.name].op for layer in layers]
@@ -242,30 +242,26 @@ def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first
             (v.phase for v in step.inputs if v.phase is not None and v.section == section), default=first
         )
         if step in shared:
-            assert isinstance(step.op, Linear)
             (operand,) = step.inputs
-            key = operand, _format(step.op)
+            key = operand, _format(step.matmuls[0])
             if key not in operands:
                 if operand not in {other for other, _ in operands}:
                     phase(ready).quantised.append(operand)
                 operands[key] = engine = max(ready, engine) + 1
             ready = operands[key]
             phase(ready).matmuls.append(step)
-        if not isinstance(step.op, Constant):
-            phase(ready).steps.append(step)
-        else:
-            phase(first).steps.append(step)
+        phase(ready).steps.append(step)
         for value in step.outputs:
             value.phase = ready
     for made in phases:
-        _later_caches(made, phases)
+        _later_states(made, phases)
     return phases
 
 
-def _later_caches(made: Phase, phases: Sequence[Phase]) -> None:
-    """A cache is read in the phase that fills it: it goes to that of its first reader, and what it keeps is
-    held until then."""
-    for step in [step for step in made.steps if isinstance(step.op, Cache)]:
+def _later_states(made: Phase, phases: Sequence[Phase]) -> None:
+    """State is read in the phase that fills it: an operation that keeps some goes to the phase of its first
+    reader, and what it keeps is held until then."""
+    for step in [step for step in made.steps if step.op.keeps_state]:
         later = (p for p in phases if any(set(step.outputs) & set(other.inputs) for other in p.steps))
         reader = next(later, made)
         if reader is not made:
@@ -276,9 +272,9 @@ def _later_caches(made: Phase, phases: Sequence[Phase]) -> None:
                 value.phase = reader.number
 
 
-def _format(linear: Linear) -> Hashable:
+def _format(matmul: Matmul) -> Hashable:
     """What matmuls have in common that the engine computes at once; nothing before they are quantised."""
-    weight = linear.weight
+    weight = matmul.weight
     if not isinstance(weight, QuantisedWeight):
         return None
     return weight.format, weight.group, weight.minimum is None

@@ -17,8 +17,7 @@ from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.model.graph.logical import Operator
-from streamgen.model.operations import Cache
-from streamgen.model.operations.site import Behind, Fixed, Source, Stream, of_stream
+from streamgen.model.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
 
 __all__ = ["CachePlace", "PhaseSite", "cache_places"]
 
@@ -37,10 +36,16 @@ class CachePlace:
 
 
 class PhaseSite:
-    """`step` is the operation that is bound."""
+    """`step` is the operation that is bound. matmul: binds its matmul."""
 
-    def __init__(self, uses: Uses, places: Mapping[Step, CachePlace], phase: Phase) -> None:
-        self._uses, self._places, self.phase = uses, places, phase
+    def __init__(
+        self,
+        uses: Uses,
+        places: Mapping[Step, CachePlace],
+        phase: Phase,
+        matmul: Callable[["PhaseSite", Bound], Stream],
+    ) -> None:
+        self._uses, self._places, self.phase, self._matmul = uses, places, phase, matmul
         self.step: Step | None = None
         self._once: dict[Hashable, Any] = {}
         self._tables: dict[Operator, int] = {}
@@ -51,18 +56,19 @@ class PhaseSite:
 
     @property
     def name(self) -> str:
-        return self._own.name
+        return self.own.name
 
     @property
     def ops(self) -> Sequence[Operator]:
-        return self._own.ops
+        return self.own.ops
 
     @property
     def extent(self) -> int:
-        return self._uses.extent[self._own.outputs[0]]
+        return self._uses.extent[self.own.outputs[0]]
 
     @property
-    def _own(self) -> Step:
+    def own(self) -> Step:
+        """The operation in all walks."""
         assert self.step is not None
         return self.step
 
@@ -74,13 +80,17 @@ class PhaseSite:
         *,
         steps: Mapping[str, int] | None = None,
         behind: Sequence[Behind] = (),
+        unasked: Bounds | None = None,
         alone: bool = False,
         **inputs: Source,
     ) -> dict[str, Stream]:
-        return self._uses.use(self.phase, name, params, bounds, steps or {}, behind, inputs, alone)
+        return self._uses.use(self.phase, name, params, bounds, steps or {}, behind, inputs, unasked, alone)
+
+    def matmul(self, x: Bound) -> Stream:
+        return self._matmul(self, x)
 
     def order(self, stream: Stream) -> ITensor:
-        width, itensor = self._uses.plan.width(self._own.path), stream.itensor
+        width, itensor = self._uses.plan.width(self.own.path), stream.itensor
         lanes = of_stream(stream)["lanes"]
         if width is None or (lanes % width and itensor.tripcounts[-1] * lanes % width):
             return itensor
@@ -103,7 +113,7 @@ class PhaseSite:
 
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
         # rows that are read at once, as of tokens and of positions, share no channel
-        number = self._tables.setdefault(self._own.op, len(self._tables))
+        number = self._tables.setdefault(self.own.op, len(self._tables))
         channel = self._uses.plan.constant_channel(number)
         return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
 
@@ -113,7 +123,7 @@ class PhaseSite:
     def caches(
         self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
     ) -> tuple[KvLayout, int, int, int]:
-        place = self._places[self._own]
+        place = self._places[self.own]
         plan = self._uses.plan
         layout = KvLayout(
             dtype=dtype,
@@ -144,7 +154,7 @@ def cache_places(found: Schedule) -> dict[Step, CachePlace]:
     their walks make the same steps: of one that is walked once no step is asked."""
     kinds: dict[tuple[Operator, int], dict[int, list[Step]]] = {}
     for phase in found.phases:
-        own = [step for step in phase.steps if isinstance(step.op, Cache)]
+        own = [step for step in phase.steps if step.op.keeps_state]
         for index, step in enumerate(own):
             kinds.setdefault((step.op, index), {}).setdefault(phase.section, []).append(step)
     places: dict[Step, CachePlace] = {}

@@ -9,9 +9,7 @@ from collections.abc import Collection
 
 from streamgen.compiler.schedule.phases import Schedule
 from streamgen.compiler.schedule.steps import Step, Value
-from streamgen.kernels.elementwise import BINARY_OPERATIONS
 from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
-from streamgen.model.operations import Binary, Linear, Scalar, Unary
 from streamgen.numbers.weights import FORMATS
 
 __all__ = ["layer_shapes"]
@@ -29,13 +27,13 @@ def layer_shapes(found: Schedule, alone: Collection[str] | None = None) -> list[
             operands = [value for value in step.inputs if value.shape.rows != "every"]
             operands.sort(key=lambda value: value not in tiles)
             at = max((level.get(value, 0) for value in operands), default=0)
-            if isinstance(step.op, Linear):
+            if step.op.matmul is not None:
                 tiles.update(step.outputs)
                 if alone is None or step.path in alone:
                     shapes.append(_linear(step, at))
                     known.update(step.outputs)
                     at += 1
-            elif isinstance(step.op, Unary | Scalar | Binary) and operands:
+            elif step.op.elementwise is not None and operands:
                 lead = operands[0]
                 if lead in known if lead in tiles else known.issuperset(operands):
                     shapes.append(_vector(step, operands, at))
@@ -47,34 +45,28 @@ def layer_shapes(found: Schedule, alone: Collection[str] | None = None) -> list[
 
 
 def _linear(step: Step, level: int) -> LinearShape:
-    assert isinstance(step.op, Linear)
-    n, k = step.op.extents
+    matmul = step.matmuls[0]
+    n, k = matmul.extents
     return LinearShape(
         name=step.path,
         k=k,
         n=n,
         level=level,
-        form=FORMATS[step.op.integers.format],
-        group=step.op.integers.group,
+        form=FORMATS[matmul.integers.format],
+        group=matmul.integers.group,
         reads=step.inputs[0].path,
         path=_module(step),
-        bias=step.op.bias is not None,
+        bias=matmul.bias is not None,
     )
 
 
 def _vector(step: Step, operands: list[Value], level: int) -> VectorShape:
-    op = step.op
-    if isinstance(op, Binary):
-        function = op.kernel if op.kernel in BINARY_OPERATIONS else op.gate or ""
-    else:
-        assert isinstance(op, Unary | Scalar)
-        function = op.function
     return VectorShape(
         name=step.path,
         features=step.outputs[0].shape.features,
         level=level,
         operands=tuple(value.path for value in operands),
-        function=function,
+        function=step.op.elementwise or "",
         path=_module(step),
     )
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from streamgen.base.errors import GraphError
-from streamgen.compiler.schedule.bind import Binding, Hold
+from streamgen.compiler.schedule.bind import Binding
+from streamgen.compiler.schedule.holds import Hold
 from streamgen.compiler.schedule.phases import Schedule
 from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.spill import Places, chosen, places

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgen.model.graph.logical import Operator, Shape
+from streamgen.model.graph.logical import Matmul, Operator, Shape
 
 __all__ = ["Step", "Value"]
 
@@ -42,3 +42,8 @@ class Step:
     def op(self) -> Operator:
         """What it does in the first walk; others differ in their constants."""
         return self.ops[0]
+
+    @property
+    def matmuls(self) -> list[Matmul]:
+        """Its matmul in each walk; [] where it is none."""
+        return [matmul for op in self.ops if (matmul := op.matmul) is not None]

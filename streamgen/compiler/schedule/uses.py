@@ -46,6 +46,8 @@ class Uses:
         self.tokens, self.position = tokens, position
         self._instances, self._tensors = instances, tensors
         self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
+        self.unasked: dict[str, Bounds] = {}
+        """By instance, bounds that are others when nothing is asked behind the last row."""
 
     def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
         """A value row after row; the features of `shape` are those with padding."""
@@ -121,12 +123,16 @@ class Uses:
         steps: Mapping[str, int],
         behind: Sequence[Behind],
         inputs: Mapping[str, Source],
+        unasked: Bounds | None = None,
         alone: bool = False,
     ) -> dict[str, Stream]:
-        """A kernel in a phase; its outputs by port. alone: it gets hardware of its own."""
+        """A kernel in a phase; its outputs by port. unasked: bounds that are others when nothing is asked
+        behind the last row. alone: it gets hardware of its own."""
         sources = {port: source.port for port, source in inputs.items() if isinstance(source, Stream)}
         instance = self._instances.use(phase.number, name, params, bounds, behind, sources, alone)
         instance.steps |= steps
+        if unasked is not None:
+            self.unasked[instance.name] = unasked
         self.constants(phase, instance.name, inputs)
         return {
             port: Stream(Port(instance.name, port), itensor, Shape(1))

@@ -16,8 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from streamgen.base.progress import Progress
 from streamgen.model.graph.interpret import reference
-from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
-from streamgen.model.operations import Linear
+from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Operator
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, WeightFormat
 
@@ -104,12 +103,9 @@ def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], 
     """Matmuls whose format is free, and the sum over the others."""
     units: dict[str, _Matmuls] = defaultdict(lambda: _Matmuls([]))
     taken = _Taken()
-    for path, operation in graph.walk():
-        op = operation.op
-        if not isinstance(op, Linear):
-            continue
-        settled = _settled(op, numbers, path)
-        size = op.extents[0] * op.extents[1]
+    for path, matmul in graph.matmuls():
+        settled = _settled(matmul, numbers, path)
+        size = matmul.extents[0] * matmul.extents[1]
         if settled is None:
             unit = units[re.sub(LAYER, "", path)]
             unit.paths.append(path)
@@ -120,12 +116,12 @@ def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], 
     return list(units.values()), taken
 
 
-def _settled(op: Linear, numbers: Numbers, path: str) -> str | None:
+def _settled(matmul: Matmul, numbers: Numbers, path: str) -> str | None:
     """The format that a matmul has, or that its checkpoint or the numbers want; None where nobody says."""
-    if isinstance(op.weight, QuantisedWeight):
-        return op.weight.format
+    if isinstance(matmul.weight, QuantisedWeight):
+        return matmul.weight.format
     one, other = (numbers.weight_format(path, asked) for asked in (DEFAULT.name, BYTES.name))
-    return one if one == other else op.wanted
+    return one if one == other else matmul.wanted
 
 
 def _bits(form: WeightFormat, numbers: Numbers) -> float:

@@ -20,7 +20,6 @@ from streamgen.base.folders import new_file
 from streamgen.base.progress import Progress
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator, Repeat
 from streamgen.model.graph.run import Run
-from streamgen.model.operations import Linear
 from streamgen.model.operations.balance import balanced
 from streamgen.model.operations.exact_linear import quantise_activations
 from streamgen.numbers.error_feedback import FORMAT, quantise_w4_on
@@ -88,8 +87,11 @@ class _CalibrationText:
 class _Calibration:
     def __init__(self, graph: LogicalGraph, numbers: Numbers, kept: "_Kept | None", tell: Progress) -> None:
         self.graph, self.numbers, self.kept, self.tell = graph, numbers, kept, tell
-        linears = ((path, o.op) for path, o in graph.walk() if isinstance(o.op, Linear))
-        fitted = {p: numbers.weight_format(p, op.wanted) for p, op in linears if op.is_fitted(numbers, p)}
+        fitted = {
+            path: numbers.weight_format(path, matmul.wanted)
+            for path, matmul in graph.matmuls()
+            if matmul.is_fitted(numbers, path)
+        }
         for path, form in fitted.items():
             if form != FORMAT.name:
                 raise ValueError(
@@ -112,14 +114,14 @@ class _Calibration:
         moments: dict[str, np.ndarray] = {}
         for index, operation in enumerate(graph.operations):
             path = f"{prefix}{operation.name}"
-            if isinstance(operation.op, Repeat):
+            if operation.op.layers:
                 op: Operator = self._layers(operation, texts, path)
             elif path in self.left:
                 op = self._rounded(path, operation, texts, moments)
             else:
                 op = operation.op.quantised(self.numbers, path)
             done.append(replace(operation, op=op))
-            if self.left and not isinstance(op, Repeat):
+            if self.left and not op.layers:
                 function = op.exact()
                 for text in texts:
                     text.step(path, operation, function)
@@ -131,7 +133,6 @@ class _Calibration:
 
     def _layers(self, operation: Operation, texts: Sequence[_CalibrationText], path: str) -> Repeat:
         """Layer after layer, each on values of its own."""
-        assert isinstance(operation.op, Repeat)
         outer = [text.values for text in texts]
         given = [[text.values[name] for name in operation.inputs] for text in texts]
         layers = []
@@ -152,10 +153,10 @@ class _Calibration:
         operation: Operation,
         texts: Sequence[_CalibrationText],
         moments: dict[str, np.ndarray],
-    ) -> Linear:
+    ) -> Operator:
         """A matmul, rounded now or by an earlier call."""
-        op, (source,) = operation.op, operation.inputs
-        assert isinstance(op, Linear) and isinstance(op.weight, np.ndarray)
+        matmul, (source,) = operation.op.matmul, operation.inputs
+        assert matmul is not None and isinstance(matmul.weight, np.ndarray)
         self.tell(f"calibrating {path}, {len(self.wanted) - len(self.left) + 1} of {len(self.wanted)}")
         weight = None if self.kept is None else self.kept.read(path)
         if weight is None:
@@ -164,7 +165,7 @@ class _Calibration:
             numbers = self.numbers
             try:
                 weight = quantise_w4_on(
-                    op.weight,
+                    matmul.weight,
                     moments[source],
                     group=numbers.group,
                     scale_bits=numbers.scale_bits,
@@ -175,7 +176,7 @@ class _Calibration:
             if self.kept is not None:
                 self.kept.write(path, weight)
         self.left.remove(path)
-        return Linear(weight, op.bias)
+        return matmul.with_weight(weight)
 
 
 def _moments(rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -236,8 +237,7 @@ def _key(graph: LogicalGraph, texts: Texts, numbers: Numbers) -> str:
             array = np.ascontiguousarray(text[name])
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.tobytes())
-    for path, operation in graph.walk():
-        if isinstance(operation.op, Linear):
-            digest.update(path.encode())
-            digest.update(np.ascontiguousarray(operation.op.floats).tobytes())
+    for path, matmul in graph.matmuls():
+        digest.update(path.encode())
+        digest.update(np.ascontiguousarray(matmul.floats).tobytes())
     return digest.hexdigest()

@@ -175,10 +175,10 @@ def _repeated(graph: LogicalGraph | None, period: int, count: int) -> LogicalGra
     """The graph with so many layers; None when its layers are not the same again after a period."""
     if graph is None:
         return None
-    repeats = [o for o in graph.operations if isinstance(o.op, Repeat)]
+    repeats = [o for o in graph.operations if o.op.layers]
     if len(repeats) != 1:
         return None
-    layers = repeats[0].op.layers  # type: ignore[attr-defined]
+    layers = repeats[0].op.layers
     if len(layers) != 2 * period:
         return None
     if [one.form() for one in layers[:period]] != [one.form() for one in layers[period:]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamgen.model.graph.logical import LogicalGraph, Operator, Repeat
+from streamgen.model.graph.logical import LogicalGraph, Operator
 from streamgen.model.graph.run import Run, State
 from streamgen.text.prompt import require_integers
 
@@ -84,7 +84,7 @@ class Interpreter:
         for operation in graph.needed(wanted):
             path = f"{prefix}{operation.name}"
             operands = [values[name] for name in operation.inputs]
-            if isinstance(operation.op, Repeat):
+            if operation.op.layers:
                 for index, layer in enumerate(operation.op.layers):
                     own = dict(zip((value.name for value in layer.inputs), operands, strict=True))
                     found = self._evaluate(layer, layer.outputs, run, own, f"{path}[{index}].")

@@ -7,7 +7,8 @@ are alike but for their constants.
 
 An operation (`model.operations`, a file each) says its shape law, what it means in float64 (`reference`),
 what the hardware makes of it bit for bit (`exact`), what of it is quantised and how (`quantised`), and which
-kernels compute it. `graph.interpret` runs a graph in either arithmetic. No operation knows another.
+kernels compute it (`bind`). `graph.interpret` runs a graph in either arithmetic. No operation knows another,
+and passes over graphs know operations by their traits alone (`Operator`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.model.graph.run import Run
-from streamgen.numbers.quantisation import Numbers
+from streamgen.numbers.quantisation import Numbers, QuantisedWeight
+from streamgen.platform.capacity import StoredTable
 
-__all__ = ["Input", "LogicalGraph", "Operation", "Operator", "Repeat", "Shape"]
+__all__ = ["AttentionHeads", "Input", "LogicalGraph", "Matmul", "Operation", "Operator", "Repeat", "Shape"]
 
 Rows = Literal["tokens", "positions", "one", "every"]
+Padding = Literal["none", "alike", "own"]
 Exact = Callable[..., Any]
 Form = tuple[str, tuple[tuple[str, Hashable], ...]]
 """Name of a class, and what its fields have in common by name."""
@@ -49,16 +52,125 @@ class Shape:
         return f"{self.rows} x {self.features}" + (" ids" if self.kind == "ids" else "")
 
 
+class Matmul(Protocol):
+    """y = x @ weight.T + bias, as columns of multipliers compute it."""
+
+    @property
+    def weight(self) -> np.ndarray | QuantisedWeight:
+        """float32 [N, K], or integers on the grid of the hardware."""
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """float32 [N]."""
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """N and K."""
+
+    @property
+    def integers(self) -> QuantisedWeight:
+        """The quantised weight; GraphError when it is not quantised."""
+
+    @property
+    def floats(self) -> np.ndarray:
+        """The weight as numbers [N, K]; of a quantised one those that its integers stand for."""
+
+    @property
+    def wanted(self) -> str | None:
+        """The weight format that keeps what the checkpoint has; None: floats, which no format keeps."""
+
+    def is_fitted(self, numbers: Numbers, path: str) -> bool:
+        """Whether its floats are to be fitted to 4 bits, for want of a grid of their own."""
+
+    def with_weight(self, weight: QuantisedWeight) -> Operator:
+        """The operation with integers in place of its floats."""
+
+
+class AttentionHeads(Protocol):
+    """Query heads that attend over the rows of keys and values: inputs 1 and 2 of the operation."""
+
+    @property
+    def heads(self) -> int:
+        """Of queries."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Of keys and of values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Features of a head."""
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys."""
+
+    @property
+    def p_bits(self) -> int:
+        """Of the integers of the softmax."""
+
+
 class Operator(ABC):
     """What an operation does; frozen dataclasses with constants as arrays.
 
-    results: names of the values it makes, () for one that has the operation's own name. mixes_tokens: whether
-    a row of a result depends on others.
+    Passes ask its traits, never its class. An operation that says nothing gets what is right for every
+    operation but one whose rows depend on one another; a trait lets a pass do more with it.
+
+    arity: values that it reads. results: names of the values it makes, () for one that has the operation's
+    own name. layers: graphs that are walked one after the other in its place (`Repeat`).
+
+    mixes_tokens: whether a row of a result depends on other rows. row_wise: whether a row of each result
+    depends on the same row of the inputs alone, wherever it lies in the text, and `bind` takes any number of
+    rows; rows that nothing reads are then not computed. takes_last_row: whether the result is the last row of
+    the pass. keeps_state: whether rows of all positions stay in memory from pass to pass (`Site.caches`); the
+    result is then read in the phase that fills it. is_constant: whether the result is a row that is known
+    before a run.
+
+    padding: of rows, so that any size tiles. "none": `bind` takes and gives rows without padding. "alike":
+    inputs and results have the same, zeros or what the operation makes of zeros. "own": each value has its
+    own, and `bind` cuts and fills rows (`Site.fit`, `Site.extent`).
     """
 
     arity: ClassVar[int] = 1
-    mixes_tokens: ClassVar[bool] = False
     results: ClassVar[tuple[str, ...]] = ()
+    layers: tuple[LogicalGraph, ...] = ()
+    mixes_tokens: ClassVar[bool] = False
+    row_wise: ClassVar[bool] = False
+    takes_last_row: ClassVar[bool] = False
+    keeps_state: ClassVar[bool] = False
+    is_constant: ClassVar[bool] = False
+    padding: Padding = "none"
+
+    @property
+    def elementwise(self) -> str | None:
+        """The unit of `kernels.elementwise` that each element goes through, where an element of the result
+        depends on the same element of each input alone."""
+        return None
+
+    @property
+    def matmul(self) -> Matmul | None:
+        """The product that `Site.matmul` computes of the only input."""
+        return None
+
+    @property
+    def attention(self) -> AttentionHeads | None:
+        """The heads, where it is attention."""
+        return None
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Ids that it looks up are below it."""
+        return None
+
+    @property
+    def in_memory(self) -> StoredTable | None:
+        """The table whose rows it looks up."""
+        return None
+
+    def pieces(self, tile: int, operand: int = 0) -> int:
+        """In how many pieces rows of an operand come where a matmul makes them in tiles of so many features:
+        the first pieces of all rows before the second ones; 1 where whole rows are taken."""
+        return 1
 
     @abstractmethod
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
@@ -221,13 +333,18 @@ class LogicalGraph:
         return tuple(reversed(found))
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Operation]]:
-        """Every operation that is no Repeat, with its path: `head`, `layers[3].q`."""
+        """Every operation that has no layers, with its path: `head`, `layers[3].q`."""
         for operation in self.operations:
-            if isinstance(operation.op, Repeat):
+            if operation.op.layers:
                 for index, layer in enumerate(operation.op.layers):
                     yield from layer.walk(f"{prefix}{operation.name}[{index}].")
             else:
                 yield f"{prefix}{operation.name}", operation
+
+    def matmuls(self) -> Iterator[tuple[str, Matmul]]:
+        """The matmul of every operation that is one, with its path."""
+        found = ((path, operation.op.matmul) for path, operation in self.walk())
+        return ((path, matmul) for path, matmul in found if matmul is not None)
 
     @property
     def mixes_tokens(self) -> bool:
@@ -291,7 +408,7 @@ class Repeat(Operator):
     walked as often as it is there whole. The `rest` behind them are the beginning of a body.
     """
 
-    layers: tuple[LogicalGraph, ...]
+    layers: tuple[LogicalGraph, ...] = field()  # without the default of `Operator`
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -19,7 +19,7 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import ScalarParams
 from streamgen.kernels.memory import KvLoadParams
-from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads
@@ -65,6 +65,14 @@ class Attention(Operator):
     def group(self) -> int:
         """Query heads that share a head of keys."""
         return self.heads // self.kv_heads
+
+    @property
+    def attention(self) -> AttentionHeads:
+        return self
+
+    def pieces(self, tile: int, operand: int = 0) -> int:
+        """Queries come in tiles of whole heads; keys and values that are rows of the pass in whole rows."""
+        return self.heads * self.head_dim // tile if operand == 0 and not tile % self.head_dim else 1
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         q, k, v = inputs

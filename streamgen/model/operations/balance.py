@@ -29,7 +29,7 @@ def balanced(graph: LogicalGraph) -> LogicalGraph:
     """The graph, its norms of queries balanced with those of keys; one that is balanced is given back."""
     changed: dict[str, Operator] = {}
     for operation in graph.operations:
-        if isinstance(operation.op, Repeat):
+        if operation.op.layers:
             layers = tuple(balanced(layer) for layer in operation.op.layers)
             if any(new is not old for new, old in zip(layers, operation.op.layers, strict=True)):
                 changed[operation.name] = Repeat(layers)

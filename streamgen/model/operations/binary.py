@@ -36,6 +36,8 @@ class Binary(Operator):
 
     operation: str
     arity = 2
+    row_wise = True
+    padding = "alike"
 
     def __post_init__(self) -> None:
         if self.operation not in BINARY_OPERATIONS:
@@ -52,6 +54,10 @@ class Binary(Operator):
     def kernel(self) -> str:
         """Name of the kernel's operation."""
         return KERNELS.get(self.operation, f"{self.gate}_multiply")
+
+    @property
+    def elementwise(self) -> str:
+        return self.kernel if self.kernel in UNITS else self.gate or ""
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         a, b = inputs

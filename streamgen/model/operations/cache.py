@@ -27,6 +27,7 @@ class Cache(Operator):
 
     heads: int
     head_dim: int
+    keeps_state = True
 
     def __post_init__(self) -> None:
         for name in ("heads", "head_dim"):
@@ -71,7 +72,7 @@ class Cache(Operator):
         codes = quantise_heads_of(
             site, name, self.heads, self.head_dim, x, lambda tile: self.pieces(tile) > 1
         )
-        pieces = self.pieces(codes.tile)
+        pieces = 1 if codes.tile is None else self.pieces(codes.tile)
         layouts: list[KvLayout] = []
         behind = []
         for part, source, width, dtype, heads, stored in (
@@ -102,10 +103,8 @@ class Cache(Operator):
             behind.append(states)
         return (Kept(site.name, codes, tuple(layouts), pieces, layer, step, tuple(behind)),)  # type: ignore[arg-type]
 
-    def pieces(self, tile: int | None) -> int:
-        """In which a row comes, of so many features: of whole heads, a power of two; else 1."""
-        if tile is None:
-            return 1
+    def pieces(self, tile: int, operand: int = 0) -> int:
+        """Of whole heads, a power of two of them."""
         pieces, rest = divmod(self.heads * self.head_dim, tile)
         return pieces if not rest and not tile % self.head_dim and not pieces & (pieces - 1) else 1
 

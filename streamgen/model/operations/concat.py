@@ -20,6 +20,8 @@ class Concat(Operator):
     """parts: features of each value."""
 
     parts: tuple[int, ...]
+    row_wise = True
+    padding = "own"
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:

@@ -19,6 +19,8 @@ class Constant(Operator):
 
     value: np.ndarray
     arity = 0
+    is_constant = True
+    padding = "own"
 
     def __post_init__(self) -> None:
         if self.value.ndim != 1 or not self.value.size:

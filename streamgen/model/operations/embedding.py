@@ -19,6 +19,10 @@ __all__ = ["Embedding"]
 class Embedding(TableRows):
     """A row for each id of a vocabulary."""
 
+    @property
+    def vocabulary(self) -> int:
+        return self.extents[0]
+
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (ids,) = inputs
         if ids.kind != "ids":

@@ -15,6 +15,9 @@ __all__ = ["Identity"]
 class Identity(Operator):
     """Costs no hardware: its stream is that of what it reads."""
 
+    row_wise = True
+    padding = "alike"
+
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs
 

@@ -19,6 +19,8 @@ class LastRow(Operator):
     """Of a run with `every_row` all rows pass."""
 
     mixes_tokens = True
+    takes_last_row = True
+    padding = "alike"
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
@@ -40,7 +42,7 @@ class LastRow(Operator):
         bounds = {"rows": rows, "features": features, "first": rows - 1, "count": 1}
         tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"])
         bounds |= {} if tile is None else {"tile": tile}
-        return (site.kernel(f"take_{site.name}", params, bounds, i=x)["o"],)
+        return (site.kernel(f"take_{site.name}", params, bounds, unasked={"count": 0}, i=x)["o"],)
 
     def __str__(self) -> str:
         return "last_row"

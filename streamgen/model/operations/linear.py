@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.model.graph.logical import Exact, Form, Operator, Shape
+from streamgen.model.graph.logical import Exact, Form, Matmul, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.exact_linear import ExactLinear, quantise_activations
+from streamgen.model.operations.site import Bound, Site, Stream
 from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 from streamgen.numbers.weights import FORMATS, GRID
 
@@ -28,6 +29,8 @@ class Linear(Operator):
     bias: np.ndarray | None = None
     grid: GroupGrid | None = None
     asked: str | None = None
+    row_wise = True
+    padding = "own"
 
     def __post_init__(self) -> None:
         if len(self.extents) != 2 or 0 in self.extents:
@@ -41,6 +44,10 @@ class Linear(Operator):
             raise GraphError(
                 f"a Linear has weight {list(self.extents)} and a grid of {list(self.grid.codes.shape)}"
             )
+
+    @property
+    def matmul(self) -> Matmul:
+        return self
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -87,6 +94,9 @@ class Linear(Operator):
             scale_bits=numbers.scale_bits,
             minimum=numbers.minimum,
         )
+        return self.with_weight(weight)
+
+    def with_weight(self, weight: QuantisedWeight) -> "Linear":
         return Linear(weight, self.bias)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
@@ -102,6 +112,10 @@ class Linear(Operator):
     def exact(self) -> Exact:
         linear = ExactLinear(self.integers, self.bias)
         return lambda run, x: linear(run.once("mxi8", x, quantise_activations))
+
+    def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
+        """Columns compute it: its own, or those of the engine, which matmuls share."""
+        return (site.fit(site.matmul(inputs[0]), site.extent),)
 
     def __str__(self) -> str:
         N, K = self.extents

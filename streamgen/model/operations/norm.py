@@ -35,6 +35,7 @@ class Norm(Operator):
     bias: np.ndarray | None = None
     plus_one: bool = False
     heads: int = 1
+    row_wise = True
 
     def __post_init__(self) -> None:
         if self.kind not in ("rms", "layer"):
@@ -53,6 +54,11 @@ class Norm(Operator):
         object.__setattr__(self, "epsilon", float(self.epsilon))  # a numpy scalar would widen float32
         if self.heads < 1:
             raise GraphError(f"heads of a norm is {self.heads}; at least 1 is needed")
+
+    @property
+    def padding(self) -> Literal["none", "alike"]:  # type: ignore[override]
+        """Heads have their own size: rows of several have no padding."""
+        return "alike" if self.heads == 1 else "none"
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs

@@ -21,6 +21,8 @@ class Scalar(Operator):
 
     function: Literal["scale", "soft_cap"]
     constant: float
+    row_wise = True
+    padding = "alike"
 
     def __post_init__(self) -> None:
         if self.function not in ("scale", "soft_cap"):
@@ -33,6 +35,10 @@ class Scalar(Operator):
         if self.function == "soft_cap" and not 2.0**-126 <= rounded <= 2.0**126:
             raise GraphError(f"the constant of soft_cap is {self.constant}; 2^-126 to 2^126 are allowed")
         object.__setattr__(self, "constant", float(self.constant))  # a numpy scalar would widen float32
+
+    @property
+    def elementwise(self) -> str:
+        return self.function
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs

@@ -20,7 +20,7 @@ from streamgen.model.graph.logical import Operator, Shape
 from streamgen.platform.boards import Channel
 
 __all__ = [
-    *("HEAD_LANES", "Behind", "Bound", "Codes", "Fixed", "Kept", "Site", "Source", "Stream"),
+    *("HEAD_LANES", "Behind", "Bound", "Codes", "Fixed", "Kept", "MatmulOperand", "Site", "Source", "Stream"),
     *("head_lanes", "of_itensor", "of_stream"),
 ]
 
@@ -85,6 +85,14 @@ class Codes:
 
 
 @dataclass(frozen=True)
+class MatmulOperand:
+    """Quantised rows as columns take them: groups of codes with their factors, an exponent for each row."""
+
+    x: Stream
+    e: Stream
+
+
+@dataclass(frozen=True)
 class Kept:
     """Rows of a pass on their way into a cache, and where those of all positions lie.
 
@@ -103,8 +111,8 @@ class Kept:
 
 
 Source = Stream | Fixed
-Bound = Stream | Codes | Kept | np.ndarray
-"""What an operation makes in a phase; a constant stays an array, [1, features] for each walk."""
+Bound = Stream | Codes | Kept | MatmulOperand | np.ndarray
+"""What an operation makes or reads in a phase; a constant stays an array, [1, features] for each walk."""
 
 
 class Site(Protocol):
@@ -151,9 +159,16 @@ class Site(Protocol):
         *,
         steps: Mapping[str, int] | None = None,
         behind: Sequence[Behind] = (),
+        unasked: Bounds | None = None,
         **inputs: Source,
     ) -> Mapping[str, Stream]:
-        """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk."""
+        """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk. unasked: bounds
+        that are others in a pass behind whose last row nothing is asked."""
+        ...
+
+    def matmul(self, x: Bound) -> Stream:
+        """The matmul of the operation (`Operator.matmul`), its bias added: of rows, or of an operand that an
+        earlier phase has quantised. Rows of the result are padded to whole tiles."""
         ...
 
     def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:

@@ -18,6 +18,8 @@ class Slice(Operator):
 
     first: int
     count: int
+    row_wise = True
+    padding = "own"
 
     def __post_init__(self) -> None:
         if self.first < 0 or self.count < 1:

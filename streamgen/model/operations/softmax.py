@@ -19,6 +19,9 @@ __all__ = ["Softmax"]
 class Softmax(Operator):
     """Of all features."""
 
+    row_wise = True
+    padding = "own"
+
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs
 

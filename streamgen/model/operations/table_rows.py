@@ -34,6 +34,7 @@ class TableRows(Operator, ABC):
     """table: float32 [rows, features], or codes of eight bits with a scale for each row."""
 
     table: np.ndarray | QuantisedWeight
+    padding = "own"
 
     def __post_init__(self) -> None:
         if len(self.extents) != 2 or 0 in self.extents:

@@ -22,6 +22,8 @@ class TopK(Operator):
 
     k: int = 1
     results = ("values", "indices")
+    row_wise = True
+    padding = "own"
 
     def __post_init__(self) -> None:
         if self.k < 1:

@@ -19,10 +19,16 @@ class Unary(Operator):
     """function: the name of one of `streamgen.gateware.functions`."""
 
     function: str
+    row_wise = True
+    padding = "alike"
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
             raise GraphError(f"there is no unary function {self.function!r}; {', '.join(FUNCTIONS)}")
+
+    @property
+    def elementwise(self) -> str:
+        return self.function
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs

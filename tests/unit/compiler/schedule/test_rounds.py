@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamgen.compiler.schedule import Derivation, HardwarePlan
-from streamgen.compiler.schedule.engine import Matmul
+from streamgen.compiler.schedule.engine import EngineMatmul
 from streamgen.numbers.quantisation import Numbers
 from tests.shared.decoders import random_decoder
 from tests.unit.compiler.schedule.small import CHANNEL
@@ -43,6 +43,6 @@ def test_rounds_are_as_many_as_readers_take(
 
 def test_rows_of_rounds() -> None:
     """Two rounds: the first half of each, then the second half of each."""
-    matmul = Matmul(phase=0, steps=(), alternate=False, rounds=2, rows=(4, 2), k=1)
+    matmul = EngineMatmul(phase=0, steps=(), alternate=False, rounds=2, rows=(4, 2), k=1)
     parts = [np.array([[0], [1], [2], [3]]), np.array([[10], [11]])]
     assert matmul.joined(parts, 2).ravel().tolist() == [0, 1, 10, 2, 3, 11]
