@@ -62,6 +62,101 @@ def test_passes_know_kernels_by_the_contract_alone() -> None:
     assert _known_by_type(PACKAGE) == []
 
 
+# The frontend makes operations and finds patterns of them; what an operation says of itself is no question.
+NO_PASSES = ("model/frontend", "model/operations")
+PASSES_BESIDE_OPERATIONS = ("model/operations/balance.py",)
+CLASS_QUESTIONS = (
+    7  # it may only fall: of `Repeat` where graphs unroll, and of the operations that are balanced
+)
+
+
+def _operation_classes(package: Path) -> set[str]:
+    """Names of all classes that derive from `Operator`."""
+    bases = {
+        node.name: {part.id for base in node.bases for part in ast.walk(base) if isinstance(part, ast.Name)}
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    found, more = set[str](), {"Operator"}
+    while more:
+        more = {name for name, parents in bases.items() if parents & more} - found
+        found |= more
+    return found
+
+
+def _class_questions(package: Path) -> list[str]:
+    """Lines of passes that ask for the class of an operation, by isinstance, issubclass, type(x) or match."""
+    classes, found = _operation_classes(package), []
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        if place.startswith(NO_PASSES) and place not in PASSES_BESIDE_OPERATIONS:
+            continue
+        tree = ast.parse(path.read_text())
+        known = set(classes)  # and the names under which this file has them, one by one or several
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                known |= {name.asname for name in node.names if name.asname and name.name in classes}
+        for node in tree.body:
+            if (
+                isinstance(node, ast.Assign)
+                and not isinstance(node.value, ast.Call)
+                and _named(node.value) & known
+            ):
+                known |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        for node in ast.walk(tree):
+            asked: list[ast.AST] = []
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+                asked = [*node.args[1:]]
+            elif isinstance(node, ast.MatchClass):
+                asked = [node.cls]
+            elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
+                asked = [node]
+            if any(_named(part) & known for part in asked):
+                found.append(f"{place}:{node.lineno}: {ast.unparse(node)}")  # type: ignore[attr-defined]
+    return found
+
+
+def _named(node: ast.AST) -> set[str]:
+    """All names in an expression, with those behind dots."""
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+def test_passes_know_operations_by_their_traits() -> None:
+    found = _class_questions(PACKAGE)
+    assert len(found) == CLASS_QUESTIONS, "lower the number, or ask a trait of `Operator`:\n" + "\n".join(
+        found
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("isinstance(step.op, Norm)", 1),
+        ("isinstance(step.op, str | operations.GroupNorm)", 1),
+        ("issubclass(kind, (int, Norm))", 1),
+        ("SOME = (Norm, int)\nisinstance(step.op, SOME)", 1),
+        ("from x import Norm as Other\nisinstance(step.op, Other)", 1),
+        ("type(step.op) is Norm", 1),
+        ("type(step.op) in (GroupNorm, Norm)", 1),
+        ("match step.op:\n    case Norm():\n        pass\n    case GroupNorm(heads=1):\n        pass", 2),
+        ("isinstance(x, str) or Norm() or type(x) is int", 0),
+    ],
+)
+def test_class_questions_are_found(tmp_path: Path, text: str, count: int) -> None:
+    package = tmp_path / "streamgen"
+    for place, content in (
+        ("model/operations/norm.py", "class Norm(Operator): ...\nclass GroupNorm(Norm): ...\n" + text),
+        ("model/frontend/a.py", text),
+        ("compiler/schedule/a.py", text),
+    ):
+        (package / place).parent.mkdir(parents=True)
+        (package / place).write_text(content)
+    found = _class_questions(package)
+    assert len(found) == count and all(line.startswith("compiler/schedule/a.py:") for line in found)
+
+
 def _imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted module) of every import in a file, those of type checkers included."""
     found = []

@@ -21,6 +21,7 @@ __all__ = [
     "CONTEXT",
     "MODULES",
     "check_decoder",
+    "check_graph",
     "check_module",
     "finished",
     "linear",
@@ -87,7 +88,12 @@ def module(*operations: tuple[Any, ...], outputs: tuple[str, ...], features: int
 
 def check_module(name: str, plan: HardwarePlan, tokens: int) -> None:
     """One of `MODULES`, all tokens of a sequence in one run."""
-    model = MODULES[name].quantised(Numbers())
+    check_graph(MODULES[name], plan, tokens)
+
+
+def check_graph(logical: LogicalGraph, plan: HardwarePlan, tokens: int) -> None:
+    """The same of a graph of `module`."""
+    model = logical.quantised(Numbers())
     graph = finished(Derivation(model, plan, CHANNEL).graph(tokens, 0))
     x = round_f24(np.random.default_rng(tokens).normal(size=(tokens, 48)).astype(np.float32))
     expected, _ = exact(model)({"x": x})
