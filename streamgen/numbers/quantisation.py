@@ -14,7 +14,7 @@ import numpy as np
 from streamgen.base.threads import side_by_side
 from streamgen.base.wording import alternatives
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, GRID, Rounded
-from streamgen.numbers.weights.rounding import spread
+from streamgen.numbers.weights.group_scales import spread
 from streamgen.numbers.weights.w4 import centred
 
 __all__ = [
