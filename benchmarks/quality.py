@@ -35,6 +35,7 @@ from streamgen.model.graph.interpret import Interpreter, reference
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.quantisation import Numbers
+from streamgen.numbers.weights import FORMATS
 from streamgen.text.tokenizer_files import load_tokenizer
 from streamgen.text.windows import windows_of
 
@@ -142,7 +143,9 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--window", type=int, default=512)
-    parser.add_argument("--weights", help="w4 or w8 for all; by default what the checkpoint has")
+    parser.add_argument(
+        "--weights", help=f"for all, of {', '.join(FORMATS)}; by default what the checkpoint has"
+    )
     parser.add_argument("--scale-bits", type=int, default=8)
     parser.add_argument("--p-bits", type=int, default=12)
     options = parser.parse_args()

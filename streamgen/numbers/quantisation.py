@@ -14,7 +14,7 @@ import numpy as np
 from streamgen.base.threads import side_by_side
 from streamgen.base.wording import alternatives
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, GRID, Rounded
-from streamgen.numbers.weights.rounding import spread
+from streamgen.numbers.weights.group_scales import spread
 from streamgen.numbers.weights.w4 import centred
 
 __all__ = [
@@ -80,7 +80,7 @@ class Numbers:
         """What the user says of a path; ValueError where the path itself gets what its kind cannot have."""
         own = self.by_layer.get(path)
         if own not in (None, *allowed):
-            raise ValueError(f"by_layer gives it {own!r}; {' and '.join(map(repr, allowed))} are allowed")
+            raise ValueError(f"by_layer gives it {own!r}; allowed is {alternatives(allowed)}")
         named = (
             form
             for pattern, form in self.by_layer.items()
@@ -213,8 +213,7 @@ def quantise(
     or float32.
     """
     if form not in FORMATS:
-        *first, last = map(repr, FORMATS)
-        raise ValueError(f"form is {form!r}; {', '.join(first)} and {last} are allowed")
+        raise ValueError(f"form is {form!r}; allowed is {alternatives(FORMATS)}")
     own = FORMATS[form]
     if grid is not None and own.keep is not None:
         return quantise_grid(grid, scale_bits=scale_bits, symmetric=not minimum)

@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.wording import alternatives
 from streamgen.gateware.functions import FUNCTIONS, Function
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
@@ -172,9 +173,9 @@ class Constants:
         """The attribute `weight_format` of the module that owns the weight."""
         path, form = self._said_of(weight, "weight_format")
         if form not in (None, *FORMATS):
-            raise ValueError(f"weight_format of {path!r} is {form!r}; {' and '.join(FORMATS)} can be")
-        format: str | None = form
-        return format
+            raise ValueError(f"weight_format of {path!r} is {form!r}; allowed is {alternatives(FORMATS)}")
+        form_asked: str | None = form
+        return form_asked
 
     def _said_of(self, weight: Node, attribute: str) -> tuple[str, Any]:
         """The module that owns a weight, and what it says of it."""

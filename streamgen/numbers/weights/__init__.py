@@ -6,7 +6,7 @@ defines `FORMAT`, and its name in the list below.
 
 from importlib import import_module
 
-from streamgen.numbers.weights.format import Rounded, WeightFormat
+from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
 __all__ = ["BYTES", "DEFAULT", "FORMATS", "GRID", "TITLES", "Rounded", "WeightFormat"]
 

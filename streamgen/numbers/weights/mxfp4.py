@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy import ndarray
 
-from streamgen.numbers.weights.format import Rounded, WeightFormat
-from streamgen.numbers.weights.rounding import spread
+from streamgen.numbers.weights.group_scales import spread
+from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
 __all__ = ["FORMAT"]
 

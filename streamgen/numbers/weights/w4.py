@@ -11,8 +11,8 @@ m + 8 d, makes the minimum small, and 8 bits enough for it.
 import numpy as np
 from numpy import ndarray
 
-from streamgen.numbers.weights.format import Rounded, WeightFormat
-from streamgen.numbers.weights.rounding import divisor, nearest, share, spread
+from streamgen.numbers.weights.group_scales import divisor, nearest, share, spread
+from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
 __all__ = ["CODE_MAX", "CODE_MIN", "FORMAT", "GROUPS", "centred"]
 

@@ -4,8 +4,8 @@ import numpy as np
 from numpy import ndarray
 
 from streamgen.numbers import formats
-from streamgen.numbers.weights.format import Rounded, WeightFormat
-from streamgen.numbers.weights.rounding import divisor, nearest
+from streamgen.numbers.weights.group_scales import divisor, nearest
+from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
 __all__ = ["FORMAT"]
 

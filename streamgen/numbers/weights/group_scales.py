@@ -1,4 +1,4 @@
-"""What formats of weights share: scales of a row, the nearest codes."""
+"""What formats of weights share: integer scales of groups under one number a row, the nearest codes."""
 
 import numpy as np
 from numpy import ndarray
