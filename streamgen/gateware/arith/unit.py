@@ -46,11 +46,11 @@ class UnitParams(ABC):
         """Of operands and result."""
         return dict.fromkeys((*self.operands, "o"), unsigned(self.form.bits))
 
-    def build(self) -> "Unit":
-        return Unit(self)
+    def build(self) -> "PipelinedUnit":
+        return PipelinedUnit(self)
 
 
-class Unit(wiring.Component):
+class PipelinedUnit(wiring.Component):
     """`enable` and operands in; `o`, the result, `latency` enabled cycles later."""
 
     def __init__(self, params: UnitParams) -> None:
