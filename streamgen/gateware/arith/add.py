@@ -7,12 +7,9 @@ where more than one bit is cancelled, the operands were at most one place apart 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -26,18 +23,16 @@ from streamgen.gateware.arith.pipeline import (
     resize_signed,
     signed_width,
 )
+from streamgen.gateware.arith.unit import UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddParams:
+class AddParams(UnitParams):
     """Addition in `form`."""
 
     form: Float
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 7
+    operands = ("a", "b")
+    latency = 7
 
     @property
     def resources(self) -> Resources:
@@ -50,26 +45,12 @@ class AddParams:
         with np.errstate(invalid="ignore"):
             return self.form.round(np.asarray(a, np.float64) + np.asarray(b, np.float64))
 
-    def build(self) -> "Add":
-        return Add(self)
-
-
-class Add(wiring.Component):
-    """a, b: the bits of the operands; o: of the sum, `latency` enabled cycles later."""
-
-    def __init__(self, params: AddParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        form = self.form
         precision = form.precision
-        pipe = Pipeline(m, self.enable)
 
-        swap = self.a[:-1] < self.b[:-1]
-        s = pipe.stage(big=Mux(swap, self.b, self.a), small=Mux(swap, self.a, self.b))
+        swap = a[:-1] < b[:-1]
+        s = pipe.stage(big=Mux(swap, b, a), small=Mux(swap, a, b))
 
         big, small = operand(form, s.big), operand(form, s.small)
         distance = (big.exponent - small.exponent)[: form.exponent_bits]  # not negative
@@ -107,7 +88,7 @@ class Add(wiring.Component):
         shift = Cat(shift_1, s.shift)
         cancelled = ~normal[-1]
         exponent_bits = signed_width(-width, 2 << form.exponent_bits)
-        bits: Value = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=normal,
@@ -117,5 +98,3 @@ class Add(wiring.Component):
             infinite=s.infinite,
             nan=s.nan,
         )
-        m.d.comb += self.o.eq(bits)
-        return m

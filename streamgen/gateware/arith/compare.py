@@ -6,17 +6,18 @@ says of `maximum`; there a NaN gives NaN.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
-from amaranth import Cat, Module, Mux, Value, unsigned
-from amaranth.lib import enum, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Module, Mux, Value
+from amaranth.hdl import ShapeLike
+from amaranth.lib import enum
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand
+from streamgen.gateware.arith.unit import UnitParams
 
 
 class Order(enum.IntEnum, shape=2):  # type: ignore[call-arg]
@@ -29,15 +30,12 @@ class Order(enum.IntEnum, shape=2):  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareParams:
+class CompareParams(UnitParams):
     """Comparison in `form`; a NaN on either side is unordered."""
 
     form: Float
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 2
+    operands = ("a", "b")
+    latency = 2
 
     @property
     def resources(self) -> Resources:
@@ -50,20 +48,22 @@ class CompareParams:
         order = np.where(a < b, Order.LESS, np.where(a > b, Order.GREATER, Order.EQUAL))
         return np.where(np.isnan(a) | np.isnan(b), Order.UNORDERED, order).astype(np.int64)
 
-    def build(self) -> "Compare":
-        return Compare(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {**super().shapes(), "o": Order}
+
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        s = _keys(pipe, self.form, a, b, signed_zero=False)
+        order = Mux(s.a < s.b, Order.LESS, Mux(s.a == s.b, Order.EQUAL, Order.GREATER))
+        return pipe.stage(order=Mux(s.nan, Order.UNORDERED, order)).order
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaximumParams:
+class MaximumParams(UnitParams):
     """The greater of two values in `form`; of a value and NaN, NaN."""
 
     form: Float
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 2
+    operands = ("a", "b")
+    latency = 2
 
     @property
     def resources(self) -> Resources:
@@ -76,55 +76,21 @@ class MaximumParams:
         greater = np.where((a > b) | ((a == b) & np.signbit(b)), a, b)
         return np.where(np.isnan(a) | np.isnan(b), np.nan, greater)
 
-    def build(self) -> "Maximum":
-        return Maximum(self)
-
-
-class Compare(wiring.Component):
-    """a, b: the bits of the operands; o: their `Order`, `latency` enabled cycles later."""
-
-    def __init__(self, params: CompareParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(Order)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        a, b = operand(form, self.a), operand(form, self.b)
-        s = pipe.stage(
-            a=_key(form, self.a, signed_zero=False),
-            b=_key(form, self.b, signed_zero=False),
-            nan=a.nan | b.nan,
-        )
-        order = Mux(s.a < s.b, Order.LESS, Mux(s.a == s.b, Order.EQUAL, Order.GREATER))
-        m.d.comb += self.o.eq(pipe.stage(order=Mux(s.nan, Order.UNORDERED, order)).order)
-        return m
-
-
-class Maximum(wiring.Component):
-    """a, b: the bits of the operands; o: of the maximum, `latency` enabled cycles later."""
-
-    def __init__(self, params: MaximumParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        a, b = operand(form, self.a), operand(form, self.b)
-        s = pipe.stage(
-            a=_key(form, self.a, signed_zero=True),
-            b=_key(form, self.b, signed_zero=True),
-            nan=a.nan | b.nan,
-        )
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        form = self.form
+        s = _keys(pipe, form, a, b, signed_zero=True)
         key = pipe.wire(Mux(s.a < s.b, s.b, s.a))
         bits = Cat(key[:-1] ^ (~key[-1]).replicate(form.bits - 1), ~key[-1])
-        m.d.comb += self.o.eq(pipe.stage(bits=Mux(s.nan, form.nan, bits)).bits)
-        return m
+        return pipe.stage(bits=Mux(s.nan, form.nan, bits)).bits
+
+
+def _keys(pipe: Pipeline, form: Float, a: Value, b: Value, *, signed_zero: bool) -> SimpleNamespace:
+    """One stage: the keys of a and b, and whether one of them is NaN."""
+    return pipe.stage(
+        a=_key(form, a, signed_zero=signed_zero),
+        b=_key(form, b, signed_zero=signed_zero),
+        nan=operand(form, a).nan | operand(form, b).nan,
+    )
 
 
 def _key(form: Float, bits: Value, *, signed_zero: bool) -> Value:

@@ -8,11 +8,8 @@ The results are those of the units one after another, bit for bit.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from amaranth import Module, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Module, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -20,14 +17,14 @@ from streamgen.gateware.arith.add import AddParams
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import MultiplyParams
 from streamgen.gateware.arith.pipeline import Pipeline
-from streamgen.gateware.arith.remembered import UnitOfOne, remembered
+from streamgen.gateware.arith.remembered import remembered
 from streamgen.gateware.arith.saturating import SaturatingParams
+from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.rtl import Shared
 
 
-def _delay(m: Module, enable: Value, bits: Value, stages: int) -> Value:
+def _delay(pipe: Pipeline, bits: Value, stages: int) -> Value:
     """`bits`, so many enabled cycles later."""
-    pipe = Pipeline(m, enable)
     for _ in range(stages):
         bits = pipe.stage(delayed=bits).delayed
     return bits
@@ -39,19 +36,24 @@ def _delay_resources(bits: int) -> Resources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedParams:
+class GatedParams(UnitParams):
     """function(a)·b; `function` are the params of a unit of one operand."""
 
-    function: UnitOfOne
+    function: UnitParams
+    operands = ("a", "b")
+
+    @property
+    def form(self) -> Float:
+        """Of operands and result."""
+        return self.function.form
 
     @property
     def multiply(self) -> MultiplyParams:
         """The product."""
-        return MultiplyParams(form=self.function.form)
+        return MultiplyParams(form=self.form)
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
         return self.function.latency + self.multiply.latency
 
     @property
@@ -64,38 +66,25 @@ class GatedParams:
         """float64 array of the result for values of the format."""
         return self.multiply.golden(remembered(self.function)(a), b)
 
-    def build(self) -> "Gated":
-        return Gated(self)
-
-
-class Gated(wiring.Component):
-    """a, b: the bits of the operands; o: of the result, `latency` enabled cycles later."""
-
-    def __init__(self, params: GatedParams) -> None:
-        bits = unsigned(params.function.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.function = function = Shared(self._params.function)
-        m.submodules.multiply = multiply = Shared(self._params.multiply)
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        m.submodules.function = function = Shared(self.function)
+        m.submodules.multiply = multiply = Shared(self.multiply)
         m.d.comb += [
-            function.enable.eq(self.enable),
-            function.i.eq(self.a),
-            multiply.enable.eq(self.enable),
+            function.enable.eq(pipe.enable),
+            function.i.eq(a),
+            multiply.enable.eq(pipe.enable),
             multiply.a.eq(function.o),
-            multiply.b.eq(_delay(m, self.enable, self.b, self._params.function.latency)),
-            self.o.eq(multiply.o),
+            multiply.b.eq(_delay(pipe, b, self.function.latency)),
         ]
-        return m
+        return multiply.o
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProductSumParams:
+class ProductSumParams(UnitParams):
     """a·b + c·d in `form`."""
 
     form: Float
+    operands = ("a", "b", "c", "d")
 
     @property
     def multiply(self) -> MultiplyParams:
@@ -109,7 +98,6 @@ class ProductSumParams:
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
         return self.multiply.latency + self.add.latency
 
     @property
@@ -121,42 +109,28 @@ class ProductSumParams:
         """float64 array of the result for values of the format."""
         return self.add.golden(self.multiply.golden(a, b), self.multiply.golden(c, d))
 
-    def build(self) -> "ProductSum":
-        return ProductSum(self)
-
-
-class ProductSum(wiring.Component):
-    """a, b, c, d: the bits of the operands; o: of the result, `latency` enabled cycles later."""
-
-    def __init__(self, params: ProductSumParams) -> None:
-        bits = unsigned(params.form.bits)
-        operands = {name: In(bits) for name in ("a", "b", "c", "d")}
-        super().__init__({"enable": In(1), **operands, "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.first = first = Shared(self._params.multiply)
-        m.submodules.second = second = Shared(self._params.multiply)
-        m.submodules.add = add = Shared(self._params.add)
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value, c: Value, d: Value) -> Value:
+        m.submodules.first = first = Shared(self.multiply)
+        m.submodules.second = second = Shared(self.multiply)
+        m.submodules.add = add = Shared(self.add)
         m.d.comb += [
-            *(unit.enable.eq(self.enable) for unit in (first, second, add)),
-            first.a.eq(self.a),
-            first.b.eq(self.b),
-            second.a.eq(self.c),
-            second.b.eq(self.d),
+            *(unit.enable.eq(pipe.enable) for unit in (first, second, add)),
+            first.a.eq(a),
+            first.b.eq(b),
+            second.a.eq(c),
+            second.b.eq(d),
             add.a.eq(first.o),
             add.b.eq(second.o),
-            self.o.eq(add.o),
         ]
-        return m
+        return add.o
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftCapParams:
+class SoftCapParams(UnitParams):
     """b·tanh(a·c) in `form`: a capped softly to ±b when c is 1/b."""
 
     form: Float
+    operands = ("a", "b", "c")
 
     @property
     def multiply(self) -> MultiplyParams:
@@ -170,7 +144,6 @@ class SoftCapParams:
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
         return 2 * self.multiply.latency + self.tanh.latency
 
     @property
@@ -182,31 +155,17 @@ class SoftCapParams:
         """float64 array of the result for values of the format."""
         return self.multiply.golden(self.tanh.golden(self.multiply.golden(a, c)), b)
 
-    def build(self) -> "SoftCap":
-        return SoftCap(self)
-
-
-class SoftCap(wiring.Component):
-    """a, b, c: the bits of the operands; o: of the result, `latency` enabled cycles later."""
-
-    def __init__(self, params: SoftCapParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "c": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        params = self._params
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value, c: Value) -> Value:
+        params = self
         m.submodules.down = down = Shared(params.multiply)
         m.submodules.tanh = tanh = Shared(params.tanh)
         m.submodules.up = up = Shared(params.multiply)
         m.d.comb += [
-            *(unit.enable.eq(self.enable) for unit in (down, tanh, up)),
-            down.a.eq(self.a),
-            down.b.eq(self.c),
+            *(unit.enable.eq(pipe.enable) for unit in (down, tanh, up)),
+            down.a.eq(a),
+            down.b.eq(c),
             tanh.i.eq(down.o),
             up.a.eq(tanh.o),
-            up.b.eq(_delay(m, self.enable, self.b, params.multiply.latency + params.tanh.latency)),
-            self.o.eq(up.o),
+            up.b.eq(_delay(pipe, b, params.multiply.latency + params.tanh.latency)),
         ]
-        return m
+        return up.o

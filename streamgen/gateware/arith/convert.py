@@ -6,31 +6,26 @@ rounds, and keeps to the limits of the integer: values beyond them give the near
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, signed, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value, signed, unsigned
+from amaranth.hdl import ShapeLike
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, align, operand, resize_signed, round_up, signed_width
+from streamgen.gateware.arith.unit import UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertParams:
+class ConvertParams(UnitParams):
     """Values of `source` to `target`."""
 
     source: Float
     target: Float
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 2
+    latency = 2
 
     @property
     def resources(self) -> Resources:
@@ -43,25 +38,37 @@ class ConvertParams:
         """float64 array of the converted values."""
         return self.target.round(i)
 
-    def build(self) -> "Convert":
-        return Convert(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {"i": unsigned(self.source.bits), "o": unsigned(self.target.bits)}
+
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        source, target = self.source, self.target
+        x = operand(source, i)
+        width = max(source.exponent_bits, target.exponent_bits) + 3
+        padding = Const(0, max(1, target.precision + 1 - source.precision))
+        return round_stages(
+            pipe,
+            target,
+            normal=Cat(padding, x.significand),
+            sign=x.sign,
+            exponent=resize_signed(x.exponent + (target.bias - source.bias), width),
+            zero=x.zero,
+            infinite=x.infinite,
+            nan=x.nan,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FloatToIntParams:
+class FloatToIntParams(UnitParams):
     """Values of `form` to signed integers of `width` bits; ValueError unless 2 <= width <= 64."""
 
     form: Float
     width: int
+    latency = 4
 
     def __post_init__(self) -> None:
         if not 2 <= self.width <= 64:
             raise ValueError(f"width is {self.width}; 2 to 64 bits are allowed")
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 4
 
     @property
     def resources(self) -> Resources:
@@ -80,56 +87,15 @@ class FloatToIntParams:
         result = np.where(inside, nearest, 0.0).astype(np.int64)
         return np.where(nearest >= limit, limit - 1, np.where(nearest <= -limit, -limit, result))
 
-    def build(self) -> "FloatToInt":
-        return FloatToInt(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {**super().shapes(), "o": signed(self.width)}
 
-
-class Convert(wiring.Component):
-    """i: the bits of a value of the source; o: of the target, `latency` enabled cycles later."""
-
-    def __init__(self, params: ConvertParams) -> None:
-        source, target = unsigned(params.source.bits), unsigned(params.target.bits)
-        super().__init__({"enable": In(1), "i": In(source), "o": Out(target)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        source, target = self._params.source, self._params.target
-        pipe = Pipeline(m, self.enable)
-        x = operand(source, self.i)
-        width = max(source.exponent_bits, target.exponent_bits) + 3
-        padding = Const(0, max(1, target.precision + 1 - source.precision))
-        bits = round_stages(
-            pipe,
-            target,
-            normal=Cat(padding, x.significand),
-            sign=x.sign,
-            exponent=resize_signed(x.exponent + (target.bias - source.bias), width),
-            zero=x.zero,
-            infinite=x.infinite,
-            nan=x.nan,
-        )
-        m.d.comb += self.o.eq(bits)
-        return m
-
-
-class FloatToInt(wiring.Component):
-    """i: the bits of a value; o: the integer, `latency` enabled cycles later."""
-
-    def __init__(self, params: FloatToIntParams) -> None:
-        super().__init__(
-            {"enable": In(1), "i": In(unsigned(params.form.bits)), "o": Out(signed(params.width))}
-        )
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form, width = self._params.form, self._params.width
-        pipe = Pipeline(m, self.enable)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form, width = self.form, self.width
 
         # The leading one of a value in [2^(width-1), 2^width) is the top bit of `width` whole bits; smaller
         # values are shifted right. Shifts beyond one half leave the collected bits alone.
-        x = operand(form, self.i)
+        x = operand(form, i)
         below = Const(form.bias + width - 1) - x.exponent
         span = signed_width(-(1 << form.exponent_bits), form.bias + width)
         below = resize_signed(below, span)
@@ -156,5 +122,4 @@ class FloatToInt(wiring.Component):
         limit = Cat((~s.sign).replicate(width - 1), s.sign)
         negated = ((s.whole[:width] ^ s.sign.replicate(width)) + s.sign)[:width]
         result = Mux(s.clear, 0, Mux(beyond, limit, negated))
-        m.d.comb += self.o.eq(pipe.stage(result=result).result)
-        return m
+        return pipe.stage(result=result).result

@@ -9,31 +9,29 @@ says that more would follow. Source: Ercegovac and Lang, Digital Arithmetic, cha
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed, signed_width
+from streamgen.gateware.arith.pipeline import Pipeline, flags, operand, resize_signed, signed_width
+from streamgen.gateware.arith.unit import UnitParams
 
 _STEPS = 2  # in a stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class DivideParams:
+class DivideParams(UnitParams):
     """Division in `form`: x / 0 is infinite, 0 / 0 and infinity / infinity are NaN."""
 
     form: Float
+    operands = ("a", "b")
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
         return 4 + -(-(self.form.precision + 2) // _STEPS)
 
     @property
@@ -47,25 +45,11 @@ class DivideParams:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.form.round(np.asarray(a, np.float64) / np.asarray(b, np.float64))
 
-    def build(self) -> "Divide":
-        return Divide(self)
-
-
-class Divide(wiring.Component):
-    """a, b: the bits of dividend and divisor; o: of the quotient, `latency` enabled cycles later."""
-
-    def __init__(self, params: DivideParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        form = self.form
         precision = form.precision
-        pipe = Pipeline(m, self.enable)
 
-        a, b = operand(form, self.a), operand(form, self.b)
+        a, b = operand(form, a), operand(form, b)
         width = signed_width(-2 * form.bias, 2 << form.exponent_bits)
         s = pipe.stage(
             remainder=resize_signed(a.significand, precision + 2),
@@ -98,18 +82,13 @@ class Divide(wiring.Component):
             **{name: getattr(s, name) for name in ("sign", "exponent", "zero", "infinite", "nan")},
         )
         top = s.value[-1]
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=Mux(top, s.value, s.value << 1)[: len(s.value)],
-            sign=s.sign,
             exponent=(s.exponent - ~top)[:width].as_signed(),
-            zero=s.zero,
-            infinite=s.infinite,
-            nan=s.nan,
+            **flags(s),
         )
-        m.d.comb += self.o.eq(bits)
-        return m
 
 
 def _add(a: Value, b: Value, minus: Value, width: int) -> Value:

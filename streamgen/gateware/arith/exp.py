@@ -9,12 +9,9 @@ that its width holds, and the one test of the exponent gives infinity or zero.
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -22,6 +19,7 @@ from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
 from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, TABLE_BITS
+from streamgen.gateware.arith.unit import UnitParams
 
 _FACTOR_BITS = 25
 LOG2_E = round(float(np.log2(np.e)) * 2**_FACTOR_BITS)
@@ -72,16 +70,12 @@ def split_stages(pipe: Pipeline, form: Float, bits: Value, factor: int, negative
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpParams:
+class ExpParams(UnitParams):
     """exp(x) in `form`, or 2^x with `base_two`."""
 
     form: Float
     base_two: bool = False
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 9
+    latency = 9
 
     @property
     def resources(self) -> Resources:
@@ -99,28 +93,14 @@ class ExpParams:
         result = form.compose(np.zeros(x.shape, bool), rounded, n - EXP2_BITS + raised)
         return np.where(np.isnan(x), np.nan, result)
 
-    def build(self) -> "Exp":
-        return Exp(self)
-
-
-class Exp(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: ExpParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        factor = _ONE if self._params.base_two else LOG2_E
-        s = split_stages(pipe, form, self.i, factor, negative=self.i[-1])
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form = self.form
+        factor = _ONE if self.base_two else LOG2_E
+        s = split_stages(pipe, form, i, factor, negative=i[-1])
         s = EXP2.stages(m, pipe, "exp2", s.g, n=s.n, nan=operand(form, s.x).nan)
         never = Const(0, 1)
         padding = Const(0, max(0, form.precision - EXP2_BITS))
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=Cat(padding, s.value),
@@ -130,5 +110,3 @@ class Exp(wiring.Component):
             infinite=never,
             nan=s.nan,
         )
-        m.d.comb += self.o.eq(bits)
-        return m

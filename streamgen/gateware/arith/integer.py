@@ -7,12 +7,10 @@ unpacked, with an exponent without limits, for units that go on calculating.
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Value, signed, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Value, signed
+from amaranth.hdl import ShapeLike
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -25,6 +23,7 @@ from streamgen.gateware.arith.pipeline import (
     round_up,
     signed_width,
 )
+from streamgen.gateware.arith.unit import UnitParams
 
 
 def magnitude(values: ndarray) -> ndarray:
@@ -63,20 +62,16 @@ def normalise_integer(pipe: Pipeline, value: Value, precision: int, **along: Val
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntToFloatParams:
+class IntToFloatParams(UnitParams):
     """Signed integers of `width` bits to `form`; ValueError unless 2 <= width <= 64."""
 
     width: int
     form: Float
+    latency = 5
 
     def __post_init__(self) -> None:
         if not 2 <= self.width <= 64:
             raise ValueError(f"width is {self.width}; 2 to 64 bits are allowed")
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 5
 
     @property
     def resources(self) -> Resources:
@@ -90,29 +85,13 @@ class IntToFloatParams:
         significand, exponent = round_magnitude(magnitude(values), self.form.precision)
         return self.form.compose(np.asarray(values) < 0, significand, exponent)
 
-    def build(self) -> "IntToFloat":
-        return IntToFloat(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {**super().shapes(), "i": signed(self.width)}
 
-
-class IntToFloat(wiring.Component):
-    """i: the integer; o: the bits of the value, `latency` enabled cycles later."""
-
-    def __init__(self, params: IntToFloatParams) -> None:
-        super().__init__(
-            {
-                "enable": In(1),
-                "i": In(signed(params.width)),
-                "o": Out(unsigned(params.form.bits)),
-            }
-        )
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        n = normalise_integer(pipe, self.i, form.precision)
-        exponent_bits = max(signed_width(-1, self._params.width + form.bias + 1), form.exponent_bits + 2)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form = self.form
+        n = normalise_integer(pipe, i, form.precision)
+        exponent_bits = max(signed_width(-1, self.width + form.bias + 1), form.exponent_bits + 2)
         s = pipe.stage(
             sign=n.sign,
             zero=n.zero,
@@ -131,5 +110,4 @@ class IntToFloat(wiring.Component):
             infinite=Const(0, 1),
             nan=Const(0, 1),
         )
-        m.d.comb += self.o.eq(pipe.stage(bits=bits).bits)
-        return m
+        return pipe.stage(bits=bits).bits

@@ -5,17 +5,15 @@ The product of two significands has its leading one in one of the top two bits.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.pipeline import Pipeline, operand, pack, resize_signed, round_up, signed_width
+from streamgen.gateware.arith.unit import UnitParams
 
 
 def multiplier_dsps(precision: int) -> int:
@@ -61,15 +59,12 @@ def multiply_stages(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiplyParams:
+class MultiplyParams(UnitParams):
     """Multiplication in `form`."""
 
     form: Float
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 4
+    operands = ("a", "b")
+    latency = 4
 
     @property
     def resources(self) -> Resources:
@@ -83,23 +78,9 @@ class MultiplyParams:
         with np.errstate(invalid="ignore"):
             return self.form.round(np.asarray(a, np.float64) * np.asarray(b, np.float64))
 
-    def build(self) -> "Multiply":
-        return Multiply(self)
-
-
-class Multiply(wiring.Component):
-    """a, b: the bits of the factors; o: of the product, `latency` enabled cycles later."""
-
-    def __init__(self, params: MultiplyParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        a, b = operand(form, self.a), operand(form, self.b)
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        form = self.form
+        a, b = operand(form, a), operand(form, b)
         width = signed_width(-form.bias, 2 << form.exponent_bits)
         s = pipe.stage(
             a=a.significand,
@@ -111,5 +92,4 @@ class Multiply(wiring.Component):
             nan=a.nan | b.nan | (a.infinite & b.zero) | (a.zero & b.infinite),
         )
         s.exponent = resize_signed(s.exponent - form.bias, width)
-        m.d.comb += self.o.eq(multiply_stages(pipe, form, **vars(s)))
-        return m
+        return multiply_stages(pipe, form, **vars(s))

@@ -7,12 +7,9 @@ difference can cancel; the difference is negative only where they lie at most on
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -26,17 +23,18 @@ from streamgen.gateware.arith.pipeline import (
     resize_signed,
     signed_width,
 )
+from streamgen.gateware.arith.unit import UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiplyAddParams:
+class MultiplyAddParams(UnitParams):
     """a·b + c in `form`."""
 
     form: Float
+    operands = ("a", "b", "c")
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
         return 10 + self.wide
 
     @property
@@ -67,26 +65,12 @@ class MultiplyAddParams:
             odd = np.where((lost != 0) & even, np.nextafter(total, np.copysign(np.inf, lost)), total)
         return self.form.round(odd)
 
-    def build(self) -> "MultiplyAdd":
-        return MultiplyAdd(self)
-
-
-class MultiplyAdd(wiring.Component):
-    """a, b, c: the bits of the operands; o: of the result, `latency` enabled cycles later."""
-
-    def __init__(self, params: MultiplyAddParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "a": In(bits), "b": In(bits), "c": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value, c: Value) -> Value:
+        form = self.form
         precision = form.precision
-        pipe = Pipeline(m, self.enable)
         exponent_bits = signed_width(-2 * form.bias, 2 << form.exponent_bits)
 
-        a, b, c = (operand(form, bits) for bits in (self.a, self.b, self.c))
+        a, b, c = (operand(form, bits) for bits in (a, b, c))
         none, clear = a.zero | b.zero, (a.infinite & b.zero) | (a.zero & b.infinite)
         infinite, sign = a.infinite | b.infinite, a.sign ^ b.sign
         s = pipe.stage(
@@ -156,7 +140,7 @@ class MultiplyAdd(wiring.Component):
 
         kept = {name: getattr(s, name) for name in carried}
         coarse, shift_16 = s.total, Const(0, 0)
-        if self._params.wide:
+        if self.wide:
             value, shift = normalise_step(pipe, s.total, 16)
             s = pipe.stage(value=value, shift=shift, **kept)
             kept = {name: getattr(s, name) for name in carried}
@@ -176,5 +160,4 @@ class MultiplyAdd(wiring.Component):
             infinite=s.infinite,
             nan=s.nan,
         )
-        m.d.comb += self.o.eq(round_stages(pipe, form, **vars(s)))
-        return m
+        return round_stages(pipe, form, **vars(s))

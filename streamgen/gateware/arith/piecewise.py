@@ -12,31 +12,37 @@ held over all of them by tests. Results need not be monotone from one segment to
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed, signed_width
+from streamgen.gateware.arith.pipeline import (
+    Pipeline,
+    flags,
+    normalise_step,
+    operand,
+    resize_signed,
+    signed_width,
+)
 from streamgen.gateware.arith.segments import FittedCurve, SegmentTable, segments
+from streamgen.gateware.arith.unit import UnitParams
 
 _VALUE_BITS = 21  # at least
 _LUT_WORDS = 256  # of a table: more take as many LUTs as the rest of the unit
 
 
 @dataclass(frozen=True, kw_only=True)
-class PiecewiseParams:
+class PiecewiseParams(UnitParams):
     """The function of `curve` in `form`."""
 
     form: Float
     curve: FittedCurve
+    latency = 11
 
     @property
     def fitted(self) -> SegmentTable:
@@ -47,11 +53,6 @@ class PiecewiseParams:
     def t_bits(self) -> int:
         """Fraction bits behind the first, of which those behind the segment are t."""
         return max(self.form.fraction_bits - 1, self.fitted.places)
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 11
 
     @property
     def resources(self) -> Resources:
@@ -94,29 +95,15 @@ class PiecewiseParams:
         undefined = np.isinf(x) & np.where(np.signbit(x), fitted.undefined[1], fitted.undefined[0])
         return np.where(np.isnan(x) | undefined, np.nan, result)
 
-    def build(self) -> "Piecewise":
-        return Piecewise(self)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form, fitted, t_bits = self.form, self.fitted, self.t_bits
 
-
-class Piecewise(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: PiecewiseParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form, fitted, t_bits = self._params.form, self._params.fitted, self._params.t_bits
-        pipe = Pipeline(m, self.enable)
-
-        x = operand(form, self.i)
+        x = operand(form, i)
         last = len(fitted.rows[0]) - 1
         low, high = form.bias + fitted.lowest, form.bias + fitted.highest
         r = Mux(x.zero | (x.exponent < max(low, 0)), 0, x.exponent - (low - 1))
         r = Mux(x.exponent.all() | (x.exponent > max(high, -1)), last, r)
-        s = pipe.stage(row=Cat(x.fraction[-1], r[: last.bit_length()], x.sign), x=self.i)
+        s = pipe.stage(row=Cat(x.fraction[-1], r[: last.bit_length()], x.sign), x=i)
 
         base, places, follows = _read(m, "rows", s.row, _row_table(fitted))
         s = pipe.stage(base=base, places=places, follows=follows, x=s.x)
@@ -138,7 +125,7 @@ class Piecewise(wiring.Component):
         carried = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         s = pipe.stage(c0=c0, c1=c1, c2=c2, scale=scale, sign=sign, t=s.t, exponent=s.exponent, **carried)
         exponents = signed_width(*_exponents(form, fitted))
-        carried = {"sign": s.sign, "zero": s.zero, "infinite": s.infinite, "nan": s.nan}
+        carried = flags(s)
         s = pipe.stage(
             product=s.c2 * s.t,
             c0=s.c0,
@@ -162,18 +149,13 @@ class Piecewise(wiring.Component):
         middle, shift_4 = normalise_step(pipe, coarse, 4)
         s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), **carried)
         normal, shift_1 = normalise_step(pipe, s.value, 1)
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=normal,
-            sign=s.sign,
             exponent=resize_signed(s.exponent - Cat(shift_1, s.shift), exponents),
-            zero=s.zero,
-            infinite=s.infinite,
-            nan=s.nan,
+            **flags(s),
         )
-        m.d.comb += self.o.eq(bits)
-        return m
 
 
 def _exponents(form: Float, fitted: SegmentTable) -> tuple[int, int]:

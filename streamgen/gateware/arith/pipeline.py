@@ -19,7 +19,7 @@ class Pipeline:
 
     def __init__(self, m: Module, enable: Value) -> None:
         self._m = m
-        self._enable = enable
+        self.enable = enable
         self._registers: set[int] = set()
         self.depth = 0
 
@@ -30,7 +30,7 @@ class Pipeline:
         """
         self.depth += 1
         registers = SimpleNamespace()
-        with self._m.If(self._enable):
+        with self._m.If(self.enable):
             for name, value in values.items():
                 value = Value.cast(value)
                 delays = isinstance(value, Signal) and id(value) in self._registers
@@ -80,6 +80,11 @@ def operand(form: Float, bits: Value) -> SimpleNamespace:
         infinite=special & ~fraction.any(),
         nan=special & fraction.any(),
     )
+
+
+def flags(stage: SimpleNamespace) -> dict[str, Value]:
+    """The registers of a stage that hold sign, zero, infinite and nan of a value, for the next one."""
+    return {name: getattr(stage, name) for name in ("sign", "zero", "infinite", "nan")}
 
 
 def align(pipe: Pipeline, value: Value, distance: Value, far: Value) -> Value:

@@ -7,18 +7,15 @@ root of a negative number is NaN.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
+from streamgen.gateware.arith.pipeline import Pipeline, flags, operand, resize_signed
 from streamgen.gateware.arith.tables import (
     INDEX_BITS,
     RECIPROCAL,
@@ -26,19 +23,16 @@ from streamgen.gateware.arith.tables import (
     RECIPROCAL_ROOT,
     TABLE_BITS,
 )
+from streamgen.gateware.arith.unit import UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReciprocalParams:
+class ReciprocalParams(UnitParams):
     """1 / x in `form`, or 1 / sqrt(x) with `root`."""
 
     form: Float
     root: bool = False
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 6
+    latency = 6
 
     @property
     def resources(self) -> Resources:
@@ -67,23 +61,9 @@ class ReciprocalParams:
         result = np.where(x == 0, np.copysign(np.inf, x), result)
         return np.where(np.isnan(x) | (self.root & (x < 0)), np.nan, result)
 
-    def build(self) -> "Reciprocal":
-        return Reciprocal(self)
-
-
-class Reciprocal(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: ReciprocalParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form, root = self._params.form, self._params.root
-        pipe = Pipeline(m, self.enable)
-        x = operand(form, self.i)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form, root = self.form, self.root
+        x = operand(form, i)
         width = form.exponent_bits + 2
         # The bias is odd: an even biased exponent is an odd power of two.
         half = (x.exponent + form.bias)[1:]
@@ -102,15 +82,10 @@ class Reciprocal(wiring.Component):
         s = table.stages(m, pipe, "table", index, **along)
         top = s.value[-1]
         normal = Cat(Const(0, max(0, form.precision - RECIPROCAL_BITS)), s.value)
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=Mux(top, normal, normal << 1)[: len(normal)],
-            sign=s.sign,
             exponent=(s.exponent - ~top)[:width].as_signed(),
-            zero=s.zero,
-            infinite=s.infinite,
-            nan=s.nan,
+            **flags(s),
         )
-        m.d.comb += self.o.eq(bits)
-        return m

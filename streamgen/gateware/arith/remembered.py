@@ -5,48 +5,29 @@ A format of 24 bits has 2^24 values, few of them in use at a time. Their results
 been asked for as it holds; before that `golden` is asked, so the memory never costs more than it saves.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import cache
-from typing import Protocol
 
 import numpy as np
-from amaranth.lib import wiring
 from numpy import ndarray
 
-from streamgen.contract.cost import Resources
-from streamgen.gateware.arith.format import Float
+from streamgen.gateware.arith.unit import UnitParams
 
 LARGEST = 24  # bits of a format whose results are remembered
 EXPONENT_BITS = 8  # of it, those of float32
 
 
-class UnitOfOne(Hashable, Protocol):
-    """Params of a unit of one operand: ports `enable`, `i` and `o`, `latency` enabled cycles later."""
-
-    @property
-    def form(self) -> Float: ...
-
-    @property
-    def latency(self) -> int: ...
-
-    @property
-    def resources(self) -> Resources: ...
-
-    def golden(self, i: ndarray, /) -> ndarray: ...
-
-    def build(self) -> wiring.Component: ...
-
-
 @cache
-def remembered(unit: UnitOfOne) -> Callable[[ndarray], ndarray]:
-    """The unit's `golden`, from memory if its format has at most 24 bits, with the exponents of float32."""
+def remembered(unit: UnitParams) -> Callable[[ndarray], ndarray]:
+    """The `golden` of a unit of one operand, from memory if its format has at most 24 bits, with the
+    exponents of float32."""
     form = unit.form
     small = form.exponent_bits == EXPONENT_BITS and form.bits <= LARGEST
     return _Memory(unit) if small else unit.golden
 
 
 class _Memory:
-    def __init__(self, unit: UnitOfOne) -> None:
+    def __init__(self, unit: UnitParams) -> None:
         form = unit.form
         self._golden = unit.golden
         self._spare = 32 - form.bits

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -27,6 +24,7 @@ from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
 from streamgen.gateware.arith.tables import LOW_BITS, Table
+from streamgen.gateware.arith.unit import UnitParams
 
 _LOWEST = -8  # exponent of the first octave with lines of its own
 INDEX_BITS = 6
@@ -106,20 +104,16 @@ def rise_stages(m: Module, pipe: Pipeline, form: Float, rise: Rise, bits: Value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaturatingParams:
+class SaturatingParams(UnitParams):
     """tanh(x) or erf(x) in `form`; ValueError for another function."""
 
     form: Float
     function: str
+    latency = 7
 
     def __post_init__(self) -> None:
         if self.function not in _RISES:
             raise ValueError(f"function is {self.function!r}; tanh and erf are allowed")
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 7
 
     @property
     def resources(self) -> Resources:
@@ -136,26 +130,12 @@ class SaturatingParams:
         result = form.compose(np.signbit(x), rounded, scale + raised)
         return np.where(np.isnan(x), np.nan, np.where(x == 0, x, result))
 
-    def build(self) -> "Saturating":
-        return Saturating(self)
-
-
-class Saturating(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: SaturatingParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        s = rise_stages(m, pipe, form, _RISES[self._params.function], self.i)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form = self.form
+        s = rise_stages(m, pipe, form, _RISES[self.function], i)
         x = operand(form, s.x)
         normal, shift = normalise_step(pipe, s.value, 1)
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=Cat(Const(0, max(0, form.precision - VALUE_BITS - 1)), normal),
@@ -165,5 +145,3 @@ class Saturating(wiring.Component):
             infinite=Const(0, 1),
             nan=x.nan,
         )
-        m.d.comb += self.o.eq(bits)
-        return m

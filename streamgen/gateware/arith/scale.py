@@ -12,12 +12,10 @@ signs multiply, acc = 0 counts as +0). 15 is the number of fraction bits of the 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Value, signed, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Value, signed
+from amaranth.hdl import ShapeLike
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
@@ -25,6 +23,7 @@ from streamgen.gateware.arith.format import Float, round_magnitude, round_signif
 from streamgen.gateware.arith.integer import magnitude, normalise_integer
 from streamgen.gateware.arith.multiply import multiplier_dsps, multiply_stages
 from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed, round_up, signed_width
+from streamgen.gateware.arith.unit import UnitParams
 from streamgen.numbers.formats import E_NOT_FINITE
 
 ACCUMULATOR_FRACTION = 15
@@ -33,7 +32,7 @@ _FAR = 600  # more than an accumulator and a scale can make good
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleAccumulatorParams:
+class ScaleAccumulatorParams(UnitParams):
     """Signed accumulators of `width` bits, signed exponents of `exponent_bits`, scales and results in `form`.
 
     Raises ValueError unless 2 <= width <= 64 and 2 <= exponent_bits <= 32.
@@ -42,17 +41,14 @@ class ScaleAccumulatorParams:
     width: int
     form: Float
     exponent_bits: int = 16
+    operands = ("acc", "scale", "exponent")
+    latency = 8
 
     def __post_init__(self) -> None:
         if not 2 <= self.width <= 64:
             raise ValueError(f"width is {self.width}; 2 to 64 bits are allowed")
         if not 2 <= self.exponent_bits <= 32:
             raise ValueError(f"exponent_bits is {self.exponent_bits}; 2 to 32 bits are allowed")
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 8
 
     @property
     def resources(self) -> Resources:
@@ -97,42 +93,28 @@ class ScaleAccumulatorParams:
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             return self.form.round(product * factor)
 
-    def build(self) -> "ScaleAccumulator":
-        return ScaleAccumulator(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {
+            **super().shapes(),
+            "acc": signed(self.width),
+            "exponent": signed(self.exponent_bits),
+        }
 
-
-class ScaleAccumulator(wiring.Component):
-    """acc, scale (bits), exponent: operands; o: bits of the result, `latency` enabled cycles later."""
-
-    def __init__(self, params: ScaleAccumulatorParams) -> None:
-        super().__init__(
-            {
-                "enable": In(1),
-                "acc": In(signed(params.width)),
-                "scale": In(unsigned(params.form.bits)),
-                "exponent": In(signed(params.exponent_bits)),
-                "o": Out(unsigned(params.form.bits)),
-            }
-        )
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        params, form = self._params, self._params.form
-        pipe = Pipeline(m, self.enable)
-        scale = operand(form, self.scale)
-        reach = 1 << (params.exponent_bits - 1)
-        width = signed_width(-reach - 15, reach + (2 << form.exponent_bits) + params.width)
+    def stages(self, m: Module, pipe: Pipeline, acc: Value, scale: Value, exponent: Value) -> Value:
+        form = self.form
+        scale = operand(form, scale)
+        reach = 1 << (self.exponent_bits - 1)
+        width = signed_width(-reach - 15, reach + (2 << form.exponent_bits) + self.width)
         n = normalise_integer(
             pipe,
-            self.acc,
+            acc,
             form.precision,
             factor=scale.significand,
             factor_sign=scale.sign,
-            base=resize_signed(self.exponent + scale.exponent - ACCUMULATOR_FRACTION, width),
+            base=resize_signed(exponent + scale.exponent - ACCUMULATOR_FRACTION, width),
             factor_zero=scale.zero,
             infinite=scale.infinite,
-            nan=scale.nan | (self.exponent == E_NOT_FINITE),
+            nan=scale.nan | (exponent == E_NOT_FINITE),
         )
         carried = {name: getattr(n, name) for name in ("factor", "infinite", "nan")}
         s = pipe.stage(
@@ -154,5 +136,4 @@ class ScaleAccumulator(wiring.Component):
             infinite=s.infinite,
             nan=s.nan | s.invalid,
         )
-        m.d.comb += self.o.eq(multiply_stages(pipe, form, **vars(s)))
-        return m
+        return multiply_stages(pipe, form, **vars(s))

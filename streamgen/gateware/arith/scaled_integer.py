@@ -6,22 +6,21 @@ format with an exponent without limits, then there is one overflow (infinity) or
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Const, Module, signed, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Const, Module, Value, signed, unsigned
+from amaranth.hdl import ShapeLike
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.integer import magnitude, normalise_integer
 from streamgen.gateware.arith.pipeline import Pipeline, pack, resize_signed, round_up, signed_width
+from streamgen.gateware.arith.unit import UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledIntegerParams:
+class ScaledIntegerParams(UnitParams):
     """Signed integers of `width` bits, signed exponents of `exponent_bits`, results in `form`.
 
     Raises ValueError unless 2 <= width <= 64 and 2 <= exponent_bits <= 32.
@@ -30,17 +29,14 @@ class ScaledIntegerParams:
     width: int
     form: Float
     exponent_bits: int = 16
+    operands = ("i", "exponent", "nan")
+    latency = 5
 
     def __post_init__(self) -> None:
         if not 2 <= self.width <= 64:
             raise ValueError(f"width is {self.width}; 2 to 64 bits are allowed")
         if not 2 <= self.exponent_bits <= 32:
             raise ValueError(f"exponent_bits is {self.exponent_bits}; 2 to 32 bits are allowed")
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operands to result."""
-        return 5
 
     @property
     def resources(self) -> Resources:
@@ -54,35 +50,22 @@ class ScaledIntegerParams:
     def golden(self, i: ndarray, exponent: ndarray, nan: ndarray) -> ndarray:
         """float64 array from int64 integers, integer exponents and flags (broadcast)."""
         significand, raised = round_magnitude(magnitude(np.asarray(i, np.int64)), self.form.precision)
-        found = self.form.compose(np.asarray(i) < 0, significand, raised + np.asarray(exponent, np.int64))
-        return np.where(nan, np.nan, found)
+        result = self.form.compose(np.asarray(i) < 0, significand, raised + np.asarray(exponent, np.int64))
+        return np.where(nan, np.nan, result)
 
-    def build(self) -> "ScaledInteger":
-        return ScaledInteger(self)
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {
+            **super().shapes(),
+            "i": signed(self.width),
+            "exponent": signed(self.exponent_bits),
+            "nan": unsigned(1),
+        }
 
-
-class ScaledInteger(wiring.Component):
-    """i, exponent, nan: operands; o: the bits of the value, `latency` enabled cycles later."""
-
-    def __init__(self, params: ScaledIntegerParams) -> None:
-        super().__init__(
-            {
-                "enable": In(1),
-                "i": In(signed(params.width)),
-                "exponent": In(signed(params.exponent_bits)),
-                "nan": In(1),
-                "o": Out(unsigned(params.form.bits)),
-            }
-        )
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        params, form = self._params, self._params.form
-        pipe = Pipeline(m, self.enable)
-        reach = 1 << (params.exponent_bits - 1)
-        width = max(signed_width(-reach, reach + params.width + form.bias + 1), form.exponent_bits + 2)
-        n = normalise_integer(pipe, self.i, form.precision, raised=self.exponent, nan=self.nan)
+    def stages(self, m: Module, pipe: Pipeline, i: Value, exponent: Value, nan: Value) -> Value:
+        form = self.form
+        reach = 1 << (self.exponent_bits - 1)
+        width = max(signed_width(-reach, reach + self.width + form.bias + 1), form.exponent_bits + 2)
+        n = normalise_integer(pipe, i, form.precision, raised=exponent, nan=nan)
         s = pipe.stage(
             sign=n.sign,
             zero=n.zero,
@@ -92,5 +75,4 @@ class ScaledInteger(wiring.Component):
             up=round_up(n.low, n.rest),
         )
         bits = pack(pipe, form, infinite=Const(0, 1), **vars(s))
-        m.d.comb += self.o.eq(pipe.stage(bits=bits).bits)
-        return m
+        return pipe.stage(bits=bits).bits

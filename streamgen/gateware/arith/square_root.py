@@ -11,31 +11,28 @@ any significand). Source: Ercegovac and Lang, Digital Arithmetic, chapter 6.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, operand, resize_signed
+from streamgen.gateware.arith.pipeline import Pipeline, flags, operand, resize_signed
+from streamgen.gateware.arith.unit import UnitParams
 
 _STEPS = 2  # in a stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquareRootParams:
+class SquareRootParams(UnitParams):
     """Square root in `form`: -0 gives -0, negative values give NaN."""
 
     form: Float
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
         return 3 + -(-(self.form.precision + 1) // _STEPS)
 
     @property
@@ -49,27 +46,13 @@ class SquareRootParams:
         with np.errstate(invalid="ignore"):
             return self.form.round(np.sqrt(np.asarray(i, np.float64)))
 
-    def build(self) -> "SquareRoot":
-        return SquareRoot(self)
-
-
-class SquareRoot(wiring.Component):
-    """i: the bits of x; o: of the root, `latency` enabled cycles later."""
-
-    def __init__(self, params: SquareRootParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form = self.form
         count = form.precision + 1  # bits of the root
-        pipe = Pipeline(m, self.enable)
 
         # 2^(E - bias)·x = (2^((E' - bias) / 2))²·x', 1 <= x' < 4, E' the one of E, E - 1 that leaves an even
         # difference; the bias is odd.
-        x = operand(form, self.i)
+        x = operand(form, i)
         odd = ~x.exponent[0]
         significand = Mux(odd, x.significand << 1, x.significand)[: form.precision + 1]
         s = pipe.stage(
@@ -90,18 +73,13 @@ class SquareRoot(wiring.Component):
                 digits = digits[:-2]
             s.root, s.remainder, s.digits = root, remainder, digits
             s = pipe.stage(**vars(s))
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=Cat(Const(1, 1), s.root),
-            sign=s.sign,
             exponent=s.exponent,
-            zero=s.zero,
-            infinite=s.infinite,
-            nan=s.nan,
+            **flags(s),
         )
-        m.d.comb += self.o.eq(bits)
-        return m
 
 
 def _step(remainder: Value, digit: Value, root: Value) -> Value:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from numpy import ndarray
 
-from streamgen.gateware.arith import FittedCurve, Float, PiecewiseParams, UnitOfOne
+from streamgen.gateware.arith import FittedCurve, Float, PiecewiseParams, UnitParams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Function:
 
     name: in operations, kernels and files. title: as texts spell it.
     reference: f of a float array, of the same shape and dtype; without overflow at any finite number.
-    own: the params of a unit of its own, in a format; without, segments are fitted to the reference.
+    own: the params of a unit of its own, for a `form`; without, segments are fitted to the reference.
     error: what the unit promises, and what the fit may use.
     gates: whether f(a)·b has a kernel of its own (SwiGLU, GeGLU); the others are two kernels.
     torch: names of the overloads that compute it; arguments: what their arguments beside the first must be.
@@ -43,15 +43,15 @@ class Function:
     title: str
     reference: Callable[[ndarray], ndarray]
     error: ErrorBound
-    own: Callable[[Float], UnitOfOne] | None = None
+    own: Callable[..., UnitParams] | None = None
     gates: bool = False
     torch: tuple[str, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
     configuration: tuple[str, ...] = ()
 
-    def unit(self, form: Float) -> UnitOfOne:
+    def unit(self, form: Float) -> UnitParams:
         """The params of its hardware in a format."""
         if self.own is not None:
-            return self.own(form)
+            return self.own(form=form)
         curve = FittedCurve(self.name, self.reference, self.error.relative, self.error.operand)
         return PiecewiseParams(form=form, curve=curve)

@@ -7,20 +7,18 @@ computes it).
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith import Float
 from streamgen.gateware.arith.format import round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
+from streamgen.gateware.arith.pipeline import Pipeline, flags, normalise_step, operand, resize_signed
 from streamgen.gateware.arith.saturating import INDEX_BITS, VALUE_BITS, Rise, rise_golden, rise_stages
+from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.function import ErrorBound, Function
 
 _SUM_BITS = VALUE_BITS + 1
@@ -38,21 +36,17 @@ _RISES = Rise("gelu", _erf, 2), Rise("gelu_tanh", _tanh, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeluParams:
+class GeluParams(UnitParams):
     """GELU(x) in `form`, exact or by torch's `approximate="tanh"`."""
 
     form: Float
     tanh: bool = False
+    latency = 10
 
     @property
     def rise(self) -> Rise:
         """f."""
         return _RISES[self.tanh]
-
-    @property
-    def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
-        return 10
 
     @property
     def resources(self) -> Resources:
@@ -73,23 +67,9 @@ class GeluParams:
         result = np.where(np.isinf(x), np.where(x > 0, np.inf, np.nan), result)
         return np.where(np.isnan(x), np.nan, result)
 
-    def build(self) -> "Gelu":
-        return Gelu(self)
-
-
-class Gelu(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: GeluParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form = self._params.form
-        pipe = Pipeline(m, self.enable)
-        s = rise_stages(m, pipe, form, self._params.rise, self.i)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form = self.form
+        s = rise_stages(m, pipe, form, self.rise, i)
 
         # f is below 1 where it is shifted: its bits fit, the shift only drops.
         distance = Const(form.bias) - s.scale
@@ -108,30 +88,22 @@ class Gelu(wiring.Component):
             infinite=x.infinite & ~x.sign,
             nan=x.nan | (x.infinite & x.sign),
         )
-        flags = {name: getattr(s, name) for name in ("sign", "zero", "infinite", "nan")}
         coarse, shift_16 = normalise_step(pipe, s.product, 16)
         middle, shift_4 = normalise_step(pipe, coarse, 4)
-        s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), exponent=s.exponent, **flags)
-        flags = {name: getattr(s, name) for name in flags}
+        s = pipe.stage(value=middle, shift=Cat(shift_4, shift_16), exponent=s.exponent, **flags(s))
         normal, shift_1 = normalise_step(pipe, s.value, 1)
         exponent = s.exponent + 1 - Cat(shift_1, s.shift)
-        bits = round_stages(
+        return round_stages(
             pipe,
             form,
             normal=normal,
             exponent=resize_signed(exponent, form.exponent_bits + 3),
-            **flags,
+            **flags(s),
         )
-        m.d.comb += self.o.eq(bits)
-        return m
 
 
 def _gelu(x: ndarray) -> ndarray:
     return 0.5 * x * (1.0 + _erf(x))
-
-
-def _unit(form: Float) -> GeluParams:
-    return GeluParams(form=form)
 
 
 ERROR = ErrorBound(
@@ -142,7 +114,7 @@ FUNCTION = Function(
     name="gelu",
     title="GELU",
     reference=_gelu,
-    own=_unit,
+    own=GeluParams,
     error=ERROR,
     gates=True,
     torch=("aten.gelu.default",),

@@ -1,11 +1,11 @@
 """GELU by tanh, torch's `approximate="tanh"`: x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2."""
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy import ndarray
 
-from streamgen.gateware.arith import Float
 from streamgen.gateware.functions.function import Function
 from streamgen.gateware.functions.gelu import ERROR, GeluParams
 
@@ -14,15 +14,11 @@ def _gelu_tanh(x: ndarray) -> ndarray:
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def _unit(form: Float) -> GeluParams:
-    return GeluParams(form=form, tanh=True)
-
-
 FUNCTION = Function(
     name="gelu_tanh",
     title="GELU",
     reference=_gelu_tanh,
-    own=_unit,
+    own=partial(GeluParams, tanh=True),
     error=ERROR,
     gates=True,
     torch=("aten.gelu.default",),

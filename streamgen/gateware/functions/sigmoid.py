@@ -15,27 +15,25 @@ the reciprocal falls. sigmoid(±0) is exactly 1/2, silu(+infinity) infinite, sil
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from amaranth import Const, Module, Mux, Value, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Const, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.exp import LOG2_E, split, split_stages
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
-from streamgen.gateware.arith.pipeline import Pipeline, normalise_step, operand, resize_signed
+from streamgen.gateware.arith.pipeline import Pipeline, flags, normalise_step, operand, resize_signed
 from streamgen.gateware.arith.tables import EXP2, EXP2_BITS, RECIPROCAL, RECIPROCAL_BITS, TABLE_BITS
+from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.function import ErrorBound, Function
 
 _S_BITS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class SigmoidParams:
+class SigmoidParams(UnitParams):
     """sigmoid(x) in `form`, or silu(x) = x · sigmoid(x) with `times_x`."""
 
     form: Float
@@ -43,7 +41,6 @@ class SigmoidParams:
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from operand to result."""
         return 15 if self.times_x else 14
 
     @property
@@ -77,23 +74,9 @@ class SigmoidParams:
         result = np.where(np.isinf(x), np.where(negative, np.nan, np.inf), result)
         return np.where(np.isnan(x), np.nan, result)
 
-    def build(self) -> "Sigmoid":
-        return Sigmoid(self)
-
-
-class Sigmoid(wiring.Component):
-    """i: the bits of x; o: of the function, `latency` enabled cycles later."""
-
-    def __init__(self, params: SigmoidParams) -> None:
-        bits = unsigned(params.form.bits)
-        super().__init__({"enable": In(1), "i": In(bits), "o": Out(bits)})
-        self._params = params
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        form, times_x = self._params.form, self._params.times_x
-        pipe = Pipeline(m, self.enable)
-        s = _logistic(m, pipe, form, self.i)
+    def stages(self, m: Module, pipe: Pipeline, i: Value) -> Value:
+        form, times_x = self.form, self.times_x
+        s = _logistic(m, pipe, form, i)
         x = operand(form, s.x)
         width = form.exponent_bits + 3
         if times_x:
@@ -107,14 +90,13 @@ class Sigmoid(wiring.Component):
             )
             normal, shift = normalise_step(pipe, s.product, 1)
             exponent = resize_signed(s.exponent + 1 - shift, width)
-            flags = {"sign": s.sign, "zero": s.zero, "infinite": s.infinite, "nan": s.nan}
+            special = flags(s)
         else:
             normal = Mux(s.s[-1], s.s, s.s << 1)[: len(s.s)]
             exponent = resize_signed(s.scale + (form.bias - 1) + s.s[-1], width)
             never = Const(0, 1)
-            flags = {"sign": never, "zero": never, "infinite": never, "nan": x.nan}
-        m.d.comb += self.o.eq(round_stages(pipe, form, normal=normal, exponent=exponent, **flags))
-        return m
+            special = {"sign": never, "zero": never, "infinite": never, "nan": x.nan}
+        return round_stages(pipe, form, normal=normal, exponent=exponent, **special)
 
 
 def _logistic(m: Module, pipe: Pipeline, form: Float, bits: Value) -> SimpleNamespace:
@@ -143,10 +125,6 @@ def sigmoid(x: ndarray) -> ndarray:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
-def _unit(form: Float) -> SigmoidParams:
-    return SigmoidParams(form=form)
-
-
 ERROR = ErrorBound(
     relative=1.4 * 2.0**-16,
     reason="in units of 2^-16: upwards 2^g by lines and entries 0.31, t 0.07, 1/(1 + e) in its first line, "
@@ -156,7 +134,7 @@ FUNCTION = Function(
     name="sigmoid",
     title="Sigmoid",
     reference=sigmoid,
-    own=_unit,
+    own=SigmoidParams,
     error=ERROR,
     torch=("aten.sigmoid.default", "aten.sigmoid_.default"),
     configuration=("sigmoid",),

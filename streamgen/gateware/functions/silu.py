@@ -1,8 +1,9 @@
 """SiLU, x · sigmoid(x): the sigmoid's unit with a product before its rounding."""
 
+from functools import partial
+
 from numpy import ndarray
 
-from streamgen.gateware.arith import Float
 from streamgen.gateware.functions.function import Function
 from streamgen.gateware.functions.sigmoid import ERROR, SigmoidParams, sigmoid
 
@@ -11,15 +12,11 @@ def _silu(x: ndarray) -> ndarray:
     return x * sigmoid(x)
 
 
-def _unit(form: Float) -> SigmoidParams:
-    return SigmoidParams(form=form, times_x=True)
-
-
 FUNCTION = Function(
     name="silu",
     title="SiLU",
     reference=_silu,
-    own=_unit,
+    own=partial(SigmoidParams, times_x=True),
     error=ERROR,
     gates=True,
     torch=("aten.silu.default", "aten.silu_.default"),

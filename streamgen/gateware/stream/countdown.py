@@ -11,7 +11,7 @@ depends on `step`; `taken` marks the cycle in which a count is taken (for what b
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -50,6 +50,14 @@ class Countdown(wiring.Component):
                 "taken": Out(1),
             }
         )
+
+    def takes(self, source: Any, count: Value) -> list[Any]:
+        """Statements: each token of the stream `source` is taken as a count, `count` of its payload."""
+        return [
+            self.i_count.valid.eq(source.valid),
+            self.i_count.payload.eq(count),
+            source.ready.eq(self.i_count.ready),
+        ]
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

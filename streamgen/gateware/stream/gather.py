@@ -13,34 +13,23 @@ before its first token. `i.ready` depends on `o.ready`; the output is registered
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from amaranth import Const, Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Module, Signal
 
-from streamgen.contract import Field
 from streamgen.contract.cost import Resources
-from streamgen.gateware.stream.countdown import Countdown, CountdownParams
-from streamgen.gateware.stream.signature import descriptor_signature
+from streamgen.gateware.stream.countdown import CountdownParams
+from streamgen.gateware.stream.wide_words import CountedWords, WordParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatherParams:
+class GatherParams(WordParams):
     """bits: narrow width. slots: narrow tokens a word. token_bits: width of `tokens`, 0: no descriptor."""
 
-    bits: int
-    slots: int
-    token_bits: int = 0
     partial: Literal["emit", "drop"] = "emit"
 
     def __post_init__(self) -> None:
-        for name, least in (("bits", 1), ("slots", 1), ("token_bits", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of a gather must be at least {least}, not {getattr(self, name)}")
+        super().__post_init__()
         if self.partial not in ("emit", "drop"):
             raise ValueError(f"partial of a gather must be 'emit' or 'drop', not {self.partial!r}")
-
-    def descriptor_fields(self) -> tuple[Field, ...]:
-        return (Field("tokens", self.token_bits),) if self.token_bits else ()
 
     @property
     def latency(self) -> int:
@@ -58,23 +47,11 @@ class GatherParams:
         return Gather(self)
 
 
-class Gather(wiring.Component):
+class Gather(CountedWords):
     """`i` (narrow) to `o` (wide)."""
 
     def __init__(self, params: GatherParams) -> None:
-        self._params = params
-        descriptor = (
-            {"i_descriptor": In(descriptor_signature(params.descriptor_fields()))}
-            if params.token_bits
-            else {}
-        )
-        super().__init__(
-            {
-                **descriptor,
-                "i": In(stream.Signature(params.bits)),
-                "o": Out(stream.Signature(params.bits * params.slots)),
-            }
-        )
+        super().__init__(params, 1, params.slots)
 
     def elaborate(self, platform: Any) -> Module:
         params = self._params
@@ -83,21 +60,9 @@ class Gather(wiring.Component):
         word = Signal(params.bits * params.slots, reset_less=True)
         full = Signal()
         move = Signal()
-        complete = slot[-1]
-        ends = slot[-1]
-        active: Any = Const(1)
-        if params.token_bits:
-            m.submodules.countdown = countdown = Countdown(CountdownParams(bits=params.token_bits))
-            m.d.comb += [
-                countdown.i_count.valid.eq(self.i_descriptor.valid),
-                countdown.i_count.payload.eq(self.i_descriptor.payload.tokens),
-                self.i_descriptor.ready.eq(countdown.i_count.ready),
-                countdown.step.eq(move),
-            ]
-            active = countdown.active
-            ends = slot[-1] | countdown.last
-            if params.partial == "emit":
-                complete = ends
+        active, last = self._count(m, move)
+        ends = slot[-1] | last if params.token_bits else slot[-1]
+        complete = ends if params.partial == "emit" else slot[-1]
         m.d.comb += [
             self.o.valid.eq(full),
             self.o.payload.eq(word),

@@ -12,31 +12,16 @@ its first token offered, likewise from a descriptor. `i.ready` depends on `o.rea
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Const, Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Module, Signal
 
-from streamgen.contract import Field
 from streamgen.contract.cost import Resources
-from streamgen.gateware.stream.countdown import Countdown, CountdownParams
-from streamgen.gateware.stream.signature import descriptor_signature
+from streamgen.gateware.stream.countdown import CountdownParams
+from streamgen.gateware.stream.wide_words import CountedWords, WordParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScatterParams:
+class ScatterParams(WordParams):
     """bits: narrow width. slots: narrow tokens a word. token_bits: width of `tokens`, 0: no descriptor."""
-
-    bits: int
-    slots: int
-    token_bits: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("bits", 1), ("slots", 1), ("token_bits", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of a scatter must be at least {least}, not {getattr(self, name)}")
-
-    def descriptor_fields(self) -> tuple[Field, ...]:
-        return (Field("tokens", self.token_bits),) if self.token_bits else ()
 
     @property
     def latency(self) -> int:
@@ -52,23 +37,11 @@ class ScatterParams:
         return Scatter(self)
 
 
-class Scatter(wiring.Component):
+class Scatter(CountedWords):
     """`i` (wide) to `o` (narrow)."""
 
     def __init__(self, params: ScatterParams) -> None:
-        self._params = params
-        descriptor = (
-            {"i_descriptor": In(descriptor_signature(params.descriptor_fields()))}
-            if params.token_bits
-            else {}
-        )
-        super().__init__(
-            {
-                **descriptor,
-                "i": In(stream.Signature(params.bits * params.slots)),
-                "o": Out(stream.Signature(params.bits)),
-            }
-        )
+        super().__init__(params, params.slots, 1)
 
     def elaborate(self, platform: Any) -> Module:
         params = self._params
@@ -77,18 +50,8 @@ class Scatter(wiring.Component):
         word = Signal(params.bits * params.slots, reset_less=True)
         full = Signal()
         move = Signal()
-        ends: Any = slot[-1]
-        active: Any = Const(1)
-        if params.token_bits:
-            m.submodules.countdown = countdown = Countdown(CountdownParams(bits=params.token_bits))
-            m.d.comb += [
-                countdown.i_count.valid.eq(self.i_descriptor.valid),
-                countdown.i_count.payload.eq(self.i_descriptor.payload.tokens),
-                self.i_descriptor.ready.eq(countdown.i_count.ready),
-                countdown.step.eq(move),
-            ]
-            active = countdown.active
-            ends = slot[-1] | countdown.last
+        active, last = self._count(m, move)
+        ends = slot[-1] | last if params.token_bits else slot[-1]
         m.d.comb += [
             self.o.valid.eq(full & active),
             self.o.payload.eq(word[: params.bits]),

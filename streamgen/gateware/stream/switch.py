@@ -79,9 +79,7 @@ class _Switch(wiring.Component):
         chosen = Signal(self._params.ports)
         descriptor = self.i_descriptor
         m.d.comb += [
-            countdown.i_count.valid.eq(descriptor.valid),
-            countdown.i_count.payload.eq(descriptor.payload.tokens),
-            descriptor.ready.eq(countdown.i_count.ready),
+            *countdown.takes(descriptor, descriptor.payload.tokens),
             countdown.step.eq(step),
         ]
         with m.If(countdown.i_count.ready):

@@ -142,9 +142,7 @@ class ConcatKernel(wiring.Component):
         add_skid(m, joined, [wiring.flipped(self.o)])
         elements = [i.payload.word_select(row, p.element_bits) for row in range(p.rows) for i in inputs]
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(self.i_descriptor.payload.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, self.i_descriptor.payload.tokens),
             count.step.eq(joined.valid & joined.ready),
             joined.valid.eq(Cat(i.valid for i in inputs).all() & count.active),
             joined.payload.eq(Cat(elements)),

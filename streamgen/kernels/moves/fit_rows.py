@@ -184,9 +184,7 @@ class FitRows(wiring.Component):
 
         step, moves, turns = Signal(), Signal(), Signal()
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(fields.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, fields.tokens),
             count.step.eq(step),
             fitted.valid.eq(zeros | (self.i.valid & count.active & ~drops)),
             fitted.payload.eq(Mux(zeros, 0, self.i.payload)),

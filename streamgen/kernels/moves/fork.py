@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from amaranth import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve
 from streamgen.fifo.clocks import Clocks, pipe
-from streamgen.gateware.stream import Countdown, CountdownParams, Fanout, FanoutParams, descriptor_signature
+from streamgen.gateware.stream import Countdown, CountdownParams, Fanout, FanoutParams
 from streamgen.itensor import ITensor
-from streamgen.kernels.moves.passing import passed
+from streamgen.kernels.moves.passing import Splitter, passed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,19 +84,8 @@ class ForkParams:
         return passed(bounds, "a fork", self.token_bits, self.max_tokens)
 
 
-class Fork(wiring.Component):
+class Fork(Splitter):
     """`i` to `o_0` … `o_{ways-1}`."""
-
-    def __init__(self, params: ForkParams) -> None:
-        self._params = params
-        token = stream.Signature(params.token_bits)
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(token),
-                **{f"o_{way}": Out(token) for way in range(params.ways)},
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -105,9 +93,7 @@ class Fork(wiring.Component):
         m.submodules.count = count = Countdown(CountdownParams(bits=p.max_tokens.bit_length()))
         m.submodules.tree = tree = Fanout(p.tree)
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(self.i_descriptor.payload.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, self.i_descriptor.payload.tokens),
             count.step.eq(self.i.valid & self.i.ready),
             tree.i.payload.eq(self.i.payload),
             tree.i.valid.eq(self.i.valid & count.active),

@@ -141,9 +141,7 @@ class JoinRows(wiring.Component):
 
         valid = (Cat(i.valid for i in inputs) & chosen).any()
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(fields.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, fields.tokens),
             joined.valid.eq(valid & count.active),
             count.step.eq(joined.valid & joined.ready),
         ]

@@ -1,13 +1,16 @@
 """What kernels share that pass tokens on as they are: fork, route, select, segments."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from amaranth import Cat, Module, Value
-from amaranth.lib import stream
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
-from streamgen.contract import Bounds
-from streamgen.gateware.stream import CountdownParams, add_skid
+from streamgen.contract import Bounds, Field
+from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature
 from streamgen.itensor import ITensor
 
 
@@ -24,12 +27,62 @@ def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITens
     return itensor
 
 
-def way_of(bounds: Bounds, name: str, ways: int, ports: str) -> int:
-    """The way of an execution; ValueError, which names the kernel and its ports, when there is none."""
-    way = bounds["way"]
-    if not 0 <= way < ways:
-        raise ValueError(f"way is {way}; {name} of {ways} {ports} takes 0 to {ways - 1}")
-    return int(way)
+@dataclass(frozen=True, kw_only=True)
+class SteeredParams:
+    """Of a kernel that has `ways` ports, of which each execution uses one.
+
+    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its port.
+    """
+
+    token_bits: int
+    ways: int
+    max_tokens: int
+    moves: ClassVar[bool] = True
+    ports: ClassVar[str]
+    """What there are several of, "inputs" or "outputs"."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"{name} of {self._name} must be at least {least}, not {getattr(self, name)}"
+                )
+
+    def descriptor_fields(self) -> tuple[Field, ...]:
+        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+
+    def describe(self, bounds: Bounds) -> Mapping[str, int]:
+        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
+
+    @property
+    def _name(self) -> str:
+        return f"a {type(self).__name__.removesuffix('Params').lower()}"
+
+    def _way(self, bounds: Bounds) -> int:
+        way = bounds["way"]
+        if not 0 <= way < self.ways:
+            raise ValueError(
+                f"way is {way}; {self._name} of {self.ways} {self.ports} takes 0 to {self.ways - 1}"
+            )
+        return int(way)
+
+    def _itensor(self, bounds: Bounds) -> ITensor:
+        return passed(bounds, self._name, self.token_bits, self.max_tokens)
+
+
+class Splitter(wiring.Component):
+    """`i` to `o_0` … `o_{ways-1}`."""
+
+    def __init__(self, params: Any) -> None:
+        self._params = params
+        token = stream.Signature(params.token_bits)
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(token),
+                **{f"o_{way}": Out(token) for way in range(params.ways)},
+            }
+        )
 
 
 def add_steering(
@@ -44,9 +97,7 @@ def add_steering(
     bits, ways = len(i.payload), len(outputs)
     addressed, sent = (stream.Signature(bits + ways).create(path=(name,)) for name in ("addressed", "sent"))
     m.d.comb += [
-        count.i_count.valid.eq(descriptor.valid),
-        count.i_count.payload.eq(descriptor.payload.tokens),
-        descriptor.ready.eq(count.i_count.ready),
+        *count.takes(descriptor, descriptor.payload.tokens),
         count.step.eq(i.valid & i.ready),
         addressed.valid.eq(i.valid & count.active),
         addressed.payload.eq(Cat(chosen, i.payload)),

@@ -9,37 +9,26 @@ token that is not taken holds up those behind it, whichever way they go.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen.contract import Bounds, Field
+from streamgen.contract import Bounds
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.gateware.stream import CountdownParams, descriptor_signature, skid_resources
+from streamgen.gateware.stream import CountdownParams, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.kernels.moves.passing import add_steering, passed, way_of
+from streamgen.kernels.moves.passing import Splitter, SteeredParams, add_steering
 
 
 @dataclass(frozen=True, kw_only=True)
-class RouteParams:
+class RouteParams(SteeredParams):
     """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
 
     Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its output.
     """
 
-    token_bits: int
-    ways: int
-    max_tokens: int
-    moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of a route must be at least {least}, not {getattr(self, name)}")
+    ports = "outputs"
 
     @property
     def count(self) -> CountdownParams:
@@ -50,12 +39,6 @@ class RouteParams:
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {f"o_{self._way(bounds)}": self._itensor(bounds)}
-
-    def descriptor_fields(self) -> tuple[Field, ...]:
-        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
-
-    def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         return {f"o_{self._way(bounds)}": inputs["i"]}
@@ -76,26 +59,9 @@ class RouteParams:
     def build(self) -> "Route":
         return Route(self)
 
-    def _way(self, bounds: Bounds) -> int:
-        return way_of(bounds, "a route", self.ways, "outputs")
 
-    def _itensor(self, bounds: Bounds) -> ITensor:
-        return passed(bounds, "a route", self.token_bits, self.max_tokens)
-
-
-class Route(wiring.Component):
+class Route(Splitter):
     """`i` to `o_0` … `o_{ways-1}`."""
-
-    def __init__(self, params: RouteParams) -> None:
-        self._params = params
-        token = stream.Signature(params.token_bits)
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(token),
-                **{f"o_{way}": Out(token) for way in range(params.ways)},
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

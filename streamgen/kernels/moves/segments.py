@@ -14,17 +14,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.gateware.stream import CountdownParams, descriptor_signature, skid_resources
+from streamgen.gateware.stream import CountdownParams, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.kernels.moves.passing import add_steering, passed
+from streamgen.kernels.moves.passing import Splitter, add_steering, passed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,19 +129,8 @@ def _rounds(bounds: Bounds) -> int:
     return int(bounds.get("rounds", 1))
 
 
-class Segments(wiring.Component):
+class Segments(Splitter):
     """`i` to `o_0` … `o_{ways-1}`."""
-
-    def __init__(self, params: SegmentsParams) -> None:
-        self._params = params
-        token = stream.Signature(params.token_bits)
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(token),
-                **{f"o_{way}": Out(token) for way in range(params.ways)},
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -8,15 +8,14 @@ Inputs that a descriptor does not name have no stream in that phase; none of the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
 from numpy import ndarray
 
-from streamgen.contract import Bounds, Field
+from streamgen.contract import Bounds
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.gateware.stream import (
     CountdownParams,
@@ -26,25 +25,17 @@ from streamgen.gateware.stream import (
     skid_resources,
 )
 from streamgen.itensor import ITensor
-from streamgen.kernels.moves.passing import passed, way_of
+from streamgen.kernels.moves.passing import SteeredParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectParams:
+class SelectParams(SteeredParams):
     """token_bits: width of a token. ways: inputs `i_0` ... max_tokens: the longest execution.
 
     Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its input.
     """
 
-    token_bits: int
-    ways: int
-    max_tokens: int
-    moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of a select must be at least {least}, not {getattr(self, name)}")
+    ports = "inputs"
 
     @property
     def switch(self) -> SelectorParams:
@@ -55,12 +46,6 @@ class SelectParams:
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {"o": self._itensor(bounds)}
-
-    def descriptor_fields(self) -> tuple[Field, ...]:
-        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
-
-    def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         return {"o": inputs[f"i_{self._way(bounds)}"]}
@@ -83,12 +68,6 @@ class SelectParams:
 
     def build(self) -> "Select":
         return Select(self)
-
-    def _way(self, bounds: Bounds) -> int:
-        return way_of(bounds, "a select", self.ways, "inputs")
-
-    def _itensor(self, bounds: Bounds) -> ITensor:
-        return passed(bounds, "a select", self.token_bits, self.max_tokens)
 
 
 class Select(wiring.Component):

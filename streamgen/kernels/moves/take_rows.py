@@ -161,9 +161,7 @@ class TakeRows(wiring.Component):
         passes, step = Signal(), Signal()
         before, left, passing, between = (Signal.like(fields.before, reset_less=True) for _ in range(4))
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(fields.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, fields.tokens),
             count.step.eq(step),
             passed.valid.eq(self.i.valid & count.active & passes),
             passed.payload.eq(self.i.payload),

@@ -127,9 +127,7 @@ class Unzip(wiring.Component):
         sent = [stream.Signature(p.ways * p.part_bits).create(path=(f"sent_{way}",)) for way in range(p.ways)]
         add_skid(m, passed, sent)
         m.d.comb += [
-            count.i_count.valid.eq(self.i_descriptor.valid),
-            count.i_count.payload.eq(self.i_descriptor.payload.tokens),
-            self.i_descriptor.ready.eq(count.i_count.ready),
+            *count.takes(self.i_descriptor, self.i_descriptor.payload.tokens),
             count.step.eq(passed.valid & passed.ready),
             passed.valid.eq(self.i.valid & count.active),
             passed.payload.eq(self.i.payload),
