@@ -160,8 +160,9 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     trust: packages of which it may use kernels and operations. Those of others are not looked up, as that
     would import them: a folder is data, and whoever loads it says whose code may run. changed_files: take
     files that are not those that were written, as after a change of one's own; Verilog that says more than
-    hardware is never run. ValueError or GraphError for a folder that is none, or that uses kernels of others, CheckpointError
-    for one with changed files. GenerationWarning names settings of a language model's texts that are not
+    hardware is never run. ValueError or GraphError for a folder that is none, or that uses kernels of others,
+    CheckpointError for one with changed files; of a language model, when its model is first read, for one
+    that uses operations of others. GenerationWarning names settings of a language model's texts that are not
     applied.
     """
     if isinstance(trust, str):

@@ -70,8 +70,8 @@ class LanguageModel(Accelerator):
         cls, folder: Path, trust: Collection[str] = (), *, changed_files: bool = False
     ) -> "LanguageModel":
         """The one that was written into a folder. trust: packages of which it may use operations. ValueError
-        for a folder that holds none, CheckpointError for a damaged tokenizer, or files that are not those that
-        were written."""
+        for a folder that holds none, CheckpointError for a damaged tokenizer, or files that are not those
+        that were written."""
         files = WrittenFolder.read(folder, changed=changed_files)
         for name in text_files(folder):
             files.content(name)

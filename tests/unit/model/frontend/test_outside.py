@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+import streamgen
 from streamgen.base.errors import CheckpointError, UnsupportedOperationError
+from streamgen.compiler.config import CompileConfig
+from streamgen.model.calibration import calibrated
 from streamgen.model.frontend import import_decoder, import_module
 from streamgen.model.graph.interpret import exact
 from streamgen.model.operations import LastRow, registry
@@ -139,6 +142,33 @@ def test_a_language_model(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match=re.escape("install the package that defines it")):
         _load_changed(tmp_path / "changed.npz", tmp_path / "model.npz")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_language_model_in_hardware(tmp_path: Path) -> None:
+    """Compiled, written, loaded: the simulated logits of a text of two passes are golden."""
+    torch.manual_seed(0)
+    config = CompileConfig(name="gated_text", max_tokens=4, context=24, channels=2, n_lanes=2, lanes=2)
+    compiled = streamgen.compile(import_decoder(Gated().eval(), **SIZES), None, config)
+    ids = np.array([3, 1, 4, 1, 5, 9])
+    wanted = compiled.golden(ids)
+    written = compiled.write(tmp_path / "written")
+    found = streamgen.load(written, trust=("tests",))
+    assert found.golden(ids).tobytes() == wanted.tobytes()
+    assert found.run(ids).tobytes() == wanted.tobytes()
+    with pytest.raises(CheckpointError, match=r"name it: load\(folder, trust=\('tests',\)\)"):
+        streamgen.load(written).golden(ids)
+
+
+def test_calibration_walks_through_it() -> None:
+    """A matmul behind the operation is rounded for what the operation makes of the texts."""
+    torch.manual_seed(0)
+    graph = import_decoder(Gated().eval(), **SIZES)
+    texts = [{"ids": np.random.default_rng(k).integers(0, 37, 16)} for k in range(4)]
+    found = calibrated(graph, texts, Numbers())
+    plain, fitted = (one.quantised(Numbers()).op("layers[0].linear_2").weight for one in (graph, found))
+    assert (plain.codes != fitted.codes).any()
 
 
 def _load_changed(path: Path, source: Path) -> None:
