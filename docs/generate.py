@@ -42,8 +42,9 @@ WIDTH = 82  # characters of a line of code that fit the column of the site
 OPERATIONS = """\
 # Operations
 
-streamgen compiles the operations on this page and refuses all others. The error
-names each refused call with its module and its source line.
+streamgen compiles the operations on this page, and those that installed packages
+[bring](../howto/operation.md). It refuses all others. The error names each refused
+call with its module and its source line.
 
 ## Modules
 

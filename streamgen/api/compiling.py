@@ -158,11 +158,12 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
 def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool = False) -> Accelerator:
     """The accelerator that `Accelerator.write` wrote.
 
-    trust: packages of which it may use kernels. Those of others are not looked up, as that would import them:
-    a folder is data, and whoever loads it says whose code may run. changed_files: take files that are not
-    those that were written, as after a change of one's own; Verilog that says more than hardware is never
-    run. ValueError or GraphError for a folder that is none, or that uses kernels of others, CheckpointError
-    for one with changed files. GenerationWarning names settings of a language model's texts that are not
+    trust: packages of which it may use kernels and operations. Those of others are not looked up, as that
+    would import them: a folder is data, and whoever loads it says whose code may run. changed_files: take
+    files that are not those that were written, as after a change of one's own; Verilog that says more than
+    hardware is never run. ValueError or GraphError for a folder that is none, or that uses kernels of others,
+    CheckpointError for one with changed files; of a language model, when its model is first read, for one
+    that uses operations of others. GenerationWarning names settings of a language model's texts that are not
     applied.
     """
     if isinstance(trust, str):
@@ -171,7 +172,7 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
         raise TypeError(f"folder is {folder!r}; a path is needed")
     place = Path(folder).resolve()
     if (place / MODEL).exists():
-        accelerator: Accelerator = LanguageModel.load(place, changed_files=changed_files)
+        accelerator: Accelerator = LanguageModel.load(place, trust, changed_files=changed_files)
     elif (place / GRAPH).exists():
         raise ValueError(f"{place} is the folder of a language model, but for its {MODEL}; write it again")
     else:

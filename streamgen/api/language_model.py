@@ -58,16 +58,20 @@ class LanguageModel(Accelerator):
         model: LogicalGraph | None = None,
         folder: Path | None = None,
         changed_files: bool = False,
+        trust: Collection[str] = (),
     ) -> None:
         super().__init__([group], None, folder=folder, changed_files=changed_files)
         self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
-        self.text, self._model = text, model
+        self.text, self._model, self._trust = text, model, trust
         self._device: TextDevice | None = None
 
     @classmethod
-    def load(cls, folder: Path, *, changed_files: bool = False) -> "LanguageModel":
-        """The one that was written into a folder. ValueError for a folder that holds none, CheckpointError
-        for a damaged tokenizer, or files that are not those that were written."""
+    def load(
+        cls, folder: Path, trust: Collection[str] = (), *, changed_files: bool = False
+    ) -> "LanguageModel":
+        """The one that was written into a folder. trust: packages of which it may use operations. ValueError
+        for a folder that holds none, CheckpointError for a damaged tokenizer, or files that are not those
+        that were written."""
         files = WrittenFolder.read(folder, changed=changed_files)
         for name in text_files(folder):
             files.content(name)
@@ -81,7 +85,9 @@ class LanguageModel(Accelerator):
             return found._program()
 
         notes = Notes.read(folder, files.content)
-        found = cls(Group(program, notes), config, text, folder=folder, changed_files=changed_files)
+        found = cls(
+            Group(program, notes), config, text, folder=folder, changed_files=changed_files, trust=trust
+        )
         return found
 
     @cached_property
@@ -273,7 +279,7 @@ class LanguageModel(Accelerator):
         if self._model is None:
             assert self._folder is not None
             files = WrittenFolder.read(self._folder, changed=self._changed_files)
-            self._model = load_graph(self._folder / GRAPH, files.content(GRAPH))
+            self._model = load_graph(self._folder / GRAPH, files.content(GRAPH), self._trust)
         return self._model
 
     def _program(self) -> Program:

@@ -318,6 +318,7 @@ EXAMPLES = {
     "feed_forward": ["16 tokens:", "outputs equal golden bit for bit"],
     "mlp": ["mlp: 300 MHz", "last run:"],
     "own_kernels": ["convert_running_i", "running_sum.v"],
+    "own_operation": ["GateRows", "rows pass the gate; all outputs equal golden bit for bit"],
     "smollm2": ["bit for bit, in all 16 steps"],
 }
 

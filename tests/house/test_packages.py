@@ -1,4 +1,4 @@
-"""Kernels in packages of their own: installed by pip, used like ours, loaded in a fresh process."""
+"""Kernels and operations in packages of their own: installed by pip, used like ours, loaded elsewhere."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ PACKAGES = ROOT / "examples" / "packages"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed both packages, from copies, since a build leaves files behind."""
+    """A folder into which pip has installed all packages, from copies, since a build leaves files behind."""
     sources = tmp_path_factory.mktemp("sources")
     target = tmp_path_factory.mktemp("installed")
     names = [path.name for path in PACKAGES.iterdir() if path.is_dir()]
@@ -73,7 +73,7 @@ def test_the_example_runs(installed: Path, tmp_path: Path) -> None:
     """Both kernels in one accelerator: written RTL equals golden, which the example itself asserts."""
     printed = run(
         [sys.executable, str(ROOT / "examples" / "own_kernels.py"), str(tmp_path)],
-        {"PYTHONPATH": str(installed)},
+        {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, installed)))},
     )
     assert {"clip", "running"} <= set(printed.split()) and "last run: " in printed
     assert printed.splitlines()[-1].split()[1:] == sorted(
@@ -90,9 +90,35 @@ def test_the_example_runs(installed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["clip", "verilog"])
-def test_the_tests_of_the_packages(installed: Path, tmp_path: Path, name: str) -> None:
-    """A package's own tests, which are the conformance test of the kit, in a folder of their own."""
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "tests"), [("clip", 6), ("verilog", 6), ("gate", 8)])
+def test_the_tests_of_the_packages(installed: Path, tmp_path: Path, name: str, tests: int) -> None:
+    """A package's own tests, which begin with the conformance test of the kit, in a folder of their own."""
     shutil.copytree(PACKAGES / name / "tests", tmp_path / "tests")
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)]
-    assert "6 passed" in run(command, {"PYTHONPATH": str(installed)})
+    path = os.pathsep.join(map(str, (ROOT, installed)))
+    assert f"{tests} passed" in run(command, {"PYTHONPATH": path})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_operation_is_found_by_its_entry_point(installed: Path, tmp_path: Path) -> None:
+    """Compiled in a process that imports the torch operator alone; loaded in one that has the package, and in
+    one that lacks it."""
+    folder = tmp_path / "written"
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'examples')!r})\nimport own_operation\n"
+    hidden = f"sys.path.remove({str(PACKAGES / 'gate')!r})\n"
+    python(f"{code}{hidden}own_operation.build().write({str(folder)!r})", installed)
+    load = f"import streamgen\nloaded = streamgen.load({str(folder)!r}, trust=('streamgen_example_gate',))\n"
+    golden = (
+        "import numpy as np\n"
+        "x = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)\n"
+        "print(loaded.golden(x).any(axis=1).astype(int).tolist())"
+    )
+    passed = python(load + golden, installed).strip()
+    assert "0" in passed and "1" in passed
+    error = python(load, fails=True).strip().splitlines()[-1]
+    assert error.endswith(
+        "graph.json: the program uses GateRowsParams of streamgen_example_gate.kernel, which cannot be "
+        "imported (No module named 'streamgen_example_gate'): install the package that defines it"
+    )

@@ -2,7 +2,8 @@
 
 Calls on parameters alone are folded; calls that only move elements (views, transposes, slices, copies, casts
 to floats, dropout in eval mode) are carried out on indices (`elements`); calls whose results nothing uses
-disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`.
+disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`, or
+operations that packages bring (`outside`).
 """
 
 import operator
@@ -19,6 +20,7 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import memory
 from streamgen.model.frontend.moves import MOVES, RENAMES
+from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.refusals import Problem, refusal
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
@@ -155,9 +157,11 @@ class Importer:
         """Append the operations of one call, or note why it cannot be."""
         draft, target = self.draft, node.target
         sources = node.all_input_nodes
+        known = target in self.calls or target in MOVED
+        outside = is_outside(target, built_in=known)
         if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
             self.failed.add(node)
-            if target in self.calls or target in MOVED:
+            if known or outside:
                 self._check(node)
             else:
                 self._note(node, "")
@@ -175,8 +179,10 @@ class Importer:
                 self.calls[target](draft, node)
             elif target in MOVED:
                 self._move(node)
+            elif outside:
+                add_outside(draft, node)
             else:
-                raise Unsupported()
+                raise Unsupported(nobody_brings(target))
         except Unsupported as reason:
             self.failed.add(node)
             self._note(getattr(reason, "node", node), str(reason))

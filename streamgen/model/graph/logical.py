@@ -31,8 +31,8 @@ __all__ = ["AttentionHeads", "Input", "LogicalGraph", "Matmul", "Operation", "Op
 Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
 Exact = Callable[..., Any]
-Form = tuple[str, tuple[tuple[str, Hashable], ...]]
-"""Name of a class, and what its fields have in common by name."""
+Form = tuple[type, tuple[tuple[str, Hashable], ...]]
+"""A class, and what its fields have in common by name."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _form(value: Any) -> Hashable:
 
 
 def _fields(value: Any) -> Form:
-    return type(value).__name__, tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
+    return type(value), tuple((f.name, _form(getattr(value, f.name))) for f in fields(value))
 
 
 @dataclass(frozen=True)
@@ -467,7 +467,7 @@ class Repeat(Operator):
         raise AssertionError("interpreters walk the layers themselves")
 
     def form(self) -> Form:
-        return "Repeat", (("layers", tuple(layer.form() for layer in self.layers)),)
+        return Repeat, (("layers", tuple(layer.form() for layer in self.layers)),)
 
     def __str__(self) -> str:
         return f"repeat[{self.walks} x {self.period}" + (f" + {len(self.rest)}]" if self.rest else "]")

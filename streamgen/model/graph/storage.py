@@ -24,7 +24,7 @@ from streamgen.model.graph.ir import Edge, Graph, Node, Port, Tensor
 from streamgen.model.graph.program import Program, Variant
 from streamgen.model.graph.verify import verify
 
-__all__ = ["decode_value", "encode_value", "load_program", "save_program"]
+__all__ = ["class_name", "decode_value", "encode_value", "load_program", "save_program", "trusted_class"]
 
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
 _SAFE = (__name__.partition(".")[0], "__main__")  # the latter runs already
@@ -190,7 +190,7 @@ def encode_value(value: Any) -> Any:
         return {"map": {key: encode_value(item) for key, item in value.items()}}
     if dataclasses.is_dataclass(value):
         fields = {f.name: encode_value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"class": f"{type(value).__module__}:{type(value).__qualname__}", "fields": fields}
+        return {"class": class_name(type(value)), "fields": fields}
     raise GraphError(
         f"{value!r} cannot be written: params hold numbers, strings, tuples, ITensors and such dataclasses"
     )
@@ -207,11 +207,26 @@ def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
         return ITensor.parse(value["itensor"])
     if "map" in value:
         return {key: decode_value(item, trust) for key, item in value["map"].items()}
+    found = trusted_class(value["class"], trust)
     module, _, name = value["class"].partition(":")
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
+    return found(**{key: decode_value(item, trust) for key, item in value["fields"].items()})
+
+
+def class_name(kind: type) -> str:
+    """How a file names a class."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def trusted_class(named: str, trust: Collection[str], subject: str = "the program") -> Any:
+    """What `class_name` names. trust: packages, or modules, that may be imported beside streamgen. GraphError
+    when a class is not to be found, or is not trusted; subject: who uses it, for the message."""
+    module, _, name = named.partition(":")
     if not any(f"{module}.".startswith(f"{package}.") for package in (*_SAFE, *trust)):
         package = module.partition(".")[0]
         raise GraphError(
-            f"the program uses {name} of {module}, and to look it up is to run that module. If you trust it "
+            f"{subject} uses {name} of {module}, and to look it up is to run that module. If you trust it "
             f"and whoever wrote the folder, name it: load(folder, trust=({package!r},)), or --trust {package}"
         )
     try:
@@ -222,8 +237,6 @@ def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
         if module.startswith(f"{_SAFE[0]}.") and not written:
             advice = "another streamgen wrote the folder; compile again"
         raise GraphError(
-            f"the program uses {name} of {module}, which cannot be imported ({error}): {advice}"
+            f"{subject} uses {name} of {module}, which cannot be imported ({error}): {advice}"
         ) from error
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
-        raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
-    return found(**{key: decode_value(item, trust) for key, item in value["fields"].items()})
+    return found

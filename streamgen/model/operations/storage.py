@@ -1,11 +1,12 @@
 """Logical graphs as files: numpy arrays, one of them the rest as JSON.
 
-Every class is written by its name and found in a list that is closed, so a file runs no code of others. An
+Every class is written by its name and found in a list that is closed, so a file runs no code of others. A
+class of a package outside is written with its module and looked up where whoever loads the file trusts it. An
 array that several operations share (a tied head) is written once and is shared again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from streamgen.base.errors import CheckpointError, GraphError
 from streamgen.base.files import parsed, read_arrays, read_file
 from streamgen.model import operations
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
+from streamgen.model.graph.storage import class_name, trusted_class
 from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 
 __all__ = ["load_graph", "save_graph"]
@@ -39,12 +41,12 @@ def save_graph(graph: LogicalGraph, path: Path) -> None:
         np.savez(file, allow_pickle=False, **{TREE: tree, **dict(arrays.values())})
 
 
-def load_graph(path: Path, content: bytes | None = None) -> LogicalGraph:
-    """What `save_graph` wrote. content: of the file, when it is read already.
-    CheckpointError for a file that is missing, damaged or none."""
+def load_graph(path: Path, content: bytes | None = None, trust: Collection[str] = ()) -> LogicalGraph:
+    """What `save_graph` wrote. content: of the file, when it is read already. trust: packages of which it may
+    use operations. CheckpointError for a file that is missing, damaged or none, or uses those of others."""
     try:
         arrays = read_arrays(read_file(path.parent, path.name) if content is None else content)
-        found = _value(parsed(arrays.pop(TREE).tobytes()), arrays)
+        found = _value(parsed(arrays.pop(TREE).tobytes()), arrays, trust)
         if not isinstance(found, LogicalGraph):
             raise TypeError(f"it holds a {type(found).__name__}")
         return found
@@ -68,9 +70,8 @@ def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
     if isinstance(value, np.ndarray):
         name, _ = arrays.setdefault(id(value), (f"array_{len(arrays)}", value))
         return {"array": name}
-    if is_dataclass(value) and type(value).__name__ in _CLASSES:
-        kept = {f.name: _tree(getattr(value, f.name), arrays) for f in fields(value)}
-        return {type(value).__name__: kept}
+    if is_dataclass(value) and (kind := _kind(type(value))) is not None:
+        return {kind: {f.name: _tree(getattr(value, f.name), arrays) for f in fields(value)}}
     if isinstance(value, frozenset):
         return {"set": sorted(value)}
     if isinstance(value, tuple):
@@ -80,10 +81,10 @@ def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
     raise TypeError(f"{value!r} cannot be stored: graphs hold numbers, strings, arrays and known operations")
 
 
-def _value(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Inverse of `_tree`. KeyError, TypeError or ValueError for another tree."""
+def _value(tree: Any, arrays: Mapping[str, np.ndarray], trust: Collection[str]) -> Any:
+    """Inverse of `_tree`. KeyError, TypeError, ValueError or GraphError for another tree."""
     if isinstance(tree, list):
-        return tuple(_value(one, arrays) for one in tree)
+        return tuple(_value(one, arrays, trust) for one in tree)
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -91,4 +92,22 @@ def _value(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return arrays[content]
     if kind == "set":
         return frozenset(content)
-    return _CLASSES[kind](**{key: _value(one, arrays) for key, one in content.items()})
+    return _class(kind, trust)(**{key: _value(one, arrays, trust) for key, one in content.items()})
+
+
+def _kind(found: type) -> str | None:
+    """How a class is written; None for one that cannot be."""
+    if _CLASSES.get(found.__name__) is found:
+        return found.__name__
+    name = class_name(found)
+    return name if issubclass(found, Operator) and "<locals>" not in name else None
+
+
+def _class(kind: str, trust: Collection[str]) -> Any:
+    """The class that is written so; of a package outside, GraphError unless it is trusted."""
+    if ":" not in kind:
+        return _CLASSES[kind]
+    found = trusted_class(kind, trust, "the model")
+    if not (isinstance(found, type) and issubclass(found, Operator)):
+        raise TypeError(f"{kind} is no class of operations")
+    return found

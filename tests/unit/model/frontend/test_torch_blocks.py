@@ -13,11 +13,9 @@ from torch.nn import functional
 import streamgen
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.lower import insert_converters, insert_forks, place_constants
 from streamgen.compiler.schedule import Derivation, HardwarePlan
-from streamgen.model import golden
 from streamgen.model.frontend import import_module, import_structured
-from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import Exact, Input, LogicalGraph, Operation, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations import Attention
@@ -25,6 +23,7 @@ from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
 from streamgen.platform.boards import Channel
 from tests.shared.campaigns import sampled
+from tests.shared.derived import check_derived
 
 H, T = 32, 5
 Function = Callable[..., Any]
@@ -241,26 +240,7 @@ def test_hardware(name: str) -> None:
     module, x = _made(name), torch.randn(1, T, H)
     graph = import_module(module, x)
     given = round_f24(x[0].numpy())
-    _near_and_derived(graph, {graph.inputs[0].name: given})
-
-
-def _near_and_derived(graph: LogicalGraph, given: dict[str, np.ndarray]) -> None:
-    model = graph.quantised(Numbers(weights="w8"))
-    expected, _ = exact(model)(given)
-    for output, value in reference(model)(given)[0].items():
-        assert np.abs(expected[output] - value).max() <= 0.05 * np.abs(value).max()
-    plan = HardwarePlan(max_tokens=8, context=0, columns=4, n_lanes=2, lanes=4)
-    kernels = Derivation(model, plan, Channel(0.6927, 100)).graph(T, 0)
-    kernels = place_constants(insert_converters(insert_forks(kernels)))
-    padded = {}
-    for tensor in (t for t in kernels.tensors if t.role == "input"):
-        orders = (it for p in range(kernels.phases) for it in kernels.node(tensor.node).outputs(p).values())
-        rows = np.zeros(next(orders).shape, np.float32)
-        rows[:, : given[tensor.name].shape[1]] = given[tensor.name]
-        padded[tensor.name] = rows
-    outputs, _ = golden.run(kernels, padded)
-    for output, value in expected.items():
-        np.testing.assert_array_equal(outputs[output][:, : value.shape[1]], value)
+    check_derived(graph, {graph.inputs[0].name: given})
 
 
 @pytest.mark.parametrize(
@@ -325,7 +305,7 @@ def test_several_inputs_and_outputs_in_hardware() -> None:
 
     x, y = torch.randn(2, 1, T, H).unbind()
     graph = import_module(Cross().eval(), (x, y))
-    _near_and_derived(graph, {"x": round_f24(x[0].numpy()), "y": round_f24(y[0].numpy())})
+    check_derived(graph, {"x": round_f24(x[0].numpy()), "y": round_f24(y[0].numpy())})
 
 
 def test_tokens_that_see_one_another() -> None:

@@ -1,0 +1,128 @@
+"""Calls of torch operators for which a package outside brings the operation (`operations.registry`).
+
+An argument of the operator is an input if it is computed at run time; else it is a field of the operation: a
+number, a text, a tuple, or the float32 array of a parameter.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from streamgen.base.errors import GraphError
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.trace import Unsupported, shape
+from streamgen.model.graph.logical import Operator, Shape
+from streamgen.model.operations.registry import GROUP, find, is_offered
+
+__all__ = ["add_outside", "is_outside", "nobody_brings"]
+
+
+def is_outside(target: Any, *, built_in: bool) -> bool:
+    """Whether a package brings the operation of a call. built_in: whether streamgen has one itself.
+
+    UnsupportedOperationError for an entry point that is broken.
+    """
+    return is_offered(str(target)) and find(str(target), built_in=built_in) is not None
+
+
+def nobody_brings(target: Any) -> str:
+    """Why an operator of another library is refused; nothing of torch's own."""
+    name = str(target)
+    if name.startswith(("aten.", "prims.", "<")) or name.count(".") != 2:
+        return ""
+    return f"no package brings {name.rpartition('.')[0]!r} as an entry point of the group {GROUP!r}"
+
+
+def add_outside(draft: Draft, node: Node) -> None:
+    """Add the operation of a call for which `is_outside` holds."""
+    kind = find(str(node.target))
+    assert kind is not None
+    inputs, fields = _arguments(draft, node)
+    op = _made(kind, fields)
+    if op.results:
+        raise Unsupported(f"{_home(kind)} has several results; operations of packages have one")
+    if len(inputs) != op.arity:
+        raise Unsupported(f"{op} of {_home(kind)} takes {op.arity} values, it is given {len(inputs)}")
+    if getattr(kind, "elementwise", False):
+        order, columns = draft.form(node, inputs[0], draft.elements.spread)
+        found = [columns, *(_in_order(draft, node, x, order) for x in inputs[1:])]
+    else:
+        lines = [draft.form(node, x, draft.elements.lines) for x in inputs]
+        if any(not torch.equal(rows, lines[0][0]) for rows, _ in lines):
+            raise Unsupported("its inputs have their tokens in other places")
+        rows, found = lines[0][0], [columns for _, columns in lines]
+    features = _features(node, op, [len(columns) for columns in found], inputs[0])
+    name = draft.add(node, node.name, op, *(draft.value(node, columns) for columns in found))
+    if getattr(kind, "elementwise", False):
+        draft.spread(node, [(name, features)], order)
+    else:
+        draft.lines(node, name, rows, features)
+
+
+def _arguments(draft: Draft, node: Node) -> tuple[list[Node], dict[str, Any]]:
+    """Inputs in order, and fields by name."""
+    target: Any = node.target
+    if target._schema.is_mutable:
+        raise Unsupported("it changes its arguments in place")
+    inputs: list[Node] = []
+    fields: dict[str, Any] = {}
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.name in node.kwargs:
+            value: Any = node.kwargs[argument.name]
+        else:
+            value = node.args[position] if position < len(node.args) else argument.default_value
+        if not isinstance(value, Node):
+            fields[argument.name] = tuple(value) if isinstance(value, (list, tuple)) else value
+        elif draft.knows(value):
+            inputs.append(value)
+        elif value in draft.constants.tensors:
+            fields[argument.name] = draft.constants.array(node, value)
+        else:
+            raise Unsupported(f"its argument {argument.name!r} is made of positions")
+    return inputs, fields
+
+
+def _made(kind: type[Operator], fields: dict[str, Any]) -> Operator:
+    try:
+        inspect.signature(kind).bind(**fields)
+    except TypeError as error:
+        raise Unsupported(
+            f"its arguments {', '.join(map(repr, fields))} are not the fields of {_home(kind)}: {error}"
+        ) from error
+    try:
+        return kind(**fields)
+    except (GraphError, TypeError, ValueError) as error:
+        raise Unsupported(str(error)) from error
+
+
+def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
+    """Features of the result, which must be that of torch."""
+    try:
+        (made,) = op.shapes(*map(Shape, given))
+    except GraphError as error:
+        raise Unsupported(str(error)) from error
+    value = node.meta["val"]
+    elementwise = getattr(op, "elementwise", False)
+    wanted = list(shape(first)) if elementwise else [*shape(first)[:-1], made.features]
+    found = list(value.shape) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+    if found != wanted:
+        raise Unsupported(f"torch says that its result is {found}, {_home(type(op))} that it is {wanted}")
+    return made.features
+
+
+def _in_order(draft: Draft, node: Node, x: Node, order: torch.Tensor) -> torch.Tensor:
+    """Columns of a further input, whose elements lie as those of the first."""
+
+    def read(contents: torch.Tensor) -> torch.Tensor:
+        if contents.numel() != order.numel() or not draft.elements.matches(contents, order):
+            raise Unsupported("it joins values that have other tokens in the same places")
+        return contents.reshape(-1)[order[0]] // draft.elements.stride
+
+    found: torch.Tensor = draft.form(node, x, read)
+    return found
+
+
+def _home(kind: type[Operator]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,133 @@
+"""Base of operations in packages outside: each row of the result is made of the same row of the inputs.
+
+A subclass says its float64 reference and which kernel computes rows; everything else follows:
+
+    @dataclass(frozen=True)
+    class GateRows(RowOperation):
+        limit: float
+
+        def compute(self, x):                     # [rows, features], floats
+            return np.where(x[:, :1] > self.limit, x, 0)
+
+        def kernel(self, rows):                   # the order of tiles of i
+            params = GateRowsParams(lanes=rows.element_shape[1], max_rows=rows.shape[0], ...)
+            return params, {"itensor": rows, "limit": self.limit}
+
+Fields are the arguments of the torch operator that are no inputs, by name: numbers, texts, tuples, and
+float32 arrays of parameters; a subclass with arrays is a dataclass with eq=False. The exact result is that of
+the kernel: its own golden.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamgen.base.errors import GraphError
+from streamgen.contract import Bounds, KernelParams, missing_methods
+from streamgen.itensor import ITensor
+from streamgen.model.graph.logical import Exact, Operator, Shape
+from streamgen.model.graph.run import Run
+from streamgen.model.operations.site import Site, Stream
+from streamgen.numbers.formats import round_f24
+
+__all__ = ["RowOperation"]
+
+
+class RowOperation(Operator):
+    """See above.
+
+    ports: input ports of the kernel, one for each input in order; it gives the result at `o`. elementwise:
+    whether each element of the result is made of the elements in its place: then the kernel takes tiles in
+    any order, and rows with their padding. Largest sizes among the fields of the kernel's params are called
+    `max_...`: hardware that several phases share gets the largest of all its uses.
+    """
+
+    by_rows: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = False
+    ports: ClassVar[tuple[str, ...]] = ("i",)
+
+    @abstractmethod
+    def compute(self, *inputs: np.ndarray) -> np.ndarray:
+        """The result [rows, features] of inputs [rows, features], without any rounding: floats as given."""
+
+    @abstractmethod
+    def kernel(self, *rows: ITensor) -> tuple[KernelParams, Bounds]:
+        """The kernel for inputs in these orders: f24, row after row in tiles of (1, lanes), lanes a divisor
+        of all features."""
+
+    def features(self, *inputs: int) -> int:
+        """Elements of a row of the result; GraphError where the inputs do not fit."""
+        if len(set(inputs)) > 1:
+            raise GraphError(f"{self} is given rows of {', '.join(map(str, inputs))} features")
+        return inputs[0]
+
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """float32 [features] for each further input port of the kernel; f24 values arrive there."""
+        return {}
+
+    @property
+    def arity(self) -> int:  # type: ignore[override]
+        return len(self.ports)
+
+    def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
+        if {x.kind for x in inputs} != {"real"} or len({x.rows for x in inputs}) > 1:
+            raise GraphError(f"{self} is given {', '.join(map(str, inputs))}")
+        return (replace(inputs[0], features=self.features(*(x.features for x in inputs))),)
+
+    def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
+        found = self.compute(*inputs)
+        wanted = len(inputs[0]), self.features(*(x.shape[1] for x in inputs))
+        if found.shape != wanted:
+            raise GraphError(f"compute of {self} gives an array {found.shape}; {wanted} is needed")
+        return found.astype(run.dtype, copy=False)
+
+    def exact(self) -> Exact:
+        constants = self._fixed_rows()
+
+        def compute(run: Run, *inputs: np.ndarray) -> np.ndarray:
+            params, bounds = self._kernel([_order(*x.shape) for x in inputs])
+            given = dict(zip(self.ports, inputs, strict=True)) | constants
+            return params.golden(bounds, given)["o"]
+
+        return compute
+
+    def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
+        """Rows without their padding, in tokens that divide each; elementwise, in the order of the first."""
+        features = self.features(*(x.shape.features for x in inputs))
+        if self.elementwise:
+            taken = [site.fit(x, inputs[0].extent) for x in inputs]
+            orders = [site.order(inputs[0])] * len(inputs)
+        else:
+            lanes = gcd(site.lanes, features, *(x.shape.features for x in inputs))
+            taken = [site.fit(x, x.shape.features) for x in inputs]
+            orders = [site.rows(x.shape, lanes) for x in inputs]
+        params, bounds = self._kernel(orders)
+        walks = [op._fixed_rows() for op in site.ops]  # type: ignore[attr-defined]
+        fixed: dict[str, Any] = {
+            port: site.fixed(params.inputs(bounds)[port], np.stack([walk[port] for walk in walks]))
+            for port in walks[0]
+        }
+        given: dict[str, Any] = dict(zip(self.ports, taken, strict=True))
+        y = site.kernel(site.name, params, bounds, **given, **fixed)["o"]
+        by_rows = inputs[0].by_rows if self.elementwise else True
+        y = replace(y, shape=replace(inputs[0].shape, features=features), by_rows=by_rows)
+        return (site.fit(y, site.extent),)
+
+    def _kernel(self, orders: list[ITensor]) -> tuple[KernelParams, Bounds]:
+        params, bounds = self.kernel(*orders)
+        if missing := missing_methods(params):
+            raise GraphError(f"the kernel of {self}: {type(params).__name__} has no {', '.join(missing)}")
+        return params, bounds
+
+    def _fixed_rows(self) -> dict[str, np.ndarray]:
+        """Rows [1, features] of f24 values, by port."""
+        return {port: round_f24(row)[None] for port, row in self.constants().items()}
+
+
+def _order(rows: int, features: int) -> ITensor:
+    """Row after row, element by element: golden knows no lanes."""
+    return ITensor((1, 1), "f24", (rows, features), (1, 1), ((0,), (1,)))
