@@ -157,7 +157,7 @@ def test_wrong_weights(call: Call, tmp_path: Path) -> None:
     code, out, err = call("simulate", place, "--changed-files", "--probe", "-o", "y.npy")
     assert (code, out) == (1, "") and not Path("y.npy").exists()
     edge = "load_linear_column0_weights.o -> linear_column0_weights.i"
-    assert err.startswith(f"streamgen: edge {edge} differs from golden")
+    assert err.startswith(f"streamgen: edge {edge} differs from the golden model")
 
 
 @pytest.mark.slow
@@ -165,7 +165,9 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
     edge = "linear_column0.o_y -> store_linear.i"
     code, out, err = call("simulate", folder, "--tokens", 2, "--probe")
     assert (code, err) == (0, "")
-    assert re.search(r"^\d+ tokens on 9 edges in 2 runs: no difference from golden$", out, re.MULTILINE)
+    assert re.search(
+        r"^\d+ tokens on 9 edges in 2 runs: no difference from the golden model$", out, re.MULTILINE
+    )
     code, out, err = call(
         "simulate", folder, "--probe-edge", edge, "--waves", "10:50", "--waves-file", "w.fst"
     )
@@ -209,8 +211,8 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ),
         ("simulate {folder} -o a/b.npy", 2, "a/b.npy: there is no folder a"),
         ("simulate {folder} --waves 5", 2, "'5' is not of the form FIRST:LAST (two cycles)"),
-        ("simulate {folder} --waves 5:4", 2, "waves of cycles 5 to 4; 0 <= first <= last is needed"),
-        ("simulate {folder} --probe-edge x", 2, "there is no edge 'x' to probe; the nearest is '"),
+        ("simulate {folder} --waves 5:4", 2, "waves of cycles 5 to 4; 0 <= first <= last must hold"),
+        ("simulate {folder} --probe-edge x", 2, "no edge is called 'x'; the nearest name is '"),
     ],
 )
 def test_errors(call: Call, folder: Path, arguments: str, code: int, message: str) -> None:
