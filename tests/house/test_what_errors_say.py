@@ -157,9 +157,7 @@ def test_more_than_fits_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
     """Said in a line, whether an option asks for it or a header of a few bytes."""
     folder, file = str(tiny().write(tmp_path / "written")), tmp_path / "x.npy"
     assert cli.main(["simulate", folder, "--tokens", str(10**12)]) == 2
-    assert (
-        capsys.readouterr().err.splitlines()[-1].startswith("streamgen: out of memory: Unable to allocate")
-    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith("streamgen: out of memory: Unable to allocate")
     with file.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 40)}
         np.lib.format.write_array_header_1_0(stream, header)
