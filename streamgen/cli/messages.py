@@ -35,6 +35,8 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
     """Replace the names of Python arguments in a message by options: `CompileConfig.board` and
     `CompileConfig.weights='w8'`, `max_tokens` anywhere, and `seed` at the start of a clause "seed is ..."."""
     text = re.sub(r"CompileConfig\.(\w+)(?:=(False|True|'[^']*'|[\w.]*\w))?", partial(_option, options), text)
+    command = "--calibrate FILE" if "calibrate" in options else "streamgen compile --calibrate FILE"
+    text = text.replace("streamgen.model.calibration", command)
     anywhere, clause = r"(?<![\w./'\"-]){}(?![\w./'\"=(-])", r"(?:^|(?<=[:;,] )){}(?= is )"
     for name, option in options.items():
         text = re.sub((anywhere if "_" in name else clause).format(name), option, text)

@@ -219,7 +219,7 @@ def test_float_weights_in_four_bits() -> None:
     with pytest.warns(AccuracyWarning) as found:
         streamgen.compile(tiny_module(), torch.zeros(1, 40), CompileConfig(multipliers=32, channels=1))
     (one,) = found
-    assert str(one.message).startswith("1 of 1 matmuls have float weights, rounded to 4 bits as they are")
+    assert str(one.message).startswith("1 of 1 matmuls have float weights, which are rounded to 4 bits. ")
     assert one.filename == __file__
 
 

@@ -117,6 +117,9 @@ def test_tools(
         ("report x", "top_k is 3", "top_k is 3"),  # an option of another command
         ("", "CompileConfig.max_tokens is 0", "--max-tokens is 0"),
         ("compile x", "CompileConfig.weights='w8' loses less; 'w4'", "--weights w8 loses less; 'w4'"),
+        ("compile x", "streamgen.model.calibration loses less", "--calibrate FILE loses less"),
+        ("generate x", "streamgen.model.calibration loses less",
+         "streamgen compile --calibrate FILE loses less"),
         ("compile x", "Give CompileConfig.channels=4.", "Give --channels 4."),
         ("compile x", "CompileConfig.check_import=False compiles it", "--no-check-import compiles it"),
     ],
