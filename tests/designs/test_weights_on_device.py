@@ -45,7 +45,7 @@ def test_weights_are_read_back(execution: Execution) -> None:
 def test_weights_of_the_last_run(folder: Path) -> None:
     """They are on a device from a run to `close`; what differs there is written again before the next run."""
     accelerator = streamgen.load(folder)
-    absent = r"^the weights are not on a device yet; the next run writes them$"
+    absent = r"^the weights are not on a device yet: the next run writes them there$"
 
     def turn_over() -> None:
         (one,) = accelerator._running().groups
