@@ -199,7 +199,7 @@ def against_whole(estimate: Estimate, unfused: int, tokens: int = UNFUSED) -> st
     """What is on the chip beside the tensors of a prompt, and its share."""
     fused = estimate.memory.fused
     return (
-        f"intermediate memory: {fused:,} bits; {tokens} tokens with every tensor whole, in one pass, take "
+        f"intermediate memory: {fused:,} bits; {tokens} tokens with all tensors stored, in one pass, take "
         f"{unfused:,}: {100 * fused / unfused:.1f} %"
     )
 

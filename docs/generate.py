@@ -11,12 +11,15 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
 from streamgen import cli
+from streamgen.cli.help import OptionGroup, grouped
+from streamgen.compiler.config import CompileConfig
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model import operations
 from streamgen.model.frontend import (
@@ -38,6 +41,10 @@ __all__ = ["WIDTH", "pages"]
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by `python docs/generate.py`; do not edit. -->\n\n"
 WIDTH = 82  # characters of a line of code that fit the column of the site
+
+DESIGN = """\
+Every command that compiles or estimates a model takes these options. From Python,
+each one is a field of `CompileConfig` of the same name."""
 
 OPERATIONS = """\
 # Operations
@@ -121,7 +128,7 @@ def pages() -> dict[Path, str]:
 
 def _command_line() -> str:
     group = cli.streamgen
-    lines = ["# Command line", "", *_paragraphs(group), *_options(group)]
+    lines = ["# Command line", "", *_paragraphs(group), *_options(group.params)]
     for name, command in sorted(group.commands.items()):
         usage = command.get_usage(
             click.Context(command, info_name=f"streamgen {name}")
@@ -131,7 +138,35 @@ def _command_line() -> str:
             "",
             *_code([usage.removeprefix("Usage: ")]),
         ]
-        lines += [*_paragraphs(command), *_options(command)]
+        parts = [*grouped(command)]
+        lines += [
+            *_paragraphs(command),
+            *_options(
+                one
+                for group, some in parts
+                if not _of_design(group)
+                for one in some
+            ),
+        ]
+        if any(_of_design(group) for group, _ in parts):
+            lines += [
+                "It also takes the options of a design, at the end of this page.",
+                "",
+            ]
+    lines += [
+        "## Options of a design",
+        "",
+        DESIGN,
+        "",
+    ]
+    for part, options in grouped(group.commands["compile"]):
+        if _of_design(part):
+            lines += [
+                f"### {part.title}",
+                "",
+                *([part.text, ""] if part.text else []),
+                *_options(options),
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -146,9 +181,15 @@ def _paragraphs(command: click.Command) -> Iterator[str]:
         )
 
 
-def _options(command: click.Command) -> Iterator[str]:
-    context = click.Context(command)
-    options = [one for one in command.params if isinstance(one, click.Option)]
+def _of_design(group: OptionGroup) -> bool:
+    """Whether all options of a group are fields of `CompileConfig`."""
+    return {*group.names} <= {
+        field.name for field in fields(CompileConfig)
+    } and bool(group.names)
+
+
+def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
+    context = click.Context(cli.streamgen)
     rows = [found for one in options if (found := one.get_help_record(context))]
     if rows:
         yield _table(

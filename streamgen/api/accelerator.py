@@ -1,4 +1,4 @@
-"""Accelerators: designs with their golden models; written, run, looked into."""
+"""Accelerators: designs with their golden models, which can be written, run and inspected."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,8 +46,8 @@ __all__ = ["Accelerator", "Group"]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One accelerator of those that run one after the other. source: what gives its program, when that is
-    needed. design: None when it is written already."""
+    """One accelerator of several that run one after the other. source: returns the program; called on first
+    use. design: None if the design is already written."""
 
     source: Callable[[], Program]
     notes: Notes
@@ -70,26 +70,26 @@ class Group:
         self.notes.write(folder)
 
     def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
-        """Outputs by name of a run of so many token tiles, in numpy."""
+        """Outputs by name of a run of so many token tiles, computed in numpy."""
         outputs, _ = golden.run(self.program.at(tiles), arrays)
         return outputs
 
     def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
-        """Cycles of a pass of so many token tiles. manifest: of the design."""
+        """Predicted cycles of a pass of so many token tiles. manifest: manifest of the design."""
         return predict(*self._pass(manifest, tiles, position, variant))
 
     def bound(self, memory: MemoryTiming, launch: Launch) -> float:
-        """Cycles that memory and multipliers need for a run at least."""
+        """Fewest cycles that memory and multipliers need for a run."""
         graph = self.program.at(launch.tiles, launch.position, launch.variant)
         return pass_cycles(graph, Fraction(memory.beats, memory.cycles))
 
     def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
-        """`bound`; 0 while the program would have to be read from its folder first."""
+        """`bound`, or 0 if the program has not been read from its folder yet."""
         return self.bound(memory, launch) if self.at_hand else 0
 
     @property
     def at_hand(self) -> bool:
-        """Whether the program need not be read from its folder first."""
+        """Whether the program is in memory."""
         return self.design is not None or "program" in vars(self)
 
     def view(
@@ -98,8 +98,8 @@ class Group:
         measured: Sequence[PassProfile],
         passes: Sequence[tuple[int, int, str | None]],
     ) -> GroupView:
-        """What a page draws of it. measured: its passes of the last profile. passes: tiles, position and
-        variant of those that are to be predicted."""
+        """Data of the group for a page. measured: passes of the last profile. passes: tiles, position and
+        variant of the passes to predict."""
         phases = self.graph.phases
         units = self.notes.units
         names = units if len(units) == phases else tuple(f"phase {k}" for k in range(phases))
@@ -129,19 +129,19 @@ class Group:
     def _pass(
         self, manifest: Manifest, tiles: int, position: int, variant: str | None
     ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
-        """What a prediction of a pass takes."""
+        """The arguments of a prediction of a pass."""
         programs = {None: manifest.program} | {one.name: one.program for one in manifest.variants}
         control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
         return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
 
 
 class Accelerator:
-    """Designs with their golden models; runs on the simulated device.
+    """Designs with their golden models, which run on the simulated device or on a card.
 
-    `groups` run one after the other; one, unless their converters are over the budget. chain: how they
-    follow one another, for several. interface: how torch nests arguments and results; without, they are
-    arrays in order. folder: where it is written. changed_files: run the files of that folder though they are
-    not those that were written.
+    groups: accelerators that run one after the other. There is one group unless the converters exceed their
+    budget. chain: order and buffers of several groups. interface: nesting of arguments and results in torch;
+    without one, they are arrays in order. folder: folder of the written accelerator. changed_files: run the
+    files of that folder even if they have changed.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Accelerator:
         changed_files: bool = False,
     ) -> None:
         self.turn = Turn()
-        """Of threads that use this accelerator: one after the other."""
+        """Lets threads use this accelerator one after the other."""
         self._changed_files = changed_files
         self.groups = tuple(groups)
         self._chain, self._interface, self._folder = chain, interface, folder
@@ -164,7 +164,7 @@ class Accelerator:
         self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
         self._profiled: tuple[PassProfile, ...] = ()
         self.probed: ProbeReport | None = None
-        """What the last call of `run` has compared with golden; None when it was not asked to."""
+        """The report of the probes of the last call of `run`; None without probes."""
 
     def __repr__(self) -> str:
         graphs = [group.graph for group in self.groups if group.at_hand]
@@ -172,7 +172,7 @@ class Accelerator:
         return f"<{type(self).__name__} {self._name!r}: {self._interface_line()}; {hardware}>"
 
     def __reduce__(self) -> NoReturn:
-        """TypeError: what it holds belongs to its process."""
+        """Raise TypeError, because the device and the folder belong to one process."""
         raise TypeError(
             f"{type(self).__name__} is neither pickled nor copied: its device and its folder belong to one "
             "process. Write it with `write(folder)`; `streamgen.load(folder)` reads that in any process"
@@ -180,18 +180,18 @@ class Accelerator:
 
     @property
     def graph(self) -> Graph:
-        """The finished graph of the largest run. GraphError when there are several groups."""
+        """The finished graph of the largest run. Raises GraphError if there are several groups."""
         return self._only().graph
 
     @property
     def manifest(self) -> Manifest:
-        """What the host knows of the design. GraphError when there are several groups."""
+        """The manifest of the design. Raises GraphError if there are several groups."""
         self._only()
         return self.manifests[0]
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """What the host knows of each group."""
+        """The manifest of each group."""
         designs = [group.design for group in self.groups if group.design is not None]
         if len(designs) == len(self.groups):
             return tuple(design.manifest for design in designs)
@@ -199,7 +199,8 @@ class Accelerator:
 
     @property
     def written(self) -> Path:
-        """Where the design is written; a folder that lives as long as this object if the user gave none."""
+        """Folder of the written design. Without a folder of the user, it is temporary and lives as long as
+        this object."""
         if self._folder is None:
             self.write(folder_of(self))
         assert self._folder is not None
@@ -207,22 +208,22 @@ class Accelerator:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """What `run` takes, in order: name, shape, itensor."""
+        """The inputs of `run` in order, with name, shape and itensor."""
         return self._running().inputs
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
-        """What the hardware writes, in order; `run` returns it."""
+        """The outputs of `run` in order."""
         return self._running().outputs
 
     @in_turn
     def write(self, folder: str | Path) -> Path:
-        """Write Verilog, manifest, packed weights and golden model into a new folder; returns it. Several
-        groups have a folder each, and `chain.json` says in which order they run. A folder into which the same
-        accelerator was written stays as it is.
+        """Write Verilog, manifest, packed weights and golden model to a new folder, and return its path.
+        Several groups have a folder each, and `chain.json` holds their order. A folder that already holds the
+        same accelerator stays as it is.
 
-        FileExistsError when the folder exists and has anything else in it; OSError when it cannot be
-        written. Either everything is written or nothing is left.
+        Raises FileExistsError if the folder holds anything else, and OSError if it cannot be written. If
+        writing fails, no files are left.
         """
         target = Path(folder).resolve()
         with new_folder(target, WRITTEN) as place:
@@ -236,8 +237,8 @@ class Accelerator:
 
     @in_turn
     def package(self, folder: str | Path) -> Path:
-        """Write what a card and the vendor's tools need of it into a new folder; returns it. Errors are those
-        of `streamgen.package.package`; `streamgen.package.build` runs the tools."""
+        """Write all files that a card and the vendor's tools need to a new folder, and return its path.
+        Raises the errors of `streamgen.package.package`. `streamgen.package.build` runs the tools."""
         return package(self, folder)
 
     def run(
@@ -250,19 +251,20 @@ class Accelerator:
         progress: Progress | None = None,
         device: OpenDevice | None = None,
     ) -> Any:
-        """What the written RTL with the written weights computes: cycle-accurately simulated, or on a card.
+        """Run the written Verilog with the written weights, in a cycle-accurate simulation or on a card.
 
-        inputs: arrays (or torch tensors) [..., features], nested as the module takes them; leading dimensions
-        are tokens, more than `max_tokens` of them are several passes. Returns arrays as the module nests its
-        results; of a graph built by hand an array for one output, a tuple for several.
-        memory: another model of the memory (delays, rate) than the manifest's. timeout: seconds a pass.
-        probe: hold the tokens of every edge (True), or of the edges with these names, against golden;
-        `probed` says what was compared. waves: write those of a window of cycles. progress: told what takes
-        long; by default that goes to standard error when it is a terminal. device: a card, of
-        `streamgen.runtime.on_board`, in the place of the simulator; it stays open, its weights too.
+        inputs: arrays or torch tensors of shape [..., features], nested like the arguments of the module. The
+        leading dimensions are tokens; more than `max_tokens` tokens take several passes. Returns arrays
+        nested like the results of the module. A graph built by hand returns an array, or a tuple for several
+        outputs. memory: model of the memory (delays, rate); by default that of the manifest. timeout: limit
+        of a pass in seconds. probe: compare the tokens of all edges (True), or of the edges with these names,
+        with the golden model; `probed` holds the result. waves: window of cycles whose waves are written to a
+        file. progress: called with each long step; by default steps go to standard error if it is a terminal.
+        device: a card of `streamgen.runtime.on_board` instead of the simulator. The card stays open and keeps
+        its weights.
 
         Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler or XRT,
-        DeviceError and DeviceTimeoutError when the run fails, ProbeError when a token differs; the next run
+        DeviceError and DeviceTimeoutError if the run fails, and ProbeError if a token differs. The next run
         starts from a reset.
         """
         require_seconds("timeout", timeout)
@@ -277,11 +279,11 @@ class Accelerator:
         progress: Progress | None = None,
         trace: str | Path | None = None,
     ) -> Profile:
-        """Run, and see where the cycles go: by phase, by kernel and phase, by stream.
+        """Run and measure the cycles by phase and by kernel, and the bytes by memory stream.
 
-        The simulator for it is built once per design, like those of probes. trace: a file for the timeline,
-        which Perfetto and chrome://tracing show (`streamgen.observe.timeline`). Other arguments and errors:
-        those of `run`; OSError, before anything runs, when the trace has no folder.
+        The simulator for profiles is built once per design. trace: file for the timeline, which Perfetto and
+        chrome://tracing show (`streamgen.observe.timeline`). The other arguments and errors are those of
+        `run`. Raises OSError before the run if the folder of the trace is missing.
         """
         require_seconds("timeout", timeout)
         place = None if trace is None else require_place(trace)
@@ -294,20 +296,19 @@ class Accelerator:
         return found
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
-        """Inputs of `run` for so many tokens: normal numbers, or all integers of a format alike."""
+        """Random inputs of `run` for so many tokens: normal floats, or uniform integers of the format."""
         require_count("tokens", tokens)
         return random_inputs(self.inputs, tokens, seed)
 
     @property
     def golden(self) -> Callable[..., Any]:
-        """What `run` must return, bit for bit: called as `run` is, computed in numpy from the program, not
-        from the RTL."""
+        """The golden model: a function that takes the inputs of `run` and returns the same results, bit for
+        bit. It computes the program in numpy and does not use the Verilog."""
         return self._golden_run
 
     def predict(self, tokens: int) -> int:
-        """Cycles that `run` takes for so many tokens, over all its passes, without running anything.
-
-        The memory is the manifest's. ValueError unless `tokens` is at least 1.
+        """Predicted cycles of `run` for so many tokens, summed over all passes, with the memory of the
+        manifest. Nothing runs. Raises ValueError if `tokens` is below 1.
         """
         require_count("tokens", tokens)
         total = 0
@@ -320,7 +321,7 @@ class Accelerator:
 
     @in_turn
     def report(self) -> Report:
-        """Groups, resources, FIFOs and choices; after a run also its cycles, kernel by kernel."""
+        """The report: groups, resources, FIFOs and choices, and after a run the cycles of each kernel."""
         manifests = self.manifests
         return Report(
             name=self._name,
@@ -334,8 +335,8 @@ class Accelerator:
         )
 
     def require_whole(self) -> None:
-        """ValueError or GraphError unless what is read of a folder belongs together: the names of its
-        manifests, of its programs, and of the nests of arguments and results."""
+        """Raise ValueError or GraphError unless the manifests, the programs and the nesting of arguments and
+        results of a folder have the same names."""
         if self._interface is not None:
             inputs, outputs = ([info.name for info in infos] for infos in (self.inputs, self.outputs))
             self._interface.require_names(inputs, outputs)
@@ -350,7 +351,7 @@ class Accelerator:
 
     @in_turn
     def close(self) -> None:
-        """Give the device back; the next run opens it again."""
+        """Close the device. The next run opens it again."""
         if self._execution is not None:
             self._execution.close()
         self._execution = None
@@ -394,7 +395,7 @@ class Accelerator:
         return self._interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
 
     def _page(self, report: Report) -> str:
-        """The report as HTML, with what is drawn of the groups beside it."""
+        """The report as an HTML page."""
         from streamgen.observe.page import page  # most reports are tables
 
         views = [
@@ -404,7 +405,7 @@ class Accelerator:
         return page(report, views)
 
     def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
-        """Tiles, position and variant of the passes that a page predicts: the least and the largest."""
+        """Tiles, position and variant of the passes that a page predicts: the smallest and the largest."""
         return [(tiles, 0, None) for tiles in dict.fromkeys((1, group.program.max_tiles))]
 
     def _timings(self) -> Sequence[PassTiming]:
@@ -412,7 +413,7 @@ class Accelerator:
         return ()
 
     def _prepared(self, memory: MemoryModel | None, debugging: Debugging) -> ChainExecution:
-        """The written groups with their observers. Their devices open in the first run."""
+        """The written groups with observers attached. Their devices open in the first run."""
         opener = debugging.opener(memory)
         self._profiled = ()
         if debugging.needed:

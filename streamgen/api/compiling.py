@@ -1,8 +1,8 @@
-"""From a model to an accelerator that can be written and run.
+"""Compile a model to an accelerator that can be written and run.
 
-compile: frontend -> quantise weights -> policy: groups, factors; and of each group
+compile: frontend -> quantise weights -> policy: groups, factors; then for each group
     schedule -> bind -> steer -> forks -> converters -> place -> FIFO depths -> emit
-assemble: the same from a graph of kernels on
+assemble: the same steps, from a graph of kernels on
 """
 
 import warnings
@@ -81,19 +81,20 @@ def compile(
     tokenizer: Tokenizer | None = None,
     after: After | None = None,
 ) -> Accelerator:
-    """An accelerator that computes what a model computes; a `LanguageModel` for a language model.
+    """Compile a model to an `Accelerator`, or a language model to a `LanguageModel`.
 
     model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph.
-    example_inputs: of a module, one tensor for each input; all dimensions but the last are tokens. A causal
-    language model of transformers needs none; one of one's own takes the ids, positions, keys and values that
-    `frontend.import_decoder` calls it with. config: budgets, formats, factors that are fixed. tokenizer: of a
-    language model; by default that of the file or folder. progress: told each step; by default that goes to
-    standard error when it is a terminal. after: shown what each pass has made (`streamgen.base.progress`).
+    example_inputs: one tensor for each input of a module. All dimensions except the last are tokens. A causal
+    language model of transformers needs no example inputs. Your own language model takes the ids, positions,
+    keys and values with which `frontend.import_decoder` calls it. config: budgets, formats and fixed factors.
+    tokenizer: tokenizer of a language model; by default the tokenizer of the file or folder. progress: called
+    with each step; by default steps go to standard error if it is a terminal. after: called with the result
+    of each pass (`streamgen.base.progress`).
 
-    Raises UnsupportedOperationError (all operations that cannot be compiled, with module path and source
-    line), ImportMismatchError for a graph that is not what the module computes, CheckpointError for a file
-    that cannot be used, GraphError for what does not tile, BudgetError, TypeError and ValueError for bad
-    inputs or weights.
+    Raises UnsupportedOperationError with all unsupported operations, their module paths and source lines;
+    ImportMismatchError if the imported graph and the module differ; CheckpointError for an unusable file;
+    GraphError for sizes that cannot be tiled; BudgetError if the design exceeds a budget; TypeError and
+    ValueError for bad inputs or weights.
     """
     show = after or (lambda name, made: None)
     with told(progress) as tell, collector_at_rest():
@@ -123,9 +124,9 @@ def golden_model(
     *,
     after: After | None = None,
 ) -> GoldenModel:
-    """What the language model that `compile` makes of the same arguments computes, bit for bit, without
-    hardware: it takes the seconds of reading and quantising. Errors are those of `compile`; TypeError for
-    what is no language model."""
+    """The golden model of the language model that `compile` makes from the same arguments. It gives the same
+    bits without hardware, and takes only the time to read and quantise the model. Raises the errors of
+    `compile`, and TypeError for a model that is not a language model."""
     show = after or (lambda name, made: None)
     with told(progress) as tell, collector_at_rest():
         graph, _, _, text = _quantised(model, example_inputs, checked_config(config), None, tell, show)
@@ -136,9 +137,10 @@ def golden_model(
 
 @one_at_a_time
 def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
-    """An accelerator from a graph of kernels, built by hand with `GraphBuilder`; forks, converters and FIFO
-    depths are added. Of `config` name, board, converter_bits, clock_mhz and sizing matter. GraphError names
-    what breaks a law, BudgetError kernels whose own converters are too large."""
+    """Build an accelerator from a graph of kernels that `GraphBuilder` made. Forks, converters and FIFO
+    depths are added. Only the fields name, board, converter_bits, clock_mhz and sizing of `config` have an
+    effect. Raises GraphError for a graph that breaks a law, and BudgetError for kernels whose own converters
+    are too large."""
     if not isinstance(graph, Graph):
         raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
     config = checked_config(config, name=graph.name)
@@ -156,14 +158,15 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
 
 
 def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool = False) -> Accelerator:
-    """The accelerator that `Accelerator.write` wrote.
+    """Load an accelerator that `Accelerator.write` wrote.
 
-    trust: packages of which it may use kernels and operations. Those of others are not looked up, as that
-    would import them: a folder is data, and whoever loads it says whose code may run. changed_files: take
-    files that are not those that were written, as after a change of one's own; Verilog that says more than
-    hardware is never run. ValueError or GraphError for a folder that is none, or that uses kernels of others,
-    CheckpointError for one with changed files; of a language model, when its model is first read, for one
-    that uses operations of others. GenerationWarning names settings of a language model's texts that are not
+    trust: packages whose kernels and operations the folder may use. Those of other packages are not imported,
+    because a folder must not decide which code runs. changed_files: accept files that have changed since they
+    were written. Verilog that contains more than hardware is never run.
+
+    Raises ValueError or GraphError for a folder without a valid accelerator or with kernels of packages that
+    are not trusted, and CheckpointError for changed files. The operations of a language model are checked
+    when the model is first read. A GenerationWarning names settings of a language model's texts that are not
     applied.
     """
     if isinstance(trust, str):
@@ -199,8 +202,9 @@ def _quantised(
     tell: Progress,
     show: After,
 ) -> tuple[LogicalGraph, Interface | None, CompileConfig, Text | None]:
-    """The first two steps of `compile`: the graph with integers, how a module nests arguments and results,
-    the configuration with the context of the graph, and what a language model knows of texts."""
+    """The first two steps of `compile`. Returns the graph with integers, the nesting of arguments and
+    results, the configuration with the context of the graph, and the tokenizer and settings of a language
+    model."""
     graph, interface = _imported(model, example_inputs, config, tell)
     language = is_language_model(graph)
     text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
@@ -215,7 +219,7 @@ def _quantised(
 def _imported(
     model: Any, example_inputs: Any, config: CompileConfig, tell: Progress
 ) -> tuple[LogicalGraph, Interface | None]:
-    """The logical graph of what `compile` is given, and how a module nests arguments and results."""
+    """The logical graph of a model, and the nesting of its arguments and results."""
     if isinstance(model, LogicalGraph):
         return model, None
     with needed("compiling a model"):
@@ -230,38 +234,39 @@ def _imported(
 
 
 def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:
-    """AccuracyWarning where float weights become 4-bit codes as they are."""
+    """Issue an AccuracyWarning if float weights become 4-bit codes without calibration."""
     numbers, rounded, count = config.numbers(language), 0, 0
     for path, matmul in graph.matmuls():
         count += 1
         rounded += matmul.is_fitted(numbers, path)
     if rounded:
         warnings.warn(
-            f"{rounded} of {count} matmuls have float weights, rounded to 4 bits as they are: small language "
-            "models lose 20 to 35 % of perplexity so. CompileConfig.weights='w8' loses hardly any; "
-            "streamgen.model.calibration, or --calibrate, rounds to 4 bits for texts, --bits N gives some 8",
+            f"{rounded} of {count} matmuls have float weights, which are rounded to 4 bits. This raises the "
+            "perplexity of small language models by 20 to 35 %. CompileConfig.weights='w8' costs almost "
+            "nothing. "
+            "streamgen.model.calibration rounds to 4 bits, or to a mix of 4 and 8 bits, with less loss",
             AccuracyWarning,
             stacklevel=5,
         )
 
 
 def _warn_of_settings(text: Text | None, caller: int = 4) -> None:
-    """GenerationWarning where a checkpoint wants other texts than the greedy ones. caller: of this function's
-    frames, the one that the warning names."""
+    """Issue a GenerationWarning if a checkpoint has settings of generation that are not applied. caller:
+    stack level that the warning names."""
     if text is not None and text.notice is not None:
         warnings.warn(text.notice, GenerationWarning, stacklevel=caller)
 
 
-_STEPS = 8  # of a compilation, as progress tells them
+_STEPS = 8  # steps of a compilation in progress messages
 
 
 def _of_group(tell: Progress, number: int, groups: int) -> Progress:
-    """Says of which group a message is, where there are several."""
+    """Add the number of the group to progress messages if there are several groups."""
     return tell if groups == 1 else lambda message: tell(f"{message} (group {number} of {groups})")
 
 
 def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
-    """One accelerator, from its plan on."""
+    """The steps from the plan on, for one accelerator."""
     budget, binding = part.budget, part.derivation
     tell(step(4, _STEPS, f"{budget.name}: phases and kernels"))
     reasons = choices(binding, part.model)

@@ -53,14 +53,14 @@ def estimate(
     positions: Sequence[int] | None = None,
     prompts: Sequence[int] | None = None,
 ) -> Estimate:
-    """What `compile` would make of a model, without Verilog and without weights.
+    """Estimate the design that `compile` would make of a model, without Verilog and without weights.
 
-    model: what `compile` takes; also a config.json of transformers or a folder with nothing else, and modules
-    on torch's meta device. positions: of a language model, where a step of one token is estimated; by default
-    the first, the middle and the last of the context. prompts: tokens of prompts whose time to the first
-    token is estimated; by default one pass, and half of the context.
+    model: a model for `compile`, a config.json of transformers, a folder with only a config.json, or a module
+    on torch's meta device. positions: positions of a text at which a step of one token is estimated; by
+    default the first, the middle and the last position of the context. prompts: numbers of prompt tokens for
+    which the time to the first token is estimated; by default one pass, and half of the context.
 
-    Errors: those of `compile`; CheckpointError for a config.json that is of no known language model,
+    Raises the errors of `compile`, CheckpointError for a config.json of an unknown language model, and
     ValueError for positions or prompts outside the context.
     """
     config = checked_config(config)

@@ -45,8 +45,8 @@ GRAPH = "model.npz"
 class LanguageModel(Accelerator):
     """The accelerator of a language model.
 
-    `run(ids)` computes the logits behind the last token of a text, float32 [vocabulary]; `golden(ids)` says
-    what they must be. model: the quantised graph, or None where it lies in `folder`.
+    `run(ids)` computes the logits after the last token of a text, float32 [vocabulary]. `golden(ids)`
+    computes the same logits without hardware. model: the quantised graph; None if it is in `folder`.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class LanguageModel(Accelerator):
     def load(
         cls, folder: Path, trust: Collection[str] = (), *, changed_files: bool = False
     ) -> "LanguageModel":
-        """The one that was written into a folder. trust: packages of which it may use operations. ValueError
-        for a folder that holds none, CheckpointError for a damaged tokenizer, or files that are not those
-        that were written."""
+        """Load a language model from the folder to which it was written. trust: packages whose operations the
+        folder may use. Raises ValueError for any other folder, and CheckpointError for a damaged tokenizer or
+        changed files."""
         files = WrittenFolder.read(folder, changed=changed_files)
         for name in text_files(folder):
             files.content(name)
@@ -92,9 +92,9 @@ class LanguageModel(Accelerator):
 
     @cached_property
     def golden(self) -> GoldenModel:
-        """What the accelerator must compute, bit for bit: `golden(ids)`, `.logits(ids)`, `.generate(ids, n)`.
+        """The golden model, which computes the same bits: `golden(ids)`, `.logits(ids)`, `.generate(ids, n)`.
 
-        CheckpointError when what is written of the model is damaged.
+        Raises CheckpointError if the written model is damaged.
         """
         return GoldenModel(self._quantised)
 
@@ -115,10 +115,9 @@ class LanguageModel(Accelerator):
         device: OpenDevice | None = None,
         progress: Progress | None = None,
     ) -> TextDevice:
-        """The written design on the simulated device, or on a card. memory: another model than the
-        manifest's. device: a card, of `streamgen.runtime.on_board`. progress: told what takes long. By
-        default the build of a simulator goes to standard error, and nobody is told of passes: the line is
-        that of whoever prints a text between them."""
+        """The written design on the simulated device or on a card. memory: model of the memory; by default
+        that of the manifest. device: a card of `streamgen.runtime.on_board`. progress: called with each long
+        step. By default, the build of a simulator is reported on standard error, and passes are not."""
         if (memory, device) != (self._memory, self._card):
             self.close()
         if self._device is None or progress is not None:
@@ -128,11 +127,11 @@ class LanguageModel(Accelerator):
         return self._device
 
     def session(self, device: OpenDevice | None = None) -> Session:
-        """A text to be continued, empty at first. device: see `device`."""
+        """Start a text, which is empty at first. device: see `device`."""
         return self.device(device=device).session()
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """float32 [tokens, vocabulary]: behind each token of a text, a pass each."""
+        """Logits after each token of a text, float32 [tokens, vocabulary]. Each token takes one pass."""
         return self.session().logits(ids)
 
     def generate(
@@ -148,15 +147,18 @@ class LanguageModel(Accelerator):
         golden: bool = False,
         device: OpenDevice | None = None,
     ) -> Iterator[str | int]:
-        """What continues a prompt, as it comes: pieces of text for a text, ids for ids. Greedy by default.
+        """Yield the continuation of a prompt: pieces of text for a text or a chat, ids for ids. By default,
+        each token is the likeliest one.
 
-        prompt: a text, ids, or the messages of a chat, each with "role" and "content", which is answered
-        with pieces of text. stop: ids that end it, by default those that the tokenizer knows; and texts: it
-        ends before the first of them, also where that lies across tokens. golden: the golden model writes,
-        and no hardware is simulated. device: a card, of `streamgen.runtime.on_board`, where keys and values
-        stay from pass to pass. ValueError or TypeError, before anything runs, for an empty prompt, unknown
-        ids, sampling out of range, a chat without a template of the checkpoint, texts in `stop` without a
-        tokenizer to read them, and when prompt and continuation are longer than the context.
+        prompt: a text, ids, or the messages of a chat, each with "role" and "content". stop: ids and texts
+        that end the continuation; by default the end ids of the tokenizer. The continuation ends before a
+        stop text, even if the text spans several tokens. golden: let the golden model write; no hardware is
+        simulated. device: a card of `streamgen.runtime.on_board`, on which keys and values stay from pass to
+        pass.
+
+        Raises ValueError or TypeError before anything runs: for an empty prompt, unknown ids, sampling
+        arguments out of range, a chat without a chat template, stop texts without a tokenizer, and if prompt
+        and continuation exceed the context.
         """
         ids, tokenizer = self._prompted(prompt)
         ends, texts = stops_of(stop)
@@ -173,11 +175,11 @@ class LanguageModel(Accelerator):
         return iter(chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts))
 
     def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
-        """Cycles of so many tokens of a text, the first at `position`, without running anything: of one pass,
-        or of several when they are more than `max_tokens`.
+        """Predicted cycles of so many tokens of a text, of which the first is at `position`. Nothing runs.
+        More than `max_tokens` tokens take several passes.
 
-        variant: None when the last pass writes logits, `BEST` when it writes the greatest one's id, `KEEP`
-        when it writes nothing, as those before it. ValueError unless the tokens lie inside the context.
+        variant: None if the last pass writes logits, `BEST` if it writes the id of the greatest logit, `KEEP`
+        if it writes nothing, as earlier passes do. Raises ValueError if the tokens exceed the context.
         """
         require_count("tokens", tokens)
         if variant not in (None, BEST, KEEP):
@@ -191,9 +193,9 @@ class LanguageModel(Accelerator):
 
     @in_turn
     def report(self) -> Report:
-        """Resources, FIFOs, converters; of all passes since the device was opened the cycles beside their
-        bound, busy and stalled cycles of the kernels, and the most that each FIFO held. `profile` knows the
-        phases too. CheckpointError when what is written of the model is damaged.
+        """The report: resources, FIFOs and converters. For all passes since the device was opened, it also
+        has the cycles and their bounds, busy and stalled cycles of the kernels, and the greatest occupancy of
+        each FIFO. `profile` also measures the phases. Raises CheckpointError if the written model is damaged.
         """
         if self._device is not None:
             self._statuses = [tuple(one.status for one in self._device.passes)]
@@ -201,7 +203,7 @@ class LanguageModel(Accelerator):
 
     @in_turn
     def close(self) -> None:
-        """Give the device back; the next pass opens it again, and texts begin anew."""
+        """Close the device. The next pass opens it again, and all texts start over."""
         super().close()
         self._device = None
 
@@ -222,7 +224,7 @@ class LanguageModel(Accelerator):
             raise ValueError(f"{self.text.missing}: give ids, or a tokenizer to compile")
         ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)
         if not ids:
-            raise ValueError("the prompt is empty; at least one token is needed")
+            raise ValueError("the prompt is empty; it needs at least one token")
         return ids, tokenizer
 
     @in_turn

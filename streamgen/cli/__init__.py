@@ -1,9 +1,9 @@
 """The command line: streamgen estimate | explore | compile | simulate | report | draw | package | emulate |
 cocotb | generate.
 
-Results go to standard output, progress to standard error when that is a terminal, an error is one message on
-standard error. Exit code 1: the accelerator or a tool failed, or a result differs from golden; 2: what was
-asked for cannot be done (options, inputs, files); 130: interrupted.
+Results go to standard output. Progress and errors go to standard error. The exit status is 1 if the
+accelerator or a tool failed or a result differs from the golden model, 2 for wrong options, inputs or files,
+and 130 if interrupted.
 """
 
 import os
@@ -18,11 +18,13 @@ from typing import Any
 
 __all__ = ["main", "run", "streamgen"]
 
-PATIENCE = 5.0  # seconds after the first Ctrl-C in which others change nothing: files are being removed
+PATIENCE = (
+    5.0  # seconds after the first Ctrl-C in which another has no effect, because files are being removed
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns its exit code."""
+    """Run a command line and return its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _run(given)
@@ -55,7 +57,7 @@ def _run(given: list[str]) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-    except BrokenPipeError:  # whoever read the output has enough
+    except BrokenPipeError:  # the reader of the output has closed it
         return 1
     except EXPECTED as error:
         if "--debug" in given:
@@ -69,7 +71,7 @@ def _warn(options: Mapping[str, str], message: Any, kind: type[Warning], *where:
     from streamgen.base.errors import GenerationWarning
     from streamgen.cli.messages import in_options
 
-    of_file = issubclass(kind, GenerationWarning)  # whose settings have names of their own
+    of_file = issubclass(kind, GenerationWarning)  # its settings have names of their own
     text = str(message) if of_file else in_options(str(message), options)
     print(f"streamgen: warning: {text}", file=sys.stderr)
 
@@ -81,8 +83,8 @@ def run() -> None:
 
 
 class _Interrupts:
-    """The first Ctrl-C ends what runs, which then removes what is half done; those that follow at once, of a
-    user without patience, do not disturb that. A later one ends the process."""
+    """The first Ctrl-C ends the work, which then removes unfinished files. Another within `PATIENCE` seconds
+    has no effect. A later one ends the process."""
 
     first: float | None = None
 
@@ -96,7 +98,7 @@ class _Interrupts:
 
 
 def __getattr__(name: str) -> Any:
-    """The group of commands, imported when it is first asked for."""
+    """The group of commands, imported on first use."""
     if name != "streamgen":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from streamgen.cli.commands import streamgen

@@ -1,4 +1,4 @@
-"""Inputs of a run as they are needed, outputs to .npy files."""
+"""Arrays of a run: checks of inputs, and outputs in .npy files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +14,15 @@ __all__ = ["require_inputs", "write_outputs"]
 
 
 def require_inputs(infos: Sequence[Buffer], arrays: Sequence[np.ndarray]) -> None:
-    """click's UsageError unless there is an array for each input."""
+    """Raise click's UsageError unless there is one array for each input."""
     if len(arrays) != len(infos):
         names = ", ".join(info.name for info in infos)
         times = counted(len(arrays), "time")
-        raise click.UsageError(f"--input is needed once for each of {names}; it is given {times}")
+        raise click.UsageError(f"--input must be given once for each of {names}; it is given {times}")
 
 
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:
-    """Each array to its file, which appears as a whole or not at all."""
+    """Write each array to its file. A file appears whole or not at all."""
     for array, file in zip(arrays, files, strict=True):
         with new_file(file) as stream:
             np.save(stream, array, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Calibration on the command line: a float checkpoint, rounded for a text, and compiled."""
+"""Calibration on the command line: round the weights of a float checkpoint for a text, then compile it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ WINDOW = 512  # tokens; less where the context is shorter
 def calibrated_of(
     checkpoint: str | Path, options: Mapping[str, Any], progress: Progress, after: After | None
 ) -> LanguageModel:
-    """The language model of a checkpoint, its float weights rounded for a text."""
+    """The compiled language model of a checkpoint whose float weights are rounded for a text."""
     import numpy as np
 
     from streamgen.model.calibration import calibrated, within_bits
@@ -42,7 +42,8 @@ def calibrated_of(
     tokens = min(options["calibrate_tokens"] or 16 * WINDOW, len(ids))
     if tokens < 2:
         raise click.UsageError(
-            f"{file} has {counted(tokens, 'token')}; calibration needs 2 at least, better thousands"
+            f"{file} has {counted(tokens, 'token')}; calibration needs at least 2, and works better with "
+            "thousands"
         )
     window = min(WINDOW, graph.context, tokens + len(begin))
     texts = [{"ids": some} for some in windows_of(ids, tokens, window, begin)]

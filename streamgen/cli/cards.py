@@ -13,25 +13,26 @@ from streamgen.cli.group import progress_line, streamgen
 __all__: list[str] = []
 
 
-@streamgen.command(short_help="A written folder to a kernel for the card, in a new folder.")
+@streamgen.command(short_help="Turn written folders into kernels for a card.")
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="New folder for the package."
 )
-@click.option("--name", help="Of the binary.  [default: that of a single model, else card]")
-@click.option("--files-only", is_flag=True, help="Run neither vivado nor v++, even where they are on PATH.")
+@click.option("--name", help="Name of the binary.  [default: the name of the model, or card for several]")
+@click.option("--files-only", is_flag=True, help="Run neither vivado nor v++, even if they are on PATH.")
 def package(folders: tuple[Path, ...], output: Path, name: str | None, files_only: bool) -> None:
-    """Write what a card and the vendor's tools need of each FOLDER, which `compile` or `generate` wrote:
-    Verilog, kernel.xml, Vivado's script, the linker's configuration, weights, a Makefile, a host program.
-    Several share the card: each is a kernel of one binary, or several kernels where it has groups.
+    """Write all files that a card and the vendor's tools need: Verilog, kernel.xml, a Vivado script, the
+    linker configuration, weights, a Makefile and a host program.
 
-    With vivado and v++ on PATH they are run, which takes hours. Without, it says what to run.
+    `streamgen compile` or `streamgen generate -o` wrote each FOLDER. Several folders become kernels of one
+    binary and share the card. If vivado and v++ are on PATH, they run next, which takes hours. Otherwise the
+    command prints what to run.
 
     \b
-    examples:
+    Examples:
       streamgen package mlp -o mlp-card
       streamgen package mlp -o mlp-card --files-only
-      streamgen package mlp smollm2 -o card                two models on one card
+      streamgen package mlp smollm2 -o card
     """
     from streamgen import package as packages
 
@@ -43,12 +44,12 @@ def package(folders: tuple[Path, ...], output: Path, name: str | None, files_onl
             binary = packages.build(place, tools, progress)
         click.echo(f"built {binary}")
         return
-    click.echo("To build it, where vivado and v++ are on PATH, run `make` there, or")
+    click.echo("To build it with vivado and v++ on PATH, run `make` in that folder, or these commands")
     click.echo("\n".join([f"in {place}:", *(f"  {step.command}" for step in packages.steps_of(place))]))
 
 
 @streamgen.command(
-    short_help="A package's host program on an emulated card.",
+    short_help="Run a host program on an emulated card.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("package", type=click.Path(path_type=Path))
@@ -56,47 +57,50 @@ def package(folders: tuple[Path, ...], output: Path, name: str | None, files_onl
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def emulate(context: click.Context, package: Path, script: Path, arguments: tuple[str, ...]) -> None:
-    """Run SCRIPT, a host program in Python, with its ARGUMENTS, on the real XRT; the card is the simulator of
-    PACKAGE, which `package` wrote. It finds the binary in PACKAGE/emulation. The exit code is the program's.
+    """Run SCRIPT, a host program in Python, with its ARGUMENTS. XRT is the real library. The card is the
+    simulator of PACKAGE, which `streamgen package` wrote. The program finds the binary in PACKAGE/emulation.
+    The exit status is the program's.
 
     \b
-    examples:
+    Examples:
       streamgen emulate mlp-card mlp-card/host.py -i x.npy -o y.npy
     """
     from streamgen.package.emulation import emulate as run_emulated
 
     if not script.is_file():
-        raise FileNotFoundError(f"{script} is no file; a host program in Python is needed")
+        raise FileNotFoundError(f"{script} is not a file; SCRIPT must be a host program in Python")
     with progress_line() as progress:
         progress("building the simulator")
         code = run_emulated(package, [str(script), *arguments], progress=progress)
     context.exit(code)
 
 
-@streamgen.command(short_help="A cocotb bench of a package: written, and run.")
+@streamgen.command(short_help="Write and run a cocotb bench of a package.")
 @click.argument("package", type=click.Path(path_type=Path))
 @click.option(
     "-i", "--input", "inputs", multiple=True, type=click.Path(path_type=Path),
-    help="What is run, .npy, once an input; ids for a language model. By default random numbers.",
+    help="Array of an input, or the ids of a language model (.npy). Once for each input. The default is "
+         "random numbers.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Of random inputs, and of the stalls.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random inputs and stalls.")
 @click.option(
     "--simulator", default="verilator", show_default=True, type=click.Choice(["verilator", "icarus"]),
-    help="That runs the bench; its Makefile knows all of cocotb's.",
+    help="Simulator that runs the bench. The Makefile of the bench takes every simulator of cocotb.",
 )  # fmt: skip
-@click.option("--test", metavar="REGEX", help="Run only such tests of the bench.")
-@click.option("--files-only", is_flag=True, help="Write the bench, do not run it.")
+@click.option("--test", metavar="REGEX", help="Run only the tests whose names match.")
+@click.option("--files-only", is_flag=True, help="Write the bench and do not run it.")
 def cocotb(
     package: Path, inputs: tuple[Path, ...], seed: int, simulator: str, test: str | None, files_only: bool
 ) -> None:
-    """Write a cocotb bench of PACKAGE, which `package` wrote, into PACKAGE/cocotb, and run it. cocotbext-axi
-    is host and memory. A bench that is there already is run as it is.
+    """Write a cocotb bench of PACKAGE to PACKAGE/cocotb and run it. `streamgen package` wrote PACKAGE. If the
+    folder already has a bench, that bench runs.
 
-    It holds the kernel to runs that are recorded from the simulated device. `make` in that folder runs it on
-    your own simulator, and on what you have built of the Verilog.
+    The bench compares the kernel with recorded runs of the simulated device. cocotbext-axi plays the host and
+    the memory. `make` in the folder of the bench runs it on your own simulator, also with a netlist that you
+    built.
 
     \b
-    examples:
+    Examples:
       streamgen cocotb mlp-card
       streamgen cocotb mlp-card --simulator icarus --test reset --seed 3
     """
@@ -113,7 +117,7 @@ def cocotb(
                 progress("")
                 click.echo(f"written to {place}")
         elif inputs:
-            raise click.UsageError(f"{package} has a bench already; remove it to record other inputs")
+            raise click.UsageError(f"{package} already has a bench; remove it to record other inputs")
         if files_only:
             return
         progress(f"running the bench on {simulator}")

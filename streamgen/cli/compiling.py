@@ -14,19 +14,20 @@ from streamgen.cli.options import calibration_options, config_options, require_u
 __all__: list[str] = []
 
 
-@streamgen.command(short_help="Speed, bounds, resources of a model on a board, without compiling it.")
+@streamgen.command(short_help="Estimate speed and resources without compiling.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--on", "boards", multiple=True, metavar="BOARD", help="A board to compare. May be repeated.")
+@click.option("--on", "boards", multiple=True, metavar="BOARD", help="Board to compare. May be repeated.")
 @click.option(
-    "--at", "clocks", multiple=True, type=float, metavar="MHZ", help="A clock to compare. May be repeated."
+    "--at", "clocks", multiple=True, type=float, metavar="MHZ", help="Clock to compare. May be repeated."
 )
 @click.option(
     "--position", "positions", multiple=True, type=int, metavar="N",
-    help="Where a step of a language model is estimated. May be repeated.  [default: first, middle, last]",
+    help="Position in the text at which a step of a language model is estimated. May be repeated.  "
+    "[default: first, middle, last]",
 )  # fmt: skip
 @click.option(
     "--prompt-tokens", "prompts", multiple=True, type=int, metavar="N",
-    help="Tokens of a prompt whose time to the first token is estimated. May be repeated.",
+    help="Number of prompt tokens for which the time to the first token is estimated. May be repeated.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
 @config_options
@@ -39,15 +40,14 @@ def estimate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Estimate what each SOURCE would do: tokens a second, time to the first token, what bounds each phase,
-    resources, memory. No Verilog is made and no weights are needed: a config.json of transformers is enough.
+    """Estimate tokens per second, time to the first token, the bound of each phase, resources and memory of
+    each SOURCE. No weights are needed, only a config.json of transformers.
 
-    SOURCE is a config.json or a folder with one, a GGUF file, 'default', or module:factory. Several sources,
-    boards or clocks become a table of one line each; a model that does not fit, or cannot be read, says so in
-    its line. The exit status is 1 if none fits.
+    SOURCE is a config.json or a folder with one, a GGUF file, 'default', or module:function. Several sources,
+    boards or clocks are compared in a table. The exit status is 1 if no model fits.
 
     \b
-    examples:
+    Examples:
       streamgen estimate default --channels 8
       streamgen estimate gpt2/config.json llama/config.json --at 250 --at 300
     """
@@ -64,26 +64,27 @@ def estimate(
         click.get_current_context().exit(1)
 
 
-@streamgen.command(short_help="SOURCE to Verilog, packed weights and manifest in a new folder.")
+@streamgen.command(short_help="Compile SOURCE to Verilog and packed weights.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="A new folder to write to."
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="New folder for the accelerator."
 )
 @click.option(
     "--print-after", "shown", multiple=True, type=click.Choice([*PASSES, "all"]), metavar="PASS",
-    help=f"Print what a pass has made: {', '.join(PASSES)}, or all. May be repeated.",
+    help=f"Print the result of a pass: {', '.join(PASSES)}, or all. May be repeated.",
 )  # fmt: skip
 @calibration_options
 @source_options
 def compile(
     source: str | None, gguf: str | None, layer: int, output: Path, shown: tuple[str, ...], **options: Any
 ) -> None:
-    """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a new folder.
+    """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a
+    new folder.
 
     \b
-    examples:
+    Examples:
       streamgen compile examples/mlp.py:mlp -o mlp --max-tokens 8 --multipliers 64
-      streamgen compile --gguf default --layer 0 -o block --multipliers 768 --channels 4
-      streamgen compile examples/mlp.py:mlp -o mlp --print-after explore --print-after size
+      streamgen compile --gguf default --layer 0 -o block --multipliers 768
+      streamgen compile examples/mlp.py:mlp -o mlp --print-after explore
       streamgen compile CHECKPOINT -o model --calibrate prose.txt --bits 5
     """
 
@@ -99,19 +100,22 @@ def compile(
     click.echo(f"written to {folder}")
 
 
-@streamgen.command(short_help="Print choices, FIFOs, converters, resources, schedule.")
-@click.option("--full", is_flag=True, help="A line for each kernel and FIFO, also for those that are alike.")
+@streamgen.command(short_help="Print choices, FIFOs, resources and schedule.")
+@click.option(
+    "--full", is_flag=True, help="Print a line for each kernel and FIFO, without grouping equal ones."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all values as JSON.")
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write a page to look at in its place: graph, cycles, roofline, FIFOs, card, memory. One file, no "
-    "network.",
+    help="Write a page with pictures instead. It shows the graph, cycles, roofline, FIFOs, card and memory "
+         "in one file, "
+    "which needs no network.",
 )  # fmt: skip
 @click.option(
     "--storage", metavar="URL",
-    help="Tell the trials of a search beside it: the storage of `streamgen explore`.",
+    help="Also report the trials of a search. URL is the storage that `streamgen explore` used.",
 )  # fmt: skip
-@click.option("--study", metavar="NAME", help="Its name in the storage.  [default: the only one there is]")
+@click.option("--study", metavar="NAME", help="With --storage: name of the study.  [default: the only study]")
 @source_options
 def report(
     source: str | None,
@@ -124,16 +128,17 @@ def report(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Print what SOURCE is: choices of the compiler, FIFOs, converters, resources, schedule.
+    """Print the choices of the compiler for SOURCE, and its FIFOs, converters, resources
+    and schedule.
 
     \b
-    examples:
+    Examples:
       streamgen report mlp
       streamgen report mlp --html mlp.html
-      streamgen report examples/mlp.py:mlp --channels 4    without writing anything
+      streamgen report examples/mlp.py:mlp --channels 4
       streamgen report mlp --html mlp.html --storage searches.log
     """
-    require_used({"study": "it is one of --storage URL"} if storage is None else {})
+    require_used({"study": "without --storage URL"} if storage is None else {})
     if html is not None:
         require_place(html)
     searched = None
@@ -157,19 +162,19 @@ def report(
         click.echo(f"written to {html}", err=as_json)
 
 
-@streamgen.command(short_help="A picture of the graph of kernels, as SVG.")
+@streamgen.command(short_help="Draw the graph of kernels as SVG.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.svg",
-    help="Where the picture goes; of several groups each has a file of its own.",
+    help="File for the picture. Several groups become several files.",
 )  # fmt: skip
-@click.option("--full", is_flag=True, help="A box for each kernel, also for those that are alike.")
+@click.option("--full", is_flag=True, help="Draw a box for each kernel, without grouping equal ones.")
 @source_options
 def draw(source: str | None, gguf: str | None, layer: int, output: Path, full: bool, **options: Any) -> None:
-    """Draw the graph of kernels of SOURCE, with the tile of every stream and the depth of its FIFO. Kernels
-    that are alike, as the columns of an engine, share a box.
+    """Draw the graph of kernels of SOURCE. Each stream shows its tile and the depth of its FIFO. Equal
+    kernels, such as the columns of an engine, share a box.
 
     \b
-    examples:
+    Examples:
       streamgen draw examples/mlp.py:mlp -o mlp.svg --channels 4
       streamgen draw mlp -o mlp.svg --full
     """

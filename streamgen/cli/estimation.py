@@ -1,4 +1,4 @@
-"""The command `estimate`: what models would do on boards, without compiling them."""
+"""The command `estimate`: estimates of several models, boards and clocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,10 +26,13 @@ def estimates(
     prompts: Sequence[int],
     progress: Progress,
 ) -> list[Estimate | NoEstimate]:
-    """One for each source, board and clock, in this order; the options say those that are not given. Of
-    several those that cannot be estimated say why; the error of a single one is raised."""
+    """One estimate for each source, board and clock, in this order.
+
+    Without `boards` or `clocks`, the `options` give the board or the clock. If one of several estimates
+    fails, a `NoEstimate` with the reason takes its place. The error of a single estimate is raised.
+    """
     for board in boards:
-        board_of(board)  # a name that there is not is an error of the line, not of a model
+        board_of(board)  # an unknown board is an error of the command line, not of a model
     base = config_of(options)
     places = [(board, clock) for board in boards or (base.board,) for clock in clocks or (base.clock_mhz,)]
     several = len(sources) * len(places) > 1
@@ -52,7 +55,7 @@ def estimates(
             return NoEstimate(name=source, board=name, clock_mhz=clock, reason=message_of(error, names))
 
     models: dict[str, Any] = {}
-    for source in sources:  # all are found before the first takes long
+    for source in sources:  # every source is checked before the first long estimate
         try:
             models[source] = model_of(source, progress)
         except (*EXPECTED, click.ClickException) as error:

@@ -1,4 +1,4 @@
-"""streamgen explore: searches a design space, alone or with others."""
+"""streamgen explore: search a design space with one process or several."""
 
 import json
 import subprocess
@@ -20,43 +20,65 @@ from streamgen.cli.options import config_options, given_options
 __all__: list[str] = []
 
 
-@streamgen.command(short_help="Search the design space of a model: speed against resources.")
+@streamgen.command(short_help="Search the design space: speed against resources.")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
-@click.option("--on", "boards", multiple=True, metavar="BOARD", help="A board to search. May be repeated.")
+@click.option("--on", "boards", multiple=True, metavar="BOARD", help="Board to search. May be repeated.")
 @click.option(
-    "--trials", type=click.IntRange(1), metavar="N", help="Points of the study, of all who work on it."
+    "--trials", type=click.IntRange(1), metavar="N", help="Number of points of the study, over all processes."
 )
 @click.option(
     "--objective", "objectives", multiple=True, metavar="NAME",
-    help="tokens/s, first-token, luts or energy. May be repeated.  [default: tokens/s, luts]",
+    help="Objective: tokens/s, first-token, luts or energy. May be repeated.  [default: tokens/s, luts]",
 )  # fmt: skip
 @click.option(
-    "--sampler", type=click.Choice(["tpe", "nsga2"]), default="tpe", show_default=True, help="Of Optuna."
+    "--sampler",
+    type=click.Choice(["tpe", "nsga2"]),
+    default="tpe",
+    show_default=True,
+    help="Sampler of Optuna.",
 )
 @click.option(
     "--storage", metavar="URL",
-    help="Where others find the study: a database, as postgresql+psycopg://user@host/base, or a file.",
+    help="Database or file of the study. Several machines can share it: postgresql+psycopg://user@host/base.",
 )  # fmt: skip
-@click.option("--study", metavar="NAME", help="Its name in the storage.  [default: that of the model]")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes here.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the sampler, where one process searches."
+    "--study", metavar="NAME", help="Name of the study in the storage.  [default: the name of the model]"
+)
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of processes on this machine.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the sampler. With one process, it makes a search repeatable.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="FACTOR=VALUES",
-    help="Values to choose from, with commas. May be repeated.",
+    help="Restrict a factor to these values, separated by commas. May be repeated.",
 )
 @click.option(
     "--factors",
     "listed",
     is_flag=True,
-    help="Print all factors with their values and laws, and search nothing.",
+    help="Print all factors with their values and rules, and do not search.",
 )
-@click.option("--rough", is_flag=True, help="Leave the front as the search has seen it: bounds of cycles.")
 @click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it, as HTML."
+    "--rough", is_flag=True, help="Print the bounds of cycles that the search used, instead of exact cycles."
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw the front as an HTML page.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the front as a JSON list.")
 @click.option("--work-only", is_flag=True, hidden=True)
@@ -79,18 +101,16 @@ def explore(
     work_only: bool,
     **options: Any,
 ) -> None:
-    """Search the design space of MODEL under the budgets that the options say. The front is what no other
-    point beats: each of its lines is a configuration that `streamgen compile` builds. The first point is the
-    compiler's own choice. Several models or boards are searched one after the other; one that does not fit,
-    or cannot be read, says so in its place. The exit status is 1 if none fits.
+    """Search the design space of MODEL within the budgets and print the Pareto front. Each line is a
+    configuration that `streamgen compile` builds. The exit status is 1 if no model fits.
 
-    The same command on several machines with one --storage works on one study; so does a command that is
-    repeated after it was stopped.
+    Several machines that share a --storage work on one study. A command that was stopped continues when you
+    repeat it.
 
     \b
-    examples:
+    Examples:
       streamgen explore examples/mlp.py:mlp --trials 50
-      streamgen explore gpt2/config.json --channels 32 --multipliers 8192 --trials 100 --plot front.html
+      streamgen explore gpt2/config.json --trials 100 --plot front.html
       streamgen explore default --factors
     """
     from streamgen.api.search import space
@@ -101,7 +121,7 @@ def explore(
     from streamgen.cli.sources import model_of
 
     if trials is None and not listed:
-        raise click.UsageError("--trials says how many points; or take --factors")
+        raise click.UsageError("give --trials N, the number of points, or --factors")
     if plot is not None and not plot.resolve().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {plot.resolve().parent} for the plot")
     for objective in objectives:
@@ -115,7 +135,7 @@ def explore(
     ]
     several = len(places) > 1
     if several and (plot is not None or study is not None):
-        raise click.UsageError("--plot and --study are of one MODEL on one board")
+        raise click.UsageError("--plot and --study need a single MODEL and a single board")
     search = _Search(
         trials=trials or 0, objectives=objectives or ("tokens/s", "luts"), sampler=sampler, storage=storage,
         workers=workers, seed=seed, only=only, rough=rough, plot=plot, work_only=work_only,
@@ -153,7 +173,7 @@ def explore(
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """How spaces are searched: the options of the command by these names."""
+    """Options of the command that say how to search."""
 
     trials: int
     objectives: tuple[str, ...]
@@ -169,7 +189,7 @@ class _Search:
     def front(
         self, source: str, found: Any, name: str | None, options: Mapping[str, Any], progress: Progress
     ) -> list[Any]:
-        """What no other point of a space beats; nothing in a process that only works. name: of the study."""
+        """The Pareto front of a space; empty in a process that only works. name: name of the study."""
         from streamgen.api.search.front import plot as draw
         from streamgen.api.search.study import Study
 
@@ -201,12 +221,12 @@ def _json(one: Any, base: Any) -> dict[str, Any]:
 
 
 def _values(only: Sequence[str]) -> dict[str, list[Any]]:
-    """By factor, the values of --only; click's UsageError for what is none."""
+    """The values of --only by factor. Raises click's UsageError for a text of another form."""
     found: dict[str, list[Any]] = {}
     for text in only:
         name, mark, values = text.partition("=")
         if not mark:
-            raise click.UsageError(f"--only {text!r} is no FACTOR=VALUES")
+            raise click.UsageError(f"--only {text!r} is not of the form FACTOR=VALUES")
         found[name] = [_value(one) for one in values.split(",") if one]
     return found
 
@@ -219,7 +239,7 @@ def _value(text: str) -> Any:
 
 @contextmanager
 def _beside(count: int, arguments: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
-    """So many processes that work on the same study meanwhile; they end with this one."""
+    """Run so many other processes on the same study during the block, and wait for them at its end."""
     words = [sys.executable, "-c", "from streamgen.cli import run; run()", "explore", *arguments]
     for name, value in given_options(options).items():
         option = name.replace("_", "-")
@@ -237,4 +257,4 @@ def _beside(count: int, arguments: Sequence[str], options: Mapping[str, Any]) ->
     finally:
         codes = [other.wait() for other in others]
     if any(codes):
-        click.echo(f"{sum(map(bool, codes))} of {counted(count, 'worker')} beside this one failed", err=True)
+        click.echo(f"{sum(map(bool, codes))} of {counted(count, 'other worker')} failed", err=True)

@@ -24,53 +24,57 @@ from streamgen.cli.options import (
 __all__: list[str] = []
 
 
-@streamgen.command(short_help="Text from a language model: golden, simulated cycle by cycle, or on a card.")
+@streamgen.command(short_help="Let a language model write a text.")
 @click.argument("source")
-@click.option(
-    "-p", "--prompt", metavar="TEXT", help="Text that is to be continued; '-' takes it from standard input."
-)
+@click.option("-p", "--prompt", metavar="TEXT", help="Text to continue; '-' reads it from standard input.")
 @click.option(
     "--prompt-file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE",
-    help="The same, from a file (UTF-8).",
+    help="File with the text to continue (UTF-8).",
 )  # fmt: skip
 @click.option(
     "--max-new-tokens", type=click.IntRange(0), default=32, show_default=True, metavar="N",
-    help="Tokens to write at most; the text ends sooner where the model ends it.",
+    help="Largest number of tokens to write. The model may end the text earlier.",
 )  # fmt: skip
 @click.option(
     "--on", "place", type=click.Choice(["golden", "simulator", "card"]),
-    help="Who writes, all the same text: the golden model takes seconds, the simulator runs the Verilog, the "
-    "card needs --xclbin.  [default: simulator, card with --xclbin]",
+    help="Device that writes the text: golden takes seconds, simulator runs Verilog, card needs --xclbin. "
+    "All devices write the same text.  [default: simulator, or card with --xclbin]",
 )  # fmt: skip
-@click.option("--chat", is_flag=True, help="The prompt is a message, to be answered as the model was taught.")
+@click.option("--chat", is_flag=True, help="Send the prompt as a message, in the chat template of the model.")
 @click.option(
     "--stop", "stops", multiple=True, metavar="TEXT",
-    help="End before this text where the model writes it. May be repeated.",
+    help="End the text before this string. May be repeated.",
 )  # fmt: skip
-@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
+@click.option(
+    "--temperature",
+    default=0.0,
+    show_default=True,
+    help="Temperature of sampling; 0 always takes the likeliest token.",
+)
 @click.option(
     "--top-k",
     type=int,
     metavar="N",
-    help="At a temperature above 0: choose among so many of the likeliest tokens.",
+    help="Sample from the N likeliest tokens. It needs a temperature above 0.",
 )
 @click.option(
     "--top-p",
     default=1.0,
     show_default=True,
-    help="The same: choose among the likeliest tokens of this share of the probability, 0 to 1.",
+    help="Sample from the likeliest tokens that together have this probability, 0 to 1. It needs a "
+    "temperature above 0.",
 )
+@click.option("--seed", type=int, metavar="N", help="Seed of sampling. The same seed gives the same text.")
 @click.option(
-    "--seed", type=int, metavar="N", help="Of the choice among tokens: with one, a text repeats itself."
+    "--json", "as_json", is_flag=True, help="Print one JSON object with prompt, text, ids and costs."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: prompt, text, ids, costs.")
-@click.option("--quiet", is_flag=True, help="Print what continues the prompt, and nothing else.")
+@click.option("--quiet", is_flag=True, help="Print the continuation of the prompt and nothing else.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path),
-    help="A new folder where the accelerator is kept; as SOURCE it starts at once.",
+    help="New folder for the compiled accelerator. As SOURCE, it needs no compilation.",
 )  # fmt: skip
 @click.option(
-    "--compare", "--golden", "compare", is_flag=True, help="Compare every token with the golden model's."
+    "--compare", "--golden", "compare", is_flag=True, help="Compare every token with the golden model."
 )
 @check_weights_option
 @changed_files_option
@@ -97,15 +101,13 @@ def generate(
     device: int,
     **options: Any,
 ) -> None:
-    """Continue a text, and print what it cost: cycles, tokens a second at the clock, memory traffic.
+    """Continue a text and print its costs: cycles, tokens per second and memory traffic.
 
-    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with one that is
-    compiled already. The simulator runs the hardware cycle by cycle. It is built once, which takes minutes
-    for a model like SmolLM2. Costs are given for the tokens of the prompt and for each one after it; the
-    memory limit is what all channels can move in the same cycles.
+    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with a compiled one. The
+    first run builds the simulator, which takes minutes for a model like SmolLM2.
 
     \b
-    examples:
+    Examples:
       streamgen generate default --on golden -p "Once upon a time"
       streamgen generate default -p "The sea" --max-new-tokens 8 -o smollm2
       streamgen generate smollm2 -p "Once upon a time" --temperature 0.8 --seed 1
@@ -117,11 +119,11 @@ def generate(
     place = place or ("simulator" if xclbin is None else "card")
     _require_place(place, xclbin)
     if as_json and quiet:
-        raise click.UsageError("--json and --quiet are given; --json prints nothing but its object")
+        raise click.UsageError("--json and --quiet cannot be combined; --json already prints only its object")
     if "" in stops:
-        raise click.UsageError("--stop is empty; at least one character is needed")
+        raise click.UsageError("--stop is empty; it needs at least one character")
     if compare and temperature and seed is None:
-        raise click.UsageError("--compare draws the same tokens only with a --seed")
+        raise click.UsageError("--compare at a temperature above 0 needs --seed")
     if output is not None:
         require_free(output, WRITTEN)
     choice = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
@@ -151,7 +153,7 @@ def generate(
             progress("reading the weights back")
             opened.check_weights()
         if compare:
-            progress("computing golden")
+            progress("running the golden model")
             expected = [*islice(opened.golden(), len(continuation.ids))]
     if on_screen:
         for cost in costs:
@@ -171,17 +173,18 @@ def generate(
     if compare:
         require_golden(continuation.ids, expected)
         if on_screen:
-            click.echo(f"{counted(len(expected), 'token equals', 'tokens equal')} golden's")
+            click.echo(f"{counted(len(expected), 'token equals', 'tokens equal')} the golden model's")
 
 
 def _require_place(place: str, xclbin: Path | None) -> None:
-    """click's UsageError for options that do not go with who writes the text."""
-    unused = {} if xclbin is not None else {"device": "it is one of --xclbin FILE"}
+    """Raise click's UsageError for options that have no effect on the chosen device."""
+    unused = {} if xclbin is not None else {"device": "without --xclbin FILE"}
     if place == "golden":
-        why = "no hardware writes the text with --on golden"
-        unused |= dict.fromkeys(("output", "compare", "check_weights", "xclbin", "device"), why)
+        unused |= dict.fromkeys(
+            ("output", "compare", "check_weights", "xclbin", "device"), "with --on golden"
+        )
     elif place == "simulator":
-        unused["xclbin"] = "a card writes the text with --on card"
+        unused["xclbin"] = "with --on simulator; use --on card"
     elif xclbin is None:
         raise click.UsageError("--on card needs --xclbin FILE, the linked design")
     require_used(unused)

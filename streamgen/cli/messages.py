@@ -1,4 +1,4 @@
-"""Errors and warnings as the command line says them: in the words of its options."""
+"""Errors and warnings of the command line, with the names of its options."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -11,16 +11,16 @@ from streamgen.base.errors import StreamgenError
 __all__ = ["EXPECTED", "in_options", "message_of", "option_names"]
 
 EXPECTED = (StreamgenError, ValueError, TypeError, OSError, MemoryError)
-"""Errors that are messages, and no defects of streamgen."""
+"""Errors that become messages. Any other exception is a defect of streamgen."""
 
 _COMPARED = {
     "board": "--on",
     "clock_mhz": "--at",
-}  # where several values of a field are compared
+}  # the options that compare several values of a field
 
 
 def option_names(command: click.Command | None, given: Collection[str]) -> dict[str, str]:
-    """The options of a command by the names that its arguments have in Python. given: words of the line."""
+    """The options of a command by the names of the Python arguments. given: words of the command line."""
     options: dict[str, str] = {}
     for parameter in command.params if command else ():
         longest = max(parameter.opts, key=len)
@@ -32,9 +32,11 @@ def option_names(command: click.Command | None, given: Collection[str]) -> dict[
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
-    """A message that speaks of arguments in Python, in the options of a command: `CompileConfig.board`,
-    `max_tokens` anywhere, and `seed` where a clause says what it is."""
-    text = re.sub(r"CompileConfig\.(\w+)(=False)?", partial(_option, options), text)
+    """Replace the names of Python arguments in a message by options: `CompileConfig.board` and
+    `CompileConfig.weights='w8'`, `max_tokens` anywhere, and `seed` at the start of a clause "seed is ..."."""
+    text = re.sub(r"CompileConfig\.(\w+)(?:=(False|True|'[^']*'|[\w.]*\w))?", partial(_option, options), text)
+    command = "--calibrate FILE" if "calibrate" in options else "streamgen compile --calibrate FILE"
+    text = text.replace("streamgen.model.calibration", command)
     anywhere, clause = r"(?<![\w./'\"-]){}(?![\w./'\"=(-])", r"(?:^|(?<=[:;,] )){}(?= is )"
     for name, option in options.items():
         text = re.sub((anywhere if "_" in name else clause).format(name), option, text)
@@ -42,14 +44,18 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
 
 
 def _option(options: Mapping[str, str], field: re.Match[str]) -> str:
-    """The option that sets a field, or that switches it off."""
-    if field[2]:
-        return f"--no-{field[1].replace('_', '-')}"
-    return options.get(field[1], f"--{field[1].replace('_', '-')}")
+    """The option of a field, with the value that the message gives it."""
+    name, value = field.groups()
+    option = options.get(name, f"--{name.replace('_', '-')}")
+    if value is None or value == "True":
+        return option
+    if value == "False":
+        return f"--no-{option.removeprefix('--')}"
+    return f"{option} {value.strip(chr(39))}"
 
 
 def message_of(error: Exception, options: Mapping[str, str], *, verbose: bool = False) -> str:
-    """What a user is told of an error. verbose: every operation of a model that cannot be compiled."""
+    """The message of an error. verbose: name every unsupported operation of a model."""
     operations = getattr(error, "operations", ())
     if verbose and operations:
         return "\n  ".join([str(error).splitlines()[0], *operations])
@@ -58,6 +64,6 @@ def message_of(error: Exception, options: Mapping[str, str], *, verbose: bool = 
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):
-        return ": ".join(filter(None, ("memory is full", str(error))))
+        return ": ".join(filter(None, ("out of memory", str(error))))
     text = str(error).replace("more in the error's `operations`", "more; --verbose shows them")
     return in_options(text, options)

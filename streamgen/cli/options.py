@@ -1,4 +1,8 @@
-"""Options that commands share: those of a configuration, one for each field with its text as help; a card."""
+"""Options that several commands share.
+
+Every field of `CompileConfig` becomes an option. Its text in the docstring of the class is the help of the
+option.
+"""
 
 import dataclasses
 import inspect
@@ -29,12 +33,12 @@ __all__ = [
 ]
 
 Command = Callable[..., Any]
-WEIGHTS_ARE_RIGHT = "weights on the device are those that were written"
-CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # what --calibrate can be told
+WEIGHTS_ARE_RIGHT = "The weights on the device equal the written weights."
+CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # options that need --calibrate
 
 
 class _Json(click.ParamType):
-    """A value of a field that is no number and no word, written as JSON."""
+    """The value of a field that is neither a number nor a word, written as JSON."""
 
     name = "json"
 
@@ -48,7 +52,7 @@ class _Json(click.ParamType):
 
 
 def config_options(command: Command) -> Command:
-    """Gives a command an option for every field of `CompileConfig`; None where it is not given."""
+    """Add an option for every field of `CompileConfig` to a command. Its value is None if it is not given."""
     texts, hints = _texts(), typing.get_type_hints(CompileConfig)
     texts["weights"] += f" Known are {TITLES}."
     texts["board"] += f" Known are {', '.join(BOARDS)}."
@@ -56,13 +60,15 @@ def config_options(command: Command) -> Command:
         name = field.name.replace("_", "-")
         kind = _kind(hints[field.name])
         default = field.default if field.default is not dataclasses.MISSING else None
+        if isinstance(default, bool):
+            default = "on" if default else "off"
         shown = f"  [default: {default}]" if default is not None else ""
         option = click.option(
             f"--{name}/--no-{name}" if kind is bool else f"--{name}",
             field.name,
             type=kind,
             default=None,
-            metavar="JSON" if isinstance(kind, _Json) else None,
+            metavar="JSON" if isinstance(kind, _Json) else "N" if kind in (int, float) else None,
             help=f"{texts[field.name]}{shown}",
         )
         command = option(command)
@@ -70,25 +76,27 @@ def config_options(command: Command) -> Command:
 
 
 def calibration_options(command: Command) -> Command:
-    """--calibrate and what goes with it."""
+    """Add --calibrate and the options that need it to a command."""
     for option in (
         click.option(
             "--bits", type=float, metavar="BITS",
-            help="With --calibrate: bits of a weight on average, 4-bit scales and minimums included; matmuls "
-            "for which it saves most have 8.",
+            help="With --calibrate: average number of bits of a weight, with its share of scales and "
+                 "minimums. "
+            "The matmuls that gain most have 8 bits, all others 4.",
         ),
         click.option(
             "--calibrate-folder", type=click.Path(path_type=Path), metavar="DIR",
-            help="With --calibrate: where matmuls that are done wait, so that the same command goes on where "
-            "it was stopped.",
+            help="With --calibrate: folder for finished matmuls. If the command is stopped, the same command "
+            "continues from there.",
         ),
         click.option(
             "--calibrate-tokens", type=click.IntRange(2), metavar="N",
-            help="With --calibrate: how many tokens of the text.  [default: 8192, or all]",
+            help="With --calibrate: number of tokens of the text to use.  [default: 8192, or all]",
         ),
         click.option(
             "--calibrate", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-            help="Round float weights of a language model for this text (UTF-8), of the kind that it meets.",
+            help="Round the weights for this text (UTF-8). Choose a text like those that the model will "
+                 "read.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -96,82 +104,93 @@ def calibration_options(command: Command) -> Command:
 
 
 def require_calibration(options: Mapping[str, Any]) -> None:
-    """click's UsageError for an option that means nothing without --calibrate."""
+    """Raise click's UsageError for an option that needs --calibrate, if that is missing."""
     for name in CALIBRATION:
         if options.get(name) is not None and options.get("calibrate") is None:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} says how to calibrate; --calibrate FILE is missing"
-            )
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect without --calibrate FILE")
 
 
 def require_used(useless: Mapping[str, str]) -> None:
-    """click's UsageError for an option that is given though it does nothing. useless: why, by parameter."""
+    """Raise click's UsageError for a given option that has no effect.
+
+    useless: for each parameter without effect, the end of the sentence "--option has no effect ...".
+    """
     context = click.get_current_context()
     for name, why in useless.items():
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = next(one for one in context.command.params if one.name == name)
-            raise click.UsageError(f"{max(option.opts, key=len)} would do nothing: {why}")
+            raise click.UsageError(f"{max(option.opts, key=len)} has no effect {why}")
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the parameters of a command, those of the configuration that were given."""
+    """The parameters of a command that are fields of the configuration and were given."""
     names = {field.name for field in dataclasses.fields(CompileConfig)}
     return {name: value for name, value in values.items() if name in names and value is not None}
 
 
 def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
-    """The configuration that the options say; `defaults` where they say nothing."""
+    """The configuration of the given options. `defaults` apply to fields whose option is not given."""
     return CompileConfig(**{**defaults, **given_options(values)})
 
 
 def require_no_options(source: str, values: Mapping[str, Any]) -> None:
-    """click's UsageError when a folder, which is compiled already, is to be changed."""
+    """Raise click's UsageError if options of the configuration are given for a folder that is already
+    compiled."""
     if given := given_options(values):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise click.UsageError(f"{source} is compiled already; {names} cannot change it")
+        raise click.UsageError(f"{source} is already compiled; {names} cannot change it")
 
 
 def _kind(hint: Any) -> Any:
-    """click's type for an annotation; JSON for all that it has none for."""
+    """click's type for an annotation. An annotation without such a type takes JSON."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         parts = [part for part in typing.get_args(hint) if part is not type(None)]
-        return str if str in parts else _kind(parts[0])  # what has a name is given by it
+        return str if str in parts else _kind(parts[0])  # a board is given by its name
     if typing.get_origin(hint) is Literal:
         return click.Choice(typing.get_args(hint))
     return hint if hint in (bool, int, float, str) else _Json()
 
 
 def _texts() -> dict[str, str]:
-    """What the docstring of the configuration says of each field."""
+    """The text of each field in the docstring of the configuration, with options for the names of fields."""
     names = [field.name for field in dataclasses.fields(CompileConfig)]
     body = re.sub(r"\s+", " ", inspect.getdoc(CompileConfig) or "")
     found = re.split(rf"(?:^|(?<=[.\]}}}}]) )({'|'.join(names)}): ", body)
     return {
-        name: text[:1].upper() + text[1:].strip() for name, text in zip(found[1::2], found[2::2], strict=True)
+        name: _in_options(text.strip(), names) for name, text in zip(found[1::2], found[2::2], strict=True)
     }
+
+
+def _in_options(text: str, names: list[str]) -> str:
+    """The text of a field without sentences for Python, and with `--option` for each field that it names."""
+    text = re.sub(r" From Python,[^.]*\.", "", text)
+    return re.sub(rf"`({'|'.join(names)})`", lambda field: f"--{field[1].replace('_', '-')}", text)
 
 
 check_weights_option = click.option(
     "--check-weights", is_flag=True,
-    help="Then read the weights back from the memory of the device, and compare them with the written ones.",
+    help="After the run, read the weights back from the device and compare them with the written weights.",
 )  # fmt: skip
 
 
 def card_options(command: Any) -> Any:
-    """--xclbin, --device: a card in the place of the simulator."""
+    """Add --xclbin and --device to a command. They replace the simulator by a card."""
     command = click.option(
         "--device", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-        help="With --xclbin: index of the card, as XRT counts them.",
+        help="With --xclbin: index of the card in XRT.",
     )(command)  # fmt: skip
     return click.option(
         "--xclbin", type=click.Path(path_type=Path), metavar="FILE",
-        help="Run on a card, through XRT: the linked design.",
+        help="Run on a card through XRT, with this linked design.",
     )(command)  # fmt: skip
 
 
 def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
-    """What opens a card with a linked design; None where none is named. FileNotFoundError without that file,
-    MissingToolError without what drives cards, or where runs are `simulated`, without a compiler."""
+    """A function that opens the card with a linked design; None if there is no `xclbin`.
+
+    Raises FileNotFoundError if the file is missing. Raises MissingToolError if XRT is missing, or, for
+    `simulated` runs, the C++ compiler or Verilator.
+    """
     if xclbin is None:
         if simulated:
             from streamgen.runtime.verilator import require_tools
@@ -181,6 +200,6 @@ def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
     from streamgen.runtime.xrt import on_board, require_xrt
 
     if not xclbin.exists():
-        raise FileNotFoundError(f"{xclbin}: there is no such file; --xclbin takes the linked design")
+        raise FileNotFoundError(f"{xclbin}: there is no such file; --xclbin needs the linked design")
     require_xrt()
     return on_board(index, xclbin)

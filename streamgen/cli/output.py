@@ -1,4 +1,4 @@
-"""Standard output of commands, whose errors say that they are its own: what is open has no name."""
+"""Standard output of commands, whose errors name "standard output" as errors of files name their path."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ __all__ = ["named_output"]
 
 @contextmanager
 def named_output() -> Iterator[None]:
-    """In the block, an OSError of standard output has it as its file. What was not written then is not tried
-    again when the process ends."""
+    """In the block, an OSError of standard output has "standard output" as its file name. Text that could not
+    be written is dropped, so that the end of the process does not try again."""
     if sys.stdout is None:  # closed before the process began
         yield
         return
@@ -41,7 +41,7 @@ class _Output:
             self._stream.flush()
 
     def give_up(self) -> None:
-        """What it holds goes nowhere."""
+        """Drop the text in the buffer."""
         with suppress(OSError):  # no file of the system
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())

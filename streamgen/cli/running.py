@@ -24,44 +24,60 @@ from streamgen.cli.options import (
 __all__: list[str] = []
 
 
-@streamgen.command(short_help="Run the Verilog cycle by cycle and compare with golden.")
+@streamgen.command(short_help="Simulate the Verilog and compare with the golden model.")
 @click.option(
     "-i", "--input", "inputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE.npy",
-    help="Array of an input, [..., features]; once for each input, in order. Without it inputs are random.",
+    help="Array of an input, [..., features]; once for each input, in order. The default is random inputs.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE.npy",
-    help="Where an output goes; once for each output, in order.",
+    help="File for an output; once for each output, in order.",
 )  # fmt: skip
-@click.option("--tokens", type=click.IntRange(1), help="Tokens of random inputs.  [default: those of a pass]")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs, and of --delays."
+    "--tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of tokens of random inputs.  [default: one pass]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of random inputs and of --delays.",
 )
 @click.option(
     "--compare/--no-compare", "--golden/--no-golden", "compare", default=True, show_default=True,
     help="Compare the outputs with the golden model, bit for bit.",
 )  # fmt: skip
 @click.option(
-    "--probe", is_flag=True, help="Compare every token on every edge too, and name the first that differs."
+    "--probe", is_flag=True, help="Also compare every token on every edge, and name the first difference."
 )
 @click.option(
     "--probe-edge", "edges", multiple=True, metavar="EDGE",
-    help="Probe this edge only, a FIFO of the report: 'a.o -> b.i'. May be repeated.",
+    help="Probe only this edge, as the report names it: 'a.o -> b.i'. May be repeated.",
 )  # fmt: skip
 @click.option("--waves", metavar="FIRST:LAST", help="Write the waves of these cycles to --waves-file.")
 @click.option(
     "--waves-file", default="waves.fst", show_default=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="An FST file: a nanosecond there is a cycle.",
+    help="With --waves: FST file, in which a nanosecond is a cycle.",
 )  # fmt: skip
-@click.option("--waves-run", default=1, show_default=True, help="Which run of the hardware, the first is 1.")
+@click.option(
+    "--waves-run",
+    default=1,
+    show_default=True,
+    help="With --waves: number of the run of the hardware, from 1.",
+)
 @click.option(
     "--delays",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Random cycles that the memory adds, at most.",
+    help="Largest random delay that memory adds to an access, in cycles.",
 )
-@click.option("--timeout", default=600.0, show_default=True, help="Seconds for each run of the hardware.")
+@click.option(
+    "--timeout", default=600.0, show_default=True, help="Limit of each run of the hardware, in seconds."
+)
 @click.option("--report", is_flag=True, help="Print the report of the run.")
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report of the run as a page."
@@ -92,29 +108,31 @@ def simulate(
     device: int,
     **options: Any,
 ) -> None:
-    """Run SOURCE in a cycle-accurate simulation of its Verilog and compare with the golden model.
+    """Simulate the Verilog of SOURCE cycle by cycle and compare the outputs with the golden
+    model.
 
     \b
-    examples:
-      streamgen simulate mlp                               random inputs, compared with golden
-      streamgen simulate mlp -i x.npy -o y.npy             arrays from and to files
-      streamgen simulate mlp --probe                       which token differs first, on which edge
-      streamgen simulate mlp --waves 100:400               waves of 300 cycles
-      streamgen simulate mlp --xclbin mlp.xclbin           on a card instead
+    Examples:
+      streamgen simulate mlp --tokens 4
+      streamgen simulate mlp -i x.npy -o y.npy
+      streamgen simulate mlp --waves 100:400
+      streamgen simulate mlp --xclbin mlp.xclbin
     """
     from streamgen.observe.waves import Waves
     from streamgen.runtime.memory import MemoryModel
 
     if inputs and tokens is not None:
-        raise click.UsageError("--tokens is for random inputs; those of --input are given")
-    unused = {} if not inputs or delays else {"seed": "inputs and delays of the memory are given"}
+        raise click.UsageError("--tokens has no effect with --input")
+    unused = {} if not inputs or delays else {"seed": "with --input and without --delays"}
     if waves is None:
-        unused |= dict.fromkeys(("waves_file", "waves_run"), "--waves FIRST:LAST is missing")
+        unused |= dict.fromkeys(("waves_file", "waves_run"), "without --waves FIRST:LAST")
     if xclbin is None:
-        unused |= {"device": "it is one of --xclbin FILE"}
+        unused |= {"device": "without --xclbin FILE"}
     require_used(unused)
     if check_weights and (probe or edges or waves is not None):
-        raise click.UsageError("--check-weights is for runs without probes and waves, whose device is closed")
+        raise click.UsageError(
+            "--check-weights cannot be combined with probes or waves, which close their device"
+        )
     if html is not None:
         require_place(html)
     for file in (*outputs, *([waves_file] if waves else [])):
@@ -129,7 +147,8 @@ def simulate(
         if outputs and len(outputs) != len(made):
             names = ", ".join(info.name for info in made)
             raise click.UsageError(
-                f"--output is needed once for each of {names}; it is given {counted(len(outputs), 'time')}"
+                f"--output must be given once for each of {names}; it is given "
+                f"{counted(len(outputs), 'time')}"
             )
         if inputs:
             require_inputs(wanted, given)
@@ -150,7 +169,7 @@ def simulate(
         if check_weights:
             progress("reading the weights back")
             accelerator.check_weights()
-        progress("computing golden" if compare else "")
+        progress("running the golden model" if compare else "")
         expected = accelerator.golden(*arrays) if compare else None
     if outputs:
         write_outputs(results, outputs)
@@ -182,17 +201,19 @@ def simulate(
 def _window(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal()):
-        raise click.BadParameter(f"{text!r} is not FIRST:LAST, two cycles", param_hint="--waves")
+        raise click.BadParameter(f"{text!r} is not of the form FIRST:LAST (two cycles)", param_hint="--waves")
     return int(first), int(last)
 
 
 def _compare(names: Sequence[str], results: Sequence[np.ndarray], golden: Sequence[np.ndarray]) -> None:
-    """Say that the results are golden's; StreamgenError when they are not."""
+    """Print that the results equal the golden model's. Raises StreamgenError if they differ."""
     wrong = []
     for name, result, expected in zip(names, results, golden, strict=True):
         if result.tobytes() != expected.tobytes():
             differ = result.view(f"u{result.itemsize}") != expected.view(f"u{expected.itemsize}")
             wrong.append(f"{int(differ.sum())} of {differ.size} elements of {name}")
     if wrong:
-        raise StreamgenError(f"{', '.join(wrong)} differ from golden; --probe names the kernel at fault")
-    click.echo("equal to golden bit for bit")
+        raise StreamgenError(
+            f"{', '.join(wrong)} differ from the golden model; --probe names the faulty kernel"
+        )
+    click.echo("The outputs equal the golden model's, bit for bit.")

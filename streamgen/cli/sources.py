@@ -1,4 +1,5 @@
-"""Where an accelerator comes from: a written folder, a checkpoint, a factory in Python, a layer of a file."""
+"""Find the accelerator or model of a command line: a written folder, a checkpoint, a Python function, or one
+layer of a GGUF file."""
 
 import importlib
 import importlib.util
@@ -32,12 +33,12 @@ def accelerator_of(
     progress: Progress,
     after: After | None = None,
 ) -> Accelerator:
-    """The accelerator that a command line names; compiled unless `source` is a written folder.
+    """The accelerator that a command line names. It is compiled unless `source` is a written folder.
 
-    options: those of the command. click's UsageError when the line names none, or two.
+    options: all options of the command. Raises click's UsageError if the line names no source or two.
     """
     if (source is None) == (gguf is None):
-        raise click.UsageError("name either a SOURCE (see --help) or --gguf FILE")
+        raise click.UsageError("give either SOURCE (see `streamgen --help`) or --gguf FILE")
     require_calibration(options)
     if options.get("calibrate") is not None:
         return calibrated_of(_checkpoint(source), options, progress, after)
@@ -60,13 +61,15 @@ def accelerator_of(
 
 
 def is_written(source: str) -> bool:
-    """Whether a source is the folder of an accelerator, which is compiled already."""
+    """Whether a source is the folder of a compiled accelerator."""
     return any(Path(source, name).is_file() for name in WRITTEN)
 
 
 def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
-    """What `streamgen.compile` takes: a model, or the path of a checkpoint, and example inputs. click's
-    UsageError for a source that is nothing of that."""
+    """The arguments of `streamgen.compile`: a model or the path of a checkpoint, and example inputs.
+
+    Raises click's UsageError for a source that is neither.
+    """
     if source == "default":
         from streamgen.model.frontend import default_checkpoint  # torch takes seconds to load
 
@@ -74,16 +77,16 @@ def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
     path = Path(source)
     if path.is_dir():
         if is_written(source):
-            raise click.UsageError(f"{source} is compiled already; `streamgen report` shows it")
+            raise click.UsageError(f"{source} is already compiled; `streamgen report` shows it")
         if not (path / CHECKPOINT).is_file():
             raise click.UsageError(
-                f"{source} holds neither a written accelerator nor a checkpoint with a {CHECKPOINT}"
+                f"the folder {source} has neither a written accelerator nor a checkpoint with {CHECKPOINT}"
             )
         return source, None
     if ":" not in source:
         if not path.is_file():
             raise click.UsageError(
-                f"{source!r} is neither a folder, nor a GGUF file or config.json, nor module:factory"
+                f"{source!r} is not a folder, a GGUF file, a config.json or module:function"
             )
         return source, None
     progress(f"calling {source}")
@@ -91,24 +94,23 @@ def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
 
 
 def _checkpoint(source: str | None) -> str | Path:
-    """The file or folder of a language model; click's UsageError for another source."""
+    """The file or folder of a language model. Raises click's UsageError for any other source."""
     if source == "default":
         from streamgen.model.frontend import default_checkpoint  # torch takes seconds to load
 
         return default_checkpoint()
     if source is None or not (Path(source).is_file() or Path(source, CHECKPOINT).is_file()):
         raise click.UsageError(
-            "--calibrate takes a language model: a GGUF file or a folder with config.json and safetensors; "
-            "for a graph of one's own there is streamgen.model.calibration"
+            "--calibrate needs a language model: a GGUF file, or a folder with config.json and safetensors"
         )
     return source
 
 
 def called(source: str) -> tuple[Any, Any]:
-    """The model that the factory `module:function` or `file.py:function` returns, and its example inputs."""
+    """The model that `module:function` or `file.py:function` returns, and its example inputs."""
     place, _, name = source.rpartition(":")
     if not place or not name:
-        raise click.UsageError(f"{source!r} is no module:factory")
+        raise click.UsageError(f"{source!r} is not of the form module:function")
     factory = getattr(_module(place), name, None)
     if not callable(factory):
         raise click.UsageError(f"{place} has no function {name!r}")
@@ -116,7 +118,9 @@ def called(source: str) -> tuple[Any, Any]:
     if not isinstance(result, tuple):
         return result, None
     if len(result) != 2:
-        raise TypeError(f"{source} must return a model or (module, example inputs), not {len(result)} values")
+        raise TypeError(
+            f"{source} returns {len(result)} values; it must return a model or (module, example inputs)"
+        )
     return result
 
 

@@ -1,4 +1,4 @@
-"""Texts of language models on the command line: prompts, what a text will take, and what it has cost."""
+"""Texts of language models on the command line: prompts, forecasts and costs."""
 
 import sys
 import time
@@ -33,17 +33,21 @@ __all__ = ["Asked", "Opened", "TextCost", "prompt_of", "require_golden"]
 
 
 def prompt_of(text: str | None, file: str | None) -> str:
-    """The prompt that a command line says: a text, a file, or standard input for "-" and where neither is
-    given. A line end behind the last line is no part of it. click's UsageError where there is none."""
+    """The prompt of a command line.
+
+    text: the prompt, or "-" for standard input. file: a UTF-8 file, or "-". Without both, the prompt comes
+    from standard input. A line end after the last line is removed. Raises click's UsageError if there is no
+    prompt.
+    """
     if text is not None and file is not None:
-        raise click.UsageError("--prompt and --prompt-file are given; one of them is needed")
+        raise click.UsageError("give only one of --prompt and --prompt-file")
     if text is not None and text != "-":
         return text
     place = file or "-"
     unasked = text is None and file is None
     if place == "-" and (sys.stdin is None or (unasked and sys.stdin.isatty())):
         raise click.UsageError(
-            "the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on standard input"
+            "the prompt is missing; give --prompt TEXT, --prompt-file FILE, or a text on standard input"
         )
     data = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
     name = "standard input" if place == "-" else place
@@ -51,14 +55,17 @@ def prompt_of(text: str | None, file: str | None) -> str:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise click.UsageError(
-            f"{name} is no UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+            f"{name} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
         ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A text that is asked for. chat: the prompt is a message. choice: arguments of `Sampler`; ValueError for
-    bad ones."""
+    """A request for a text.
+
+    chat: whether the prompt is a message. choice: arguments of `Sampler`. Raises ValueError for bad
+    arguments.
+    """
 
     prompt: str
     chat: bool
@@ -69,22 +76,24 @@ class Asked:
         Sampler(**self.choice)
 
     def ids(self, tokenizer: Tokenizer, context: int) -> list[int]:
-        """The ids of the prompt. click's UsageError when there is none, or no room for the text."""
+        """The token ids of the prompt. Raises click's UsageError if it is empty or the text exceeds the
+        context."""
         messages = [{"role": "user", "content": self.prompt}]
         ids = tokenizer.chat(messages) if self.chat else tokenizer.encode(self.prompt)
         if not ids:
-            raise click.UsageError("the prompt is empty; at least one token is needed")
+            raise click.UsageError("the prompt is empty; it needs at least one token")
         if len(ids) + self.new_tokens > context:
             raise click.UsageError(
-                f"the prompt's {counted(len(ids), 'token')} and --max-new-tokens {self.new_tokens} are more "
-                f"than the context, {counted(context, 'token')}"
+                f"the prompt has {counted(len(ids), 'token')}; with --max-new-tokens {self.new_tokens} the "
+                "text "
+                f"exceeds the context of {counted(context, 'token')}"
             )
         return ids
 
 
 def _expected_cycles(model: LanguageModel, prompt: int, new: int) -> int:
-    """About how many cycles a text takes, of so many tokens of a prompt and so many new ones. Passes of one
-    token are predicted at the first and the last position, and grow evenly between them."""
+    """Estimated cycles of a text with `prompt` prompt tokens and `new` new tokens. Passes of one token are
+    predicted at the first and the last position; the cycles between grow linearly."""
     steps = new - 1  # the last token is not read again
     first = model.predict(prompt, 0, BEST)
     if not steps:
@@ -94,28 +103,31 @@ def _expected_cycles(model: LanguageModel, prompt: int, new: int) -> int:
 
 
 class Opened:
-    """A language model that is ready to write: the golden one, or its accelerator."""
+    """A language model that is ready to write: a golden model or an accelerator."""
 
     def __init__(
         self, asked: Asked, model: LanguageModel | GoldenModel, tokenizer: Tokenizer, ids: list[int]
     ) -> None:
         self.asked, self.model, self.tokenizer, self.ids = asked, model, tokenizer, ids
         self.forecast: str | None = None
-        """How long the simulation of the text will take, in a line."""
+        """One line that says how long the simulation of the text will take."""
         self._texts: TextDevice | None = None
 
     @classmethod
     def of(
         cls, source: str, asked: Asked, options: Mapping[str, Any], progress: Progress, *, golden: bool
     ) -> "Opened":
-        """That of a source (`streamgen --help`), compiled unless it is a written folder or `golden` writes.
-        What is asked for is checked against the tokenizer before anything is compiled, and against the model
-        when that is read. click's UsageError where it cannot be done."""
+        """Open the model of a source (see `streamgen --help`). The model is compiled unless the source is a
+        written folder or the golden model writes (`golden`).
+
+        The request is checked against the tokenizer before anything is compiled, and against the model as
+        soon as it is read. Raises click's UsageError for a request that cannot be met.
+        """
         if is_written(source):
             require_no_options(source, options)
             loaded = load(source, changed_files=options["changed_files"])
             if not isinstance(loaded, LanguageModel):
-                raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
+                raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
             if loaded.tokenizer is None:
                 raise click.UsageError(f"a text needs a tokenizer; {loaded.text.missing}")
             ids = asked.ids(loaded.tokenizer, loaded.config.context)
@@ -123,7 +135,7 @@ class Opened:
         config = config_of(options)
         model, inputs = model_of(source, progress)
         if not isinstance(model, str | Path):
-            raise click.UsageError(f"a text needs a tokenizer; {source} gives a model without one")
+            raise click.UsageError(f"a text needs a tokenizer; the model of {source} has none")
         tokenizer = load_tokenizer(model)
         ids = asked.ids(tokenizer, config.context)
 
@@ -131,18 +143,18 @@ class Opened:
             if name != "import":
                 return
             if not is_language_model(made):
-                raise click.UsageError(f"{source} is no language model; `streamgen simulate` runs it")
+                raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
             asked.ids(tokenizer.of_model(vocabulary_of(made)), made.context)
 
         make = golden_model if golden else compile
         return cls(asked, make(model, inputs, config, progress, after=check), tokenizer, ids)
 
     def write(self, folder: Path) -> None:
-        """Keep the accelerator in a new folder."""
+        """Write the accelerator to a new folder."""
         self._accelerator.write(folder)
 
     def chosen(self, card: OpenDevice | None, progress: Progress) -> Iterator[int]:
-        """The ids that continue the prompt, as they come. card: opens one; by default the simulator."""
+        """Yield the ids that continue the prompt. card: opens a card; by default the simulator runs."""
         new = self.asked.new_tokens
         if isinstance(self.model, GoldenModel):
             return _told(self.golden(), new, progress)
@@ -156,8 +168,8 @@ class Opened:
         progress("predicting the cycles of the text")
         try:
             cycles = _expected_cycles(model, len(self.ids), new)
-        except ValueError as error:  # the folder of another release, which runs all the same
-            self.forecast = f"how long the simulation takes is not known: {error}"
+        except ValueError as error:  # a folder of another release has no prediction, but runs
+            self.forecast = f"the duration of the simulation is unknown: {error}"
             return _told(ids, new, progress)
         simulated = _Simulated(texts, new, cycles, progress)
         model.device(progress=simulated)
@@ -173,7 +185,7 @@ class Opened:
 
     @property
     def costs(self) -> "list[TextCost]":
-        """Of the text so far; none of the golden model."""
+        """Costs of the text so far; empty for the golden model."""
         if self._texts is None:
             return []
         return _costs_of(self._texts.execution.manifest, self._texts.passes, len(self.ids))
@@ -189,7 +201,7 @@ class Opened:
 
 
 def _told(ids: Iterator[int], new: int, progress: Progress) -> Iterator[int]:
-    """The same ids; each is told before it is computed."""
+    """Yield the same ids, and report progress before each."""
     for number in range(1, new + 1):
         progress(f"writing token {number} of {new}")
         index = next(ids, None)
@@ -199,9 +211,10 @@ def _told(ids: Iterator[int], new: int, progress: Progress) -> Iterator[int]:
 
 
 class _Simulated:
-    """A text on the simulator: how far it is, in cycles, and how long it takes.
+    """Progress of a text on the simulator, in cycles.
 
-    texts: where its passes run, on an open device. new: tokens to write. cycles: of all passes, as predicted.
+    texts: the open device that runs the passes. new: number of tokens to write. cycles: predicted cycles of
+    all passes.
     """
 
     def __init__(self, texts: TextDevice, new: int, cycles: int, progress: Progress) -> None:
@@ -214,14 +227,16 @@ class _Simulated:
 
     @property
     def forecast(self) -> str:
-        """How long the text will take, in a line, and how that is known."""
+        """One line that says how long the text will take, and why."""
         cycles = f"about {self._cycles:,} cycles to simulate"
         if not (rate := remembered(self._name)):
-            return f"{cycles}; how long that takes here is known after the first pass"
-        return f"{cycles}: {duration(self._cycles / rate)} at {rate:,.0f} cycles/s, measured here before"
+            return f"{cycles}; the duration is known after the first text"
+        return (
+            f"{cycles}: {duration(self._cycles / rate)} at {rate:,.0f} cycles/s, the speed of the last text"
+        )
 
     def __call__(self, message: str) -> None:
-        """Told by the device that a pass goes on."""
+        """Report progress; the device calls this during a pass."""
         cycles, seconds = self._spent()
         goal = max(self._cycles, cycles)
         self._progress(
@@ -230,7 +245,8 @@ class _Simulated:
         )
 
     def told(self, ids: Iterator[int]) -> Iterator[int]:
-        """The same ids, counted; behind the last of them the rate is kept for the next time."""
+        """Yield the same ids and count them. After the last id, store the simulation speed for the next
+        forecast."""
         self._since = time.monotonic()
         for number in range(1, self._new + 1):
             self._number = number
@@ -249,8 +265,11 @@ class _Simulated:
 
 @dataclass(frozen=True, kw_only=True)
 class TextCost:
-    """Of the passes of a part of a text. bytes: of memory read and written, and limit, what all channels move
-    in as many cycles; None where the device does not count them."""
+    """Cost of the passes of one part of a text.
+
+    bytes: bytes of memory read and written. limit: bytes that all channels can move in the same cycles. Both
+    are None if the device does not count bytes.
+    """
 
     part: str
     tokens: int
@@ -262,7 +281,7 @@ class TextCost:
 
     @property
     def tokens_per_second(self) -> float:
-        """At the clock of the design."""
+        """Tokens per second at the clock of the design."""
         return self.tokens * self.clock_mhz * 1e6 / self.cycles
 
     def __str__(self) -> str:
@@ -279,12 +298,12 @@ class TextCost:
         )
 
     def values(self) -> dict[str, Any]:
-        """For JSON."""
+        """Values for JSON."""
         return asdict(self) | {"tokens_per_second": self.tokens_per_second}
 
 
 def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> list[TextCost]:
-    """Of the passes of a text that began with a prompt of so many tokens, for each part that has a pass."""
+    """Costs of the prompt and of the tokens after it. A part without passes is left out."""
     memory, costs = manifest.memory, []
     for part, some in (
         ("prompt", [one for one in passes if one.position < prompt_tokens]),
@@ -311,7 +330,9 @@ def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) ->
 
 
 def require_golden(ids: Sequence[int], golden: Sequence[int]) -> None:
-    """StreamgenError when the tokens of a text are not golden's."""
+    """Raise StreamgenError if the ids of a text differ from the golden model's."""
     for index, (one, expected) in enumerate(zip_longest(ids, golden)):
         if one != expected:
-            raise StreamgenError(f"token {index} of the text has the id {one}; golden's has {expected}")
+            raise StreamgenError(
+                f"token {index} of the text has the id {one}; the golden model's id is {expected}"
+            )

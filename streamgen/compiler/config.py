@@ -1,4 +1,4 @@
-"""What a user chooses for a compilation; everything has a default that needs no thought."""
+"""`CompileConfig`: the options of a compilation, and the checks of their values."""
 
 import re
 from collections.abc import Mapping
@@ -25,64 +25,76 @@ VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements a cycle of what is no matmul, up
 
 @dataclass(frozen=True, kw_only=True)
 class CompileConfig:
-    """Choices of `streamgen.compile`: budgets, formats, and factors that are fixed where they should not be
-    chosen.
+    """Options of `streamgen.compile`. Every field has a default that suits most models.
 
-    name: of the accelerator, the kernel's name on the card; a Verilog identifier, none of the words that
-        (System)Verilog keeps for itself and none of a kernel's pins.
-    board: what it is built for: the name of a known board, or a `streamgen.platform.boards.Board`.
-    max_tokens: the largest number of tokens (product of the leading dimensions) of one pass; longer
-        inputs run as several passes.
-    context: positions of a text of a language model, at most those of the model.
-    multipliers: budget of weight x activation multipliers over all matmuls. None: 1,024, or fewer
-        for a small model none of whose factors are fixed: the power of two with which the products of a token
-        take 512 cycles at most, and 32 for each matmul (`streamgen.compiler.plan.policy.sized`).
-    channels: budget of memory channels, up to those of the board (32), one AXI master each.
-    converter_bits: budget of layout converters. A module whose converters hold more becomes several
-        accelerators that run one after the other and meet in memory; the budgets above are those of each.
-        None: half of the board's block memory.
-    fill: share of each SLR that the design may fill, up to 1; None: that of the board, beyond which designs
-        are not routed at speed.
-    policy: "spatial" gives every matmul columns of its own, "shared" has all take turns on one engine, a
-        column a memory channel; "mixed" gives columns to some, as long as that saves cycles, and to those
-        that `fixed` names. None: spatial for modules of matmuls and elementwise operations, shared for the
-        rest.
-    weights: format of the weights of all matmuls, by its name; None: what the checkpoint has for each matmul,
-        "w4" where it has floats.
-    head: format of the weights that compute the logits of a language model.
-    formats: formats by layer, a path or a pattern of paths, the first that fits: {"layers[[]0].*": "w8"};
-        tables ("embedding") may be "f24" or "w8", and are "w8" where they would fill half a memory channel.
-    group: weights along K that share one integer scale, in formats that have a choice (w4): 32, 64 or 128.
-    scale_bits: bits of the integer group scales and minimums: 8 to 16.
-    minimum: keep an integer minimum beside each group scale, in formats that have them (asymmetric groups).
-    p_bits: bits of the integers of a softmax in attention: 8 to 16.
-    token_lanes: spatial: tokens that one weight meets in a cycle; None lets the explorer choose.
-    fixed: spatial and mixed: factors that the explorer must take, by layer (path of the module, or name of
-        the operation in the report): of a matmul `columns`, `n_lanes` (output rows a column computes side by
-        side), `quantise_lanes` (of the quantiser before it) and `lanes` (of the addition of its bias); of an
-        elementwise operation `lanes`. {"layers.0.down": {"columns": 2, "n_lanes": 4}}
-    n_lanes: shared and mixed: output rows that a column of the engine computes side by side, 32 multipliers
-        each, within `multipliers` where these are given; None: shared the greatest power of two that the
-        multipliers allow, mixed that or a smaller one.
-    lanes: elements a cycle of norms, additions and what else passes rows, a power of two up to 32; None: as
-        `n_lanes`, and where there is no engine what keeps up with the slowest matmul, up to 16 either way.
-        Rotations, caches and attention take 16 of a head at most; the quantiser before an engine takes as
-        many as columns send, up to 32, where these are more.
-    attention_lanes: with a cache: positions of a text that attention over it takes in a cycle, a power of
-        two, at most the channels of the cache; None: as many as its channels give, while attention has no
-        more multipliers than `multipliers`, and no more of the board than its share (`attention_width`).
-    cache_channels: with a cache: memory channels that its keys lie on, and its values on others where there
-        are as many more: a power of two, at least `attention_lanes`; None: all of them, a power of two. Each
-        has a load and a store for whole rows; a step waits for fewer where attention could take more.
-    prefetch_beats: depth of the prefetch FIFO of each weight stream whose tokens take a whole beat of
-        512 bits, in beats; thinner streams have 64. None: 512, of an engine 1024, or less where those of all
-        columns would take more than a fifth of the board's block RAM.
-    hold_bits: budget of values that a phase leaves for a later one, on the chip; the largest lie in
-        memory until the others keep within it. None: an eighth of the board's block and ultra RAM.
-    clock_mhz: kernel clock that memory rates and reports are computed for.
-    sizing: FIFO sizing strategy: "conservative" keeps the schedule in which every kernel starts as soon as it
-        can, "normal" lets kernels run at their own rates.
-    check_import: hold the imported graph to the module in torch, on random inputs, before anything is built.
+    Five fields are budgets: `multipliers`, `channels`, `converter_bits`, `hold_bits` and `fill`. A budget is
+    an upper limit. The compiler looks for the fastest design within all budgets. If it splits a model into
+    several accelerators, each accelerator has the full budgets.
+
+    name: Name of the accelerator and of its kernel on the card. The name must be a Verilog identifier.
+        Keywords of SystemVerilog and names of kernel pins are not allowed.
+    board: Card for which the design is built. From Python, a `Board` value describes any other card.
+    max_tokens: Largest number of tokens in one pass. The number of tokens of an array is the product of its
+        leading dimensions. Longer inputs take several passes.
+    context: Largest number of tokens in a text, prompt included. It applies to language models and cannot
+        exceed the model's own context.
+    multipliers: Limit on the weight x activation multipliers of all matmuls together. The default is 1,024. A
+        small model without `fixed` factors gets fewer: the smallest power of two with which the products of
+        one token take at most 512 cycles, but at least 32 for each matmul.
+    channels: Limit on the memory channels of the card that the design uses. Each channel has one AXI master.
+    converter_bits: Limit on the memory of all layout converters, in bits. If the converters of a model need
+        more, the model becomes several accelerators that run one after the other and exchange data in memory.
+        The default is half of the card's block RAM.
+    fill: Largest share of each SLR that the design may fill, above 0 and up to 1. The default depends on the
+        card. Fuller designs may not reach the clock.
+    policy: Whether matmuls have columns of multipliers of their own. With "spatial", every matmul has its own
+        columns. With "shared", all matmuls take turns on one engine, which has one column for each memory
+        channel. With "mixed", a matmul gets its own columns if that saves cycles or if `fixed` names it. The
+        default is "spatial" for models of matmuls and elementwise operations, and "shared" for all others.
+    weights: Format of the weights of all matmuls. By default, quantised weights of a checkpoint keep their
+        format and float weights become "w4".
+    head: Format of the weights that compute the logits of a language model.
+    formats: Format of the weights of single layers. A key is the path of a layer or a pattern of paths, as in
+        {"layers[[]0].*": "w8"}. The first key that matches a layer counts. Lookup tables ("embedding") have
+        the format "f24" or "w8". By default a table has "w8" if it would otherwise fill more than half a
+        memory channel, else "f24".
+    group: Number of weights along K that share one scale, in formats that leave the choice ("w4"): 32, 64 or
+        128.
+    scale_bits: Number of bits of the integer scales and minimums of groups: 8 to 16.
+    minimum: Store an integer minimum beside the scale of each group, in formats that have minimums
+        (asymmetric quantisation).
+    p_bits: Number of bits of the integers that the softmax of attention computes: 8 to 16.
+    token_lanes: Number of tokens that each weight is multiplied with in one cycle. It applies to the policy
+        "spatial". By default the compiler chooses it.
+    fixed: Factors that the compiler must use for single layers. A key is the path of a module, or the name of
+        an operation in the report. A matmul has the factors "columns", "n_lanes" (output rows that a column
+        computes side by side), "quantise_lanes" (of the quantiser before the matmul) and "lanes" (of the
+        addition of its bias). An elementwise operation has the factor "lanes". Example: {"layers.0.down":
+        {"columns": 2, "n_lanes": 4}}. It applies to the policies "spatial" and "mixed".
+    n_lanes: Number of output rows that each column of the engine computes side by side. Each row takes 32
+        multipliers. It applies to the policies "shared" and "mixed". The default of "shared" is the largest
+        power of two within `multipliers`. "mixed" may choose a smaller one.
+    lanes: Number of elements that norms, additions and other operations without weights process in a cycle.
+        It is a power of two up to 32. The default is `n_lanes`, or, in a design without an engine, enough to
+        keep up with the slowest matmul; either way at most 16. Rotations, caches and attention process at
+        most 16 elements of a head. The quantiser before an engine processes up to 32, if the columns send as
+        many.
+    attention_lanes: Number of positions that attention over a KV cache reads in a cycle. It is a power of two
+        and at most the number of channels of the cache. The default is as many as these channels deliver,
+        within `multipliers` and the share of the card that attention may fill.
+    cache_channels: Number of memory channels that hold the keys of a KV cache. It is a power of two and at
+        least `attention_lanes`. The values lie on other channels if there are as many more. By default, the
+        cache uses the largest power of two of the channels.
+    prefetch_beats: Depth of the FIFO that prefetches each weight stream, in beats of 512 bits. It applies to
+        streams that read a whole beat for each token; narrower streams have a depth of 64. The default is
+        512, or 1024 for an engine, or less if all FIFOs together would exceed a fifth of the card's block
+        RAM.
+    hold_bits: Limit on the values that wait on the chip for a later phase, in bits. The largest values wait
+        in memory until the others fit. The default is an eighth of the card's block RAM and UltraRAM.
+    clock_mhz: Clock of the kernel in MHz. Memory rates and reports use it.
+    sizing: Strategy of FIFO sizing. With "conservative", a run takes no more cycles than with unlimited
+        FIFOs. With "normal", every kernel keeps its own rate from its start on.
+    check_import: Compare the imported graph with the torch module on random inputs before building.
     """
 
     name: str = "accelerator"

@@ -1,4 +1,4 @@
-"""Rows of a report that are alike, as those of 32 columns, become one line with their spread."""
+"""Group equal rows of a report, such as those of 32 columns, into one line with their range of values."""
 
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -14,8 +14,8 @@ Row = TypeVar("Row")
 def gathered(
     rows: Sequence[Row], name: Callable[[Row], str], kind: Callable[[Row], Hashable]
 ) -> list[list[Row]]:
-    """Rows of one kind whose names differ in one number alone, in the order of the first of each; others stay
-    alone."""
+    """Group rows of one kind whose names differ in a single number. Groups keep the order of their first
+    rows. Every other row is a group of its own."""
     found: dict[Hashable, list[Row]] = {}
     for row in rows:
         found.setdefault((re.sub(r"\d+", "#", name(row)), kind(row)), []).append(row)
@@ -32,25 +32,26 @@ def rows(
     full: bool,
     name: Callable[[Row], str] = attrgetter("name"),
 ) -> list[list[Row]]:
-    """What shares a line of a table. full: nothing does."""
+    """Rows of a table by line. full: every row has its own line."""
     return [[row] for row in found] if full else gathered(found, name, kind)
 
 
 def named(names: Sequence[str]) -> str:
-    """One name for all of them: `column0..31`."""
+    """One name for several names: `column0..31`."""
     first, last = (re.split(r"(\d+)", one) for one in (names[0], names[-1]))
     pairs = zip(first, last, strict=True)
     return "".join(a if a == b else f"{a}..{b}" for a, b in pairs)
 
 
 def spread(values: Sequence[int]) -> str:
-    """The least and the greatest, or the only one."""
+    """The least and the greatest value, or the single value."""
     least, most = min(values), max(values)
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _is_line(names: Sequence[str]) -> bool:
-    """Whether there are enough of them, and the same number, wherever it stands, tells them apart."""
+    """Whether there are at least `FEWEST` names, and only one number tells them apart, at one place or
+    several."""
     numbers = [re.findall(r"\d+", one) for one in names]
     changing = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
     return len(names) >= FEWEST and bool(changing) and all(column == changing[0] for column in changing)

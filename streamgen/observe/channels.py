@@ -1,4 +1,4 @@
-"""What lies in each memory channel, and how much of it that takes."""
+"""Contents of the memory channels, by use and in bytes."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ Channels = Mapping[int, Mapping[str, int]]
 
 
 def channel_bytes(buffers: Iterable[Buffer]) -> dict[int, dict[str, int]]:
-    """Bytes by channel and by what they are, channels in order."""
+    """Bytes by channel and by role of the buffer. Channels are sorted."""
     found: dict[int, dict[str, int]] = {}
     for buffer in buffers:
         by_role = found.setdefault(buffer.channel, {})
@@ -26,7 +26,7 @@ def channel_bytes(buffers: Iterable[Buffer]) -> dict[int, dict[str, int]]:
 
 
 def channel_table(channels: Channels, room: int) -> Table:
-    """Bytes by channel; channels that are alike, one after the other, share a line. room: of a channel."""
+    """A table of bytes by channel. Equal neighbouring channels share a line. room: bytes of one channel."""
     used = {role for by_role in channels.values() for role in by_role}
     uses = {title: roles for title, roles in USES.items() if used.intersection(roles)}
     made = table("channel", *uses, "all", f"% of {room:,}")

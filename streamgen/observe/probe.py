@@ -1,8 +1,8 @@
-"""Every token of a run held against golden: which one differs first, and whose it is.
+"""Compare every token of a run with the golden model and find the first difference.
 
-A probed simulator (`streamgen.runtime.instruments`) compares what goes into and what comes out of each FIFO
-with the tokens that golden puts on the edge, and stops in the cycle of the first difference. Differences of
-one cycle are taken in topological order. `streamgen.observe.difference` says who is at fault.
+A simulator with probes (`streamgen.runtime.instruments`) compares the tokens that enter and leave each FIFO
+with the tokens of the golden model. It stops in the cycle of the first difference. Differences in the same
+cycle are reported in topological order. `streamgen.observe.difference` finds the faulty kernel.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ DRAIN_CYCLES, DRAIN_STEP = 4096, 64  # after the last store, for tokens that nob
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """What a probed run has compared: runs of the hardware, edges, tokens; the difference, if any."""
+    """Numbers of runs, edges and tokens that the probes compared, and the first difference, if any."""
 
     runs: int = 0
     edges: int = 0
@@ -43,29 +43,29 @@ class ProbeReport:
     def __str__(self) -> str:
         where = f"{counted(self.tokens, 'token')} on {counted(self.edges, 'edge')}"
         if self.difference is not None:
-            return f"{self.difference}\n  {where} were right before it"
-        return f"{where} in {counted(self.runs, 'run')}: no difference from golden"
+            return f"{self.difference}\n  {where} were right before"
+        return f"{where} in {counted(self.runs, 'run')}: no difference from the golden model"
 
 
 class Probe:
-    """The probes of one call of `Accelerator.run`; `report` says what they have seen."""
+    """The probes of one call of `Accelerator.run`. Their result is in `report`."""
 
     def __init__(self, edges: Sequence[str] | None, manifests: Sequence[Manifest]) -> None:
-        """edges: names as in the report, None for all. ValueError for one that no design has."""
+        """edges: names of edges as in the report; None for all. Raises ValueError for an unknown edge."""
         known = [stream.name for manifest in manifests for stream in manifest.streams]
         for name in edges or ():
             if name not in known:
                 near = get_close_matches(name, known, n=1, cutoff=0)
-                raise ValueError(f"there is no edge {name!r} to probe; the nearest is {near[0]!r}")
+                raise ValueError(f"no edge is called {name!r}; the nearest name is {near[0]!r}")
         self._edges = None if edges is None else frozenset(edges)
         self.report = ProbeReport(edges=len(known if edges is None else set(edges)))
 
     def streams(self, manifest: Manifest) -> tuple[StreamFacts, ...]:
-        """The streams of a design that are probed, in topological order."""
+        """The probed streams of a design, in topological order."""
         return tuple(s for s in manifest.streams if self._edges is None or s.name in self._edges)
 
     def observer(self, program: Program, manifest: Manifest) -> Observer:
-        """What watches the runs of a design whose golden model is `program`."""
+        """An observer of the runs of a design whose golden model is `program`."""
 
         def observe(
             device: Device, images: Mapping[str, bytes], launch: Launch
@@ -130,7 +130,7 @@ def _expected(
     state: dict[str, np.ndarray],
     edges: Sequence[Edge],
 ) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """The tokens of each edge as they pass it, over all phases, and the outputs by name."""
+    """The tokens of each edge in order, over all phases, and the outputs by name."""
     parts: dict[str, list[np.ndarray]] = {edge.name: [] for edge in edges}
     sinks = {tensor.node: tensor.name for tensor in graph.tensors if tensor.role == "output"}
     outputs = {}
@@ -146,12 +146,12 @@ def _expected(
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """The tokens of an edge; none of one that rests in all phases of a run."""
+    """The tokens of an edge; empty if the edge is unused in all phases of a run."""
     return np.concatenate(parts) if parts else np.zeros((0, 1), np.uint8)
 
 
 def _state(graph: Graph, device: SimulatedDevice) -> dict[str, np.ndarray]:
-    """What earlier runs have left on a device, by buffer."""
+    """State that earlier runs left on a device, by buffer."""
     found = {}
     for tensor in graph.tensors:
         if tensor.role == "state" and tensor.place not in found:

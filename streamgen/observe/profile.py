@@ -1,13 +1,13 @@
-"""Where the cycles of a pass go: by phase, by kernel and phase, by stream of memory.
+"""Profiles of passes: cycles by phase, by kernel and phase, and bytes by memory stream.
 
-A phase lasts, in each of its walks, until its last token has passed the last port of any node; then the
-next one begins. So every cycle of a pass belongs to one phase: the reading of the phase table to the first,
-the end of the run to the last. In every phase a kernel is busy (a token passes one of its ports), stalled
-(none does, and one waits at an output) or idle. What a kernel does ahead of a phase, as loads do, counts in
-the phase that lasts meanwhile. Walks of a phase are summed.
+Every cycle of a pass belongs to one phase. A walk of a phase ends when its last token has passed the last
+port of any node; then the next phase begins. Reading the phase table belongs to the first phase, the end of
+the run to the last. In each phase a kernel is busy (a token passes one of its ports), stalled (no token
+passes, and one waits at an output) or idle. Work ahead of a phase, such as loads, counts in the phase during
+which it happens. Walks of a phase are summed.
 
-The bound of a phase is that of `compiler.explore.bound`; a phase whose weights were read ahead may take
-less. Bytes of streams are those of the graph, exact.
+`compiler.explore.bound` gives the bound of a phase. A phase whose weights were read ahead may take fewer
+cycles. Bytes of streams are exact.
 """
 
 import dataclasses
@@ -51,9 +51,11 @@ _NAMES, _SHARE = 34, 9  # characters of a kernel's name, and of its shares of a 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseProfile:
-    """A phase in all of its walks. bound: the least cycles, the larger of those that memory and multipliers
-    need (memory_cycles, product_cycles). products: weights times tokens. bytes: of all streams, over
-    `channels`."""
+    """All walks of a phase.
+
+    memory_cycles, product_cycles: fewest cycles that memory and multipliers need. products: number of
+    products. bytes: bytes of all memory streams, on so many `channels`.
+    """
 
     name: str
     walks: int
@@ -66,18 +68,18 @@ class PhaseProfile:
 
     @property
     def bound(self) -> float:
-        """Least cycles."""
+        """Fewest cycles that memory and multipliers allow."""
         return max(self.memory_cycles, self.product_cycles)
 
     @property
     def ratio(self) -> float:
-        """Cycles against the bound."""
+        """Cycles divided by the bound."""
         return self.cycles / self.bound if self.bound else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelProfile:
-    """Cycles of a node in each phase."""
+    """Busy, stalled and idle cycles of a node, by phase."""
 
     name: str
     kind: str
@@ -88,7 +90,8 @@ class KernelProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """One walk of a phase, by its number. busy, stalled: cycles of each node, in the order of the kernels."""
+    """One walk of a phase. phase: index of the phase. busy, stalled: cycles of each node, in the order of the
+    kernels."""
 
     phase: int
     cycles: int
@@ -98,9 +101,10 @@ class StepProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamProfile:
-    """Bytes that a node reads from a buffer in memory, or writes to it; by phase, but for the control's own.
+    """Bytes that a node reads from a memory buffer or writes to it.
 
-    share: of what its channel can move in the cycles of the pass.
+    phases: bytes by phase; empty for streams of the control. share: share of the bytes that the channel can
+    move during the pass.
     """
 
     node: str
@@ -114,8 +118,11 @@ class StreamProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class PassProfile:
-    """A pass of `tokens` tokens from `position` on, by one design. steps: the walks of its phases, one after
-    the other. moved: bytes read and written, by channel, as the simulated memory counts them."""
+    """A pass of `tokens` tokens from `position` on, through one design.
+
+    steps: walks of the phases in order. moved: (bytes read, bytes written) by channel, as the simulated
+    memory counts them.
+    """
 
     design: str
     position: int
@@ -129,14 +136,15 @@ class PassProfile:
 
     @property
     def bound(self) -> float:
-        """Least cycles."""
+        """Fewest cycles that memory and multipliers allow, summed over the phases."""
         return sum(phase.bound for phase in self.phases)
 
     def lines(self, width: int, full: bool) -> Iterator[str | Table]:
-        """What is printed of it. width: characters of a line. full: a line for each kernel and stream, though
-        they are alike."""
+        """Lines and tables of the pass. width: characters of a line. full: print a line for each kernel and
+        stream, without grouping equal ones."""
         yield (
-            f"{self.design}, {counted(self.tokens, 'token')} at {self.position}: {self.cycles:,} cycles, "
+            f"{self.design}, {counted(self.tokens, 'token')} at position {self.position}: {self.cycles:,} "
+            "cycles, "
             f"bound {self.bound:,.0f}, "
             f"ratio {self.cycles / self.bound:.3f}; {sum(map(sum, self.moved.values())):,} bytes moved"
         )
@@ -175,7 +183,7 @@ class PassProfile:
         return made
 
     def _share_table(self, kernels: Sequence[Sequence[KernelProfile]], phases: range) -> Table:
-        """Of the cycles of these phases, by number; kernels that are alike have their mean."""
+        """Busy and stalled shares of the cycles of these phases. Equal kernels share a line (mean)."""
         made = table("busy+stalled % in phase", *map(str, phases))
         for several in kernels:
             shares = [
@@ -206,7 +214,7 @@ class PassProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The passes of a text, or of other inputs; `str()` prints them as tables."""
+    """The profiled passes of a run. `str()` gives tables."""
 
     name: str
     clock_mhz: float
@@ -216,8 +224,8 @@ class Profile:
         return self.text()
 
     def text(self, *, full: bool = False, width: int | None = None) -> str:
-        """Tables. full: a line for each kernel and stream; else those that are alike share one. width:
-        characters of a line, by default those of the terminal."""
+        """Tables as text. full: a line for each kernel and stream; otherwise equal ones share a line. width:
+        characters of a line; by default the width of the terminal."""
         return rendered(self._lines(full, width_of(width)), width)
 
     def _lines(self, full: bool, width: int) -> Iterator[str | Table]:
@@ -226,18 +234,19 @@ class Profile:
             yield from one.lines(width, full)
 
     def to_json(self) -> str:
-        """All values."""
+        """All values as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 class Profiler:
-    """Sees where the cycles of all runs of one call go; `passes` has them."""
+    """Profiles all runs of one call. The result is in `passes`."""
 
     def __init__(self) -> None:
         self.passes: list[PassProfile] = []
 
     def observer(self, program: Program, names: Sequence[str], execution: Execution) -> Observer:
-        """What watches the runs of a design on a simulator that counts at its streams. names: of phases."""
+        """An observer of the runs of a design on a simulator that counts at its streams. names: names of the
+        phases."""
 
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
@@ -255,7 +264,7 @@ class Profiler:
 
 
 def _tokens(graph: Graph, manifest: Manifest) -> dict[tuple[str, str, int], np.ndarray]:
-    """Tokens that pass each side of each stream for its node, step by step."""
+    """Numbers of tokens that pass each side of each stream for its node, by step."""
     instances = {stream.name: stream.sides for stream in manifest.streams}
     places = {node.name: k for k, node in enumerate(graph.nodes)}
     steps = [phase for phase, _ in graph.steps()]
@@ -281,7 +290,7 @@ def _profile(
     total: int,
     moved: dict[int, tuple[int, int]],
 ) -> PassProfile:
-    """What a device has counted in a run of `total` cycles."""
+    """The profile that a device counted in a run of `total` cycles."""
     manifest, found = device.manifest, device.profiled()
     rate = Fraction(manifest.memory.beats, manifest.memory.cycles)
     steps = [phase for phase, _ in graph.steps()]
@@ -332,7 +341,7 @@ def _moved(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
 
 
 def _streams(graph: Graph, manifest: Manifest, program: PhaseTable, limit: float) -> Iterator[StreamProfile]:
-    """program: that of the pass. limit: bytes that a channel can move in it."""
+    """program: phase table of the pass. limit: bytes that a channel can move during the pass."""
     walks = [times for section, times in graph.walked() for _ in section]
     found: dict[tuple[str, str, int, str], list[int]] = {}
     for tensor in graph.tensors:
@@ -364,7 +373,7 @@ def _node(stream: StreamProfile) -> str:
 
 
 def _shares(busy: int, stalled: int, cycles: int) -> str:
-    """Percent of the cycles; blank for nothing."""
+    """Percentages of the cycles; blank if both are 0."""
     if not busy + stalled:
         return ""
     return f"{100 * busy / cycles:.0f}" + (f"+{100 * stalled / cycles:.0f}" if stalled else "")

@@ -1,6 +1,6 @@
-"""What an accelerator is and how its last run went, as values and as text.
+"""Reports of an accelerator and its last run, as values and as text.
 
-An accelerator is one group or several, which run one after the other; each has a report of its own.
+An accelerator has one group, or several groups that run one after the other. Each group has its own report.
 """
 
 import dataclasses
@@ -39,11 +39,15 @@ NOTES = "notes.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """What only the compiler knows of a group: its units and why it holds no more of them, the budget of
-    converter bits (None: there is none), the choices in words, the scheduled cycles by number of tokens, the
-    board, the promised resources by kind of block and by SLR, the SLR of each instance in the top of the
-    Verilog, the boundaries of SLRs that streams cross, the wires at each boundary, the designs that the
-    search went through."""
+    """Facts about a group that only the compiler knows.
+
+    units: operations that the group computes. ended: why the group ends after its last unit.
+    converter_budget: limit on converter bits; None without a limit. choices: choices of the compiler, as
+    sentences. scheduled_cycles: cycles of the schedule by number of tokens. resources, slrs: promised
+    resources by kind of block and by SLR. instances: SLR of each instance in the top module. crossings:
+    number of SLR boundaries that a stream crosses. wires: wires at each boundary. tried: designs that the
+    search compared.
+    """
 
     units: tuple[str, ...]
     ended: str
@@ -59,27 +63,27 @@ class Notes:
     tried: tuple[Tried, ...]
 
     def to_json(self) -> str:
-        """Text that `from_json` turns back into equal notes."""
+        """A text from which `from_json` makes equal notes."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Notes":
-        """ValueError for a text that `to_json` did not make."""
+        """Notes from the text of `to_json`. Raises ValueError for any other text."""
         found: Notes = decode(cls, parsed(text), "notes")
         if unknown := set(found.slrs) ^ {slr.name for slr in found.board.slrs}:
-            raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} are not those of the board")
+            raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} do not match the SLRs of the board")
         if len(found.wires) != len(found.board.slrs) - 1:
             raise ValueError(f"notes.wires: {len(found.wires)} numbers for {len(found.board.slrs)} SLRs")
         return found
 
     def write(self, folder: Path) -> None:
-        """Write them into an existing folder."""
+        """Write the notes to an existing folder."""
         (folder / NOTES).write_text(self.to_json())
 
     @classmethod
     def read(cls, folder: Path, read: Callable[[str], bytes] | None = None) -> "Notes":
-        """Those that `write` wrote into a folder; ValueError when they cannot be read. read: gives the
-        content of a file by its name."""
+        """Read the notes that `write` wrote to a folder. Raises ValueError if they cannot be read. read:
+        returns the content of a file by its name."""
         try:
             return cls.from_json((read or partial(read_file, folder))(NOTES))
         except ValueError as error:
@@ -88,8 +92,10 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class PassTiming:
-    """Cycles of a pass of a language model, `tokens` of them from `position` on, beside the least in which
-    memory and multipliers can do its work (`explore.bound`)."""
+    """Cycles of a pass of a language model with `tokens` tokens from `position` on.
+
+    bound: fewest cycles that memory and multipliers allow (`explore.bound`).
+    """
 
     position: int
     tokens: int
@@ -98,13 +104,14 @@ class PassTiming:
 
     @property
     def ratio(self) -> float:
-        """Cycles against the bound."""
+        """Cycles divided by the bound."""
         return self.cycles / self.bound
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelReport:
-    """Cycles of one node in the last run: busy (a token moved), stalled (output waits), idle (the rest)."""
+    """Cycles of one node in the last run: busy (a token moved), stalled (an output waited) or idle (all
+    others)."""
 
     name: str
     kind: str
@@ -115,7 +122,8 @@ class KernelReport:
 
 @dataclass(frozen=True, kw_only=True)
 class FifoReport:
-    """A FIFO of `depth` tokens, and the most it held in the last run (None: there was none)."""
+    """A FIFO of `depth` tokens. greatest: most tokens that it held in the last run; None before the first
+    run."""
 
     name: str
     bits: int
@@ -125,10 +133,11 @@ class FifoReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceReport:
-    """Promised resources by kind of block, and what the shell of the board leaves to a kernel.
+    """Promised resources by kind of block (`parts`), and the resources that the shell of the board leaves
+    free (`available`).
 
-    slrs: of each SLR what is used and what there is; fill: the share that may be used. crossings: by stream,
-    the boundaries of SLRs that it crosses, where it crosses any.
+    slrs: used and available resources of each SLR. fill: share of an SLR that the design may fill. crossings:
+    number of SLR boundaries that a stream crosses, for streams that cross one.
     """
 
     board: str
@@ -144,27 +153,30 @@ class ResourceReport:
         return sum(self.parts.values(), Resources(lut=0, ff=0))
 
     def table(self) -> Table:
-        """Blocks, sums and what the board leaves; of each SLR the share that is used."""
+        """A table of blocks, their sum, the available resources, and the used share of each SLR."""
         names = ("lut", "ff", "dsp", "bram", "uram")
         made = table("block", *(name.upper() for name in names))
-        rows = {**self.parts, "total": self.total, f"{self.board} leaves": self.available}
+        rows = {**self.parts, "total": self.total, f"available on {self.board}": self.available}
         for block, resources in rows.items():
             made.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
         shares = {"share": (self.total, self.available), **self.slrs}
         for region, (used, available) in shares.items():
             percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
             made.add_row(region, *(f"{value:.1f} %" for value in percent))
-        made.caption = f"{len(self.crossings)} streams cross SLRs; of each {self.fill:.0%} may be filled"
+        made.caption = (
+            f"{len(self.crossings)} streams cross SLRs; at most {self.fill:.0%} of each SLR may be filled"
+        )
         return made
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntermediateMemory:
-    """Bits for what kernels hand to one another, in the largest run.
+    """Bits of memory between kernels, in the largest run.
 
-    unfused: every intermediate tensor whole, as if each kernel wrote to memory. converters, fifos: what is
-    built in the place of that, for inputs too. constants: what converters hold of constants beside it, as
-    rows of weights that meet several tokens. stored: tensors between groups, whole.
+    unfused: bits of all intermediate tensors, as if each kernel wrote its result to memory. converters,
+    fifos: bits of the converters and FIFOs that replace these tensors. constants: bits of constants in
+    converters, such as rows of weights that are used for several tokens. stored: bits of the tensors between
+    groups.
     """
 
     unfused: int
@@ -175,16 +187,16 @@ class IntermediateMemory:
 
     @property
     def fused(self) -> int:
-        """Bits of everything in the place of whole tensors."""
+        """Bits of converters, FIFOs and tensors between groups."""
         return self.converters + self.fifos + self.stored
 
     def __str__(self) -> str:
         share = f", {100 * self.fused / self.unfused:.1f} %" if self.unfused else ""
-        stored = f" + {self.stored:,} of tensors between groups" if self.stored else ""
-        constants = f"; beside it {self.constants:,} of weights and other constants" if self.constants else ""
+        stored = f" + {self.stored:,} in tensors between groups" if self.stored else ""
+        constants = f"; also {self.constants:,} bits of weights and other constants" if self.constants else ""
         return (
-            f"intermediate memory: {self.fused:,} bits ({self.converters:,} of converters "
-            f"+ {self.fifos:,} of FIFOs{stored}) against {self.unfused:,} with every tensor whole{share}"
+            f"intermediate memory: {self.fused:,} bits ({self.converters:,} in converters "
+            f"+ {self.fifos:,} in FIFOs{stored}), {self.unfused:,} if every tensor were stored{share}"
             f"{constants}"
         )
 
@@ -193,11 +205,11 @@ class IntermediateMemory:
 class GroupReport:
     """One accelerator.
 
-    units: what it computes. ended: why it holds no more. passes: cycles of each pass of the last run; none
-    before the first. scheduled_cycles: by number of tokens, what a pass takes in the schedule that sized the
-    FIFOs, where nothing waits for memory. timings: of a language model, its passes beside their bounds.
-    channels: bytes by memory channel and by what they are; channel_bytes: the room of each.
-    tried: the designs that the search went through.
+    units: operations that the group computes. ended: why the group ends after its last unit. passes: cycles
+    of each pass of the last run; empty before the first run. scheduled_cycles: cycles of a pass by number of
+    tokens, in the schedule that sized the FIFOs, in which no kernel waits for memory. timings: passes of a
+    language model with their bounds. channels: bytes by memory channel and role of the buffer. channel_bytes:
+    capacity of a channel. tried: designs that the search compared.
     """
 
     name: str
@@ -218,10 +230,10 @@ class GroupReport:
     tried: tuple[Tried, ...] = ()
 
     def lines(self, clock_mhz: float, full: bool) -> Iterator[str | Table]:
-        """What a report prints of it. full: a line for each kernel and FIFO, though they are alike."""
+        """Lines and tables of the group. full: a line for each kernel and FIFO, even for equal ones."""
         yield f"{self.name}: {self.multipliers:,} multipliers"
         budget = "" if self.converter_budget is None else f" of {self.converter_budget:,}"
-        yield f"layout converters hold {self.converter_bits:,}{budget} bits"
+        yield f"layout converters: {self.converter_bits:,}{budget} bits"
         for tokens, cycles in self.scheduled_cycles.items():
             yield f"schedule of {counted(tokens, 'token')}: {cycles:,} cycles"
         for choice in self.choices:
@@ -270,10 +282,10 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that `report()` of an accelerator knows; `str()` prints it as tables.
+    """The report of an accelerator. `str()` gives tables.
 
-    The last run of a decoder is all passes since its device was opened. study: a search of the design space
-    that is told beside it (`with_study`). page: makes HTML of it.
+    The last run of a language model has all passes since its device was opened. study: a search of the design
+    space that is part of the report (`with_study`). page: makes the HTML page.
     """
 
     name: str
@@ -285,12 +297,12 @@ class Report:
 
     @property
     def multipliers(self) -> int:
-        """Multipliers of the group that has most."""
+        """Multipliers of the group with the most multipliers."""
         return max(group.multipliers for group in self.groups)
 
     @property
     def passes(self) -> tuple[int, ...]:
-        """Cycles of each pass of the last run, over all groups; none before the first run."""
+        """Cycles of each pass of the last run, summed over the groups; empty before the first run."""
         return tuple(map(sum, zip(*(group.passes for group in self.groups), strict=True)))
 
     @property
@@ -309,11 +321,11 @@ class Report:
         return tuple(fifo for group in self.groups for fifo in group.fifos)
 
     def with_study(self, study: StudyReport) -> "Report":
-        """The same with the trials of a search (`Study.report`, `search.stored.read_study`)."""
+        """The same report with the trials of a search (`Study.report`, `search.stored.read_study`)."""
         return dataclasses.replace(self, study=study)
 
     def to_json(self) -> str:
-        """All values, with sums beside them."""
+        """All values and their sums as JSON."""
         value = dataclasses.asdict(dataclasses.replace(self, page=None))
         del value["page"]
         for made, group in zip(value["groups"], self.groups, strict=True):
@@ -323,16 +335,16 @@ class Report:
         return json.dumps(value, indent=1) + "\n"
 
     def html(self, path: str | Path) -> Path:
-        """Write a page of all of it into one file that needs no network, and return its path: graph, cycles
-        by phase and kernel, roofline, FIFOs, resources on the card, memory, exploration, trials of a study.
+        """Write the report as an HTML page to one file, which needs no network, and return its path. The page
+        shows the graph, cycles by phase and kernel, the roofline, FIFOs, resources on the card, memory, the
+        exploration and the trials of a study. Passes that were not profiled are predicted.
 
-        Passes that were not profiled are predicted. ValueError for a report made by hand,
-        MissingToolError without `streamgen[report]`, FileNotFoundError when there is no such folder,
-        IsADirectoryError for a folder, OSError when the file cannot be written: then none is left, and one
-        that was there stays.
+        Raises ValueError for a report made by hand, MissingToolError without `streamgen[report]`,
+        FileNotFoundError if the folder is missing, IsADirectoryError if `path` is a folder, and OSError if
+        the file cannot be written. A failed write leaves an existing file as it was.
         """
         if self.page is None:
-            raise ValueError("only the report of an accelerator has a page")
+            raise ValueError("this report was not made by an accelerator, so it has no page")
         target = require_place(path)
         with new_file(target) as file:
             file.write(self.page(self).encode())
@@ -342,9 +354,9 @@ class Report:
         return self.text()
 
     def text(self, *, full: bool = False, width: int | None = None) -> str:
-        """Tables. full: a line for each kernel and FIFO; else those that are alike, as the columns of an
-        engine, share one with their least and greatest. width: characters of a line, by default those of the
-        terminal."""
+        """Tables as text. full: a line for each kernel and FIFO; otherwise equal ones, such as the columns of
+        an engine, share a line with the least and the greatest value. width: characters of a line; by default
+        the width of the terminal."""
         return rendered(self._lines(full), width)
 
     def _lines(self, full: bool) -> Iterator[str | Table]:
@@ -363,7 +375,7 @@ class Report:
             yield self.study.table()
 
     def _group_table(self) -> Table:
-        made = table("group", "computes", "why it ended", "converter bits", "cycles", texts=3)
+        made = table("group", "computes", "ends because", "converter bits", "cycles", texts=3)
         for g in self.groups:
             cycles = f"{sum(g.passes):,}" if g.passes else ""
             made.add_row(g.name, ", ".join(g.units), g.ended, f"{g.converter_bits:,}", cycles)
@@ -371,5 +383,5 @@ class Report:
 
 
 def _whole(value: float) -> str:
-    """Halves (of block memories) are exact, what is estimated is rounded."""
+    """The value as text. Whole and half numbers are exact; all others are rounded."""
     return f"{value if float(2 * value).is_integer() else round(value):,}".removesuffix(".0")

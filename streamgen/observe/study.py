@@ -1,4 +1,4 @@
-"""What a search of the design space went through (`streamgen.api.search.study`), as a report has it."""
+"""Trials of a search of the design space (`streamgen.api.search.study`), for reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,13 @@ __all__ = ["StudyReport", "TrialReport", "figure"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrialReport:
-    """A point of a study. number: the first is 0. choice: the values of the factors that are not left to the
-    compiler. values: of the objectives, in their order; none where the point cannot be built. state: "kept"
-    within all budgets, "over" one of them, or "pruned". front: no other point beats it in all objectives.
-    why: it was pruned."""
+    """A point of a study.
+
+    number: index of the trial, from 0. choice: values of the factors that the compiler does not choose.
+    values: values of the objectives in their order; empty if the point cannot be built. state: "kept" if the
+    point is within all budgets, "over" if it exceeds one, or "pruned". front: whether the point is on the
+    Pareto front. why: reason for pruning.
+    """
 
     number: int
     choice: Mapping[str, str]
@@ -26,14 +29,18 @@ class TrialReport:
     why: str
 
     def __str__(self) -> str:
-        """The choice in words."""
+        """The choice as text."""
         return ", ".join(f"{name}={value}" for name, value in self.choice.items()) or "the compiler's choice"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyReport:
-    """objectives: names in `search.evaluation.OBJECTIVES`. units: of each. maximised: whether more is better.
-    trials: those that are done, in the order in which they began; cycles and resources are bounds."""
+    """A search of a design space.
+
+    objectives: names in `search.evaluation.OBJECTIVES`. units: unit of each objective. maximised: whether
+    more is better, for each objective. trials: finished trials in the order of their start. Their cycles and
+    resources are bounds.
+    """
 
     name: str
     objectives: tuple[str, ...]
@@ -43,23 +50,24 @@ class StudyReport:
 
     @property
     def front(self) -> Sequence[TrialReport]:
-        """The best in the first objective first."""
+        """Points on the Pareto front, sorted by the first objective, best first."""
         sign = -1 if self.maximised[0] else 1
         return sorted((one for one in self.trials if one.front), key=lambda one: sign * one.values[0])
 
     def count(self, state: str) -> int:
-        """Trials that ended so."""
+        """Number of trials in a state."""
         return sum(one.state == state for one in self.trials)
 
     def __str__(self) -> str:
-        """How the trials ended, in a sentence."""
+        """Numbers of trials by state."""
         return (
             f"study {self.name}: {len(self.trials)} points, {self.count('kept')} within the budgets, "
-            f"{self.count('over')} over one, {self.count('pruned')} pruned, {len(self.front)} on the front"
+            f"{self.count('over')} over a budget, {self.count('pruned')} pruned, {len(self.front)} on the "
+            "front"
         )
 
     def table(self) -> Table:
-        """The front."""
+        """A table of the front."""
         made = table("chosen", *self.units, "trial")
         for one in self.front:
             made.add_row(str(one), *map(figure, one.values), str(one.number))
@@ -67,5 +75,5 @@ class StudyReport:
 
 
 def figure(value: float) -> str:
-    """Whole above a thousand, else four digits."""
+    """The value as text: whole from 1,000 on, four digits below."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

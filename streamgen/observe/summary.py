@@ -1,4 +1,4 @@
-"""From the graphs, manifests and status blocks of an accelerator to its report."""
+"""Make the report of an accelerator from its graphs, manifests and status blocks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ __all__ = ["group_report", "hardware_line", "interface_line", "intermediate_memo
 
 
 def notes_of(design: Design, **known: Any) -> Notes:
-    """The notes of a group: what the compiler knows, by field, and what its design promises."""
+    """The notes of a group. known: values of the fields that the design does not hold."""
     return Notes(
         board=design.board,
         resources=design.resources,
@@ -44,7 +44,7 @@ def group_report(
     statuses: Sequence[StatusBlock],
     timings: Sequence[PassTiming] = (),
 ) -> GroupReport:
-    """The report of one group. statuses: one for each pass of the last run."""
+    """The report of one group. statuses: one status block for each pass of the last run."""
     counts = _counted(manifest, statuses)
     total = sum(status.cycles for status in statuses)
     return GroupReport(
@@ -93,7 +93,7 @@ def group_report(
 
 
 def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
-    """Of all groups together."""
+    """The intermediate memory of all groups together."""
     read = {tensor.name for graph in graphs for tensor in graph.tensors if tensor.role == "input"}
     between = [
         (tensor.name, graph.tensor_itensor(tensor))
@@ -113,7 +113,7 @@ def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
 
 
 def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
-    """Counters over all passes: sums, and for levels the greatest."""
+    """Counters over all passes: the sum, or the maximum for levels of FIFOs."""
     found: dict[tuple[str, str], int] = {}
     for status in statuses:
         for counter, value in zip(manifest.counters, status.counters, strict=True):
@@ -130,7 +130,7 @@ def _bits(graph: Graph, edge: Edge) -> int:
 
 
 def interface_line(manifests: Sequence[Manifest], chain: Chain | None) -> str:
-    """The arrays that a run takes and gives, by name: `x [8, 64] to y [8, 10]`."""
+    """Names and shapes of the inputs and outputs of a run: `x [8, 64] to y [8, 10]`."""
     buffers = {buffer.name: buffer for manifest in manifests for buffer in manifest.buffers}
     names = {
         "input": None if chain is None else chain.inputs,
@@ -145,8 +145,8 @@ def interface_line(manifests: Sequence[Manifest], chain: Chain | None) -> str:
 
 
 def hardware_line(manifests: Sequence[Manifest], graphs: Sequence[Graph] | None) -> str:
-    """Board, channels and multipliers of groups: `BOARD, 2 channels, 1,024 multipliers`. graphs: None where
-    they are not read, and multipliers not known."""
+    """Board, channels and multipliers of the groups: `BOARD, 2 channels, 1,024 multipliers`. graphs: None if
+    they were not read; then the line has no multipliers."""
     groups = [] if len(manifests) == 1 else [counted(len(manifests), "group")]
     channels = len({port.channel for manifest in manifests for port in manifest.ports})
     built = [] if graphs is None else [sum(graph.multipliers for graph in graphs)]

@@ -1,9 +1,9 @@
-"""A profile as a timeline: Chrome's trace format, which Perfetto and chrome://tracing show.
+"""A profile as a timeline in Chrome's trace format, which Perfetto and chrome://tracing show.
 
-A process for each design, in it a track for the phases, one for each kernel and one for each memory channel.
-Passes follow one another, and so do the walks of phases. A microsecond there is a cycle. What a profile
-counts in a walk has no place within it: a kernel's busy cycles stand at its beginning, its stalled ones
-behind them, and the bytes of a channel are shared evenly among the walks of a phase.
+Each design is a process. It has a track for the phases, one for each kernel and one for each memory channel.
+Passes and walks of phases follow one another. A microsecond in the trace is a cycle. A profile does not
+record when things happen within a walk. The trace therefore draws a kernel's busy cycles at the start of the
+walk and its stalled cycles after them, and shares the bytes of a channel evenly among the walks of a phase.
 """
 
 import json
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 def write_trace(profile: Profile, path: Path) -> None:
-    """Write the timeline of a profile; OSError when it cannot be, and then nothing is left."""
+    """Write the timeline of a profile. Raises OSError if the file cannot be written; then no file is left."""
     other = {"name": profile.name, "clock_mhz": profile.clock_mhz, "time": "1 us is 1 cycle"}
     text = json.dumps({"traceEvents": [*events(profile)], "otherData": other})
     with new_file(path) as file:
@@ -28,7 +28,7 @@ def write_trace(profile: Profile, path: Path) -> None:
 
 
 def events(profile: Profile) -> Iterator[Event]:
-    """The names of the tracks, then what is on them."""
+    """The names of the tracks, then the events on them."""
     designs = list(dict.fromkeys(one.design for one in profile.passes))
     for process, design in enumerate(designs):
         one = next(found for found in profile.passes if found.design == design)
@@ -78,7 +78,7 @@ def _pass(one: PassProfile, number: int, start: int) -> Iterator[Event]:
 
 
 def _bytes(one: PassProfile) -> list[dict[str, list[int]]]:
-    """Bytes of each channel, by way and phase; those of the control belong to none."""
+    """Bytes of each channel by direction and phase, without the bytes of the control."""
     found = {
         channel: {way: [0] * len(one.phases) for way in ("read", "write")} for channel in sorted(one.moved)
     }

@@ -1,4 +1,4 @@
-"""A pass, phase by phase, as predicted: cycles, work, and what the cycles are spent on."""
+"""Predicted passes: cycles, work and limit of each phase."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -27,8 +27,11 @@ def predicted_pass(
     position: int,
     clocks: Callable[[Any, Any], Clocks] = clocks_of,
 ) -> PassEstimate:
-    """A pass of `tokens` tokens from `position` on. names: of the phases. graph: with the bounds of the pass.
-    cycles: those that `phase_cycles` predicts. clocks: `clocks_of`, or what has been asked before."""
+    """The prediction of a pass of `tokens` tokens from `position` on.
+
+    names: names of the phases. graph: graph with the bounds of the pass. cycles: cycles of each phase, as
+    `phase_cycles` predicts them. clocks: `clocks_of`, or a function that remembers its results.
+    """
     rate = Fraction(memory.beats, memory.cycles)
     return PassEstimate(
         group=group,
@@ -62,8 +65,8 @@ def _limit(
     products: float,
     clocks: Callable[[Any, Any], Clocks],
 ) -> str:
-    """What the cycles of a walk of a phase are spent on: memory, products, the operation that works longest,
-    or latency where none of these takes half of them."""
+    """What limits a walk of a phase: memory, products or the operation that works longest; latency if none of
+    them takes half of the cycles."""
     takes: dict[str, float] = {"memory": memory, "products": products}
     for node in graph.nodes:
         bounds = node.bounds[phase]

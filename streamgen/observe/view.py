@@ -1,7 +1,7 @@
-"""What a report draws of an accelerator: its graph, where its blocks lie, its passes, its memory.
+"""Data for the page of a report: the graph, the SLRs of the blocks, the passes and the memory of a group.
 
-A report is values that any program may read; drawing one takes the graph of kernels too, which a written
-language model derives again. So this is made when a page is asked for.
+A page needs the graph of kernels, which a written language model has to derive again. The data is therefore
+made only for a page, and is not part of the report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,12 @@ __all__ = ["GroupView", "group_view", "node_resources"]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:
-    """One accelerator. graph: of the largest run. slrs, resources: by node, the latter with the FIFOs before
-    it. rate: bytes a cycle of a channel. predicted: passes that were not run. measured: those of the last
-    profile."""
+    """One accelerator.
+
+    graph: graph of the largest run. slrs: SLR of each node. resources: resources of each node and the FIFOs
+    before it. rate: bytes per cycle of a memory channel. predicted: passes that did not run. measured: passes
+    of the last profile.
+    """
 
     name: str
     graph: Graph
@@ -40,7 +43,7 @@ class GroupView:
 
 
 def node_resources(graph: Graph) -> dict[str, Resources]:
-    """What each node promises to take, with the FIFOs before it."""
+    """Promised resources of each node and the FIFOs before it."""
     found = {}
     for node in graph.nodes:
         bounds = next(one for one in node.bounds if one is not None)

@@ -1,7 +1,8 @@
-"""Waves of a window of cycles: every signal of the written Verilog in an FST file, by its name there.
+"""Waves of a window of cycles: every signal of the written Verilog in an FST file, under its name in the
+Verilog.
 
-In the file a cycle is a nanosecond: cycle c begins at c ns, where all signals have settled for it, and its
-clock edge is at c + 0.5 ns. GTKWave and Surfer read the file.
+A cycle is a nanosecond in the file. Cycle c begins at c ns, when all its signals have settled. Its clock edge
+is at c + 0.5 ns. GTKWave and Surfer read the file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamgen.base.wording import counted
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.simulator import SimulatedDevice
@@ -18,9 +20,9 @@ __all__ = ["Recorder", "Waves"]
 
 @dataclass(frozen=True)
 class Waves:
-    """Cycles `first` to `last` of a run of the hardware, counted from its start, go to the file `path`.
+    """Write the waves of cycles `first` to `last` of a run of the hardware to the file `path`.
 
-    run: which one of a call, the first is 1; a pass over the tokens is one, or one for each group.
+    run: number of the run within a call, from 1. Each pass over the tokens is one run for each group.
     """
 
     path: str | Path
@@ -30,7 +32,7 @@ class Waves:
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last:
-            raise ValueError(f"waves of cycles {self.first} to {self.last}; 0 <= first <= last is needed")
+            raise ValueError(f"waves of cycles {self.first} to {self.last}; 0 <= first <= last must hold")
         if self.run < 1:
             raise ValueError(f"waves of run {self.run}; runs are counted from 1")
 
@@ -66,9 +68,13 @@ class Recorder:
                 partial.replace(path)
         if cycles <= self._waves.first:
             path.unlink()
-            raise ValueError(f"run {self._runs} took {cycles} cycles; the waves begin at {self._waves.first}")
+            raise ValueError(
+                f"run {self._runs} took {cycles} cycles, but the waves begin at cycle {self._waves.first}"
+            )
 
     def check(self) -> None:
-        """ValueError when the run to record has not come."""
+        """Raise ValueError if the run to record did not happen."""
         if self._runs < self._waves.run:
-            raise ValueError(f"waves of run {self._waves.run}; there were only {self._runs}")
+            raise ValueError(
+                f"waves of run {self._waves.run}, but the call had only {counted(self._runs, 'run')}"
+            )

@@ -1,7 +1,7 @@
-"""Packages as folders: read what is written of models, write what a card needs, build it.
+"""Packages as folders: read written models, write the files that a card needs, and build the binary.
 
-A package holds one model, or several that share a card, each in a folder of its name. A model of one kernel
-has its files in its folder; one of several groups, which follow one another, has a folder for each.
+A package holds one model, or several models that share a card. Each of several models has a folder of its
+name. A model of several groups has a folder for each group.
 """
 
 import re
@@ -44,7 +44,7 @@ class HasFolder(Protocol):
 
     @property
     def written(self) -> Path:
-        """Where it is written."""
+        """Folder of the written accelerator."""
         ...
 
 
@@ -53,14 +53,15 @@ Source = str | Path | HasFolder
 
 @dataclass(frozen=True)
 class Written:
-    """A design that is written in a folder. notes: of the compiler."""
+    """A design in a folder. notes: notes of the compiler."""
 
     files: WrittenFolder
     notes: Notes
 
     @classmethod
     def read(cls, folder: Path) -> "Written":
-        """ValueError for a folder without one, or with files missing or of the wrong size."""
+        """Read the design of a folder. Raises ValueError if the folder has no design, or if files are missing
+        or have the wrong size."""
         files = WrittenFolder.read(folder)
         notes, manifest = Notes.read(folder, files.content), files.manifest
         for name in manifest.verilog_files:
@@ -72,7 +73,7 @@ class Written:
                 size = path.stat().st_size if path.is_file() else 0
                 if size != buffer.bytes:
                     raise ValueError(
-                        f"{path} has {size} bytes; buffer {buffer.name!r} takes {buffer.bytes}; write it "
+                        f"{path} has {size} bytes; buffer {buffer.name!r} needs {buffer.bytes}; write it "
                         "again"
                     )
         texts = {name: files.content(name) for name in manifest.verilog_files}
@@ -81,32 +82,32 @@ class Written:
 
     @property
     def folder(self) -> Path:
-        """Where it is written."""
+        """Folder of the design."""
         return self.files.path
 
     @property
     def manifest(self) -> Manifest:
-        """What its host knows."""
+        """The manifest of the design."""
         return self.files.manifest
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """Files that belong to the package as they are."""
+        """Files that are copied to the package."""
         weights = (buffer.file for buffer in self.manifest.buffers if buffer.file is not None)
         return (*self.manifest.verilog_files, *weights)
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The file of wishes for the placer, where there is one."""
+        """The file of placement constraints; empty if there is none."""
         return () if placement_constraints(self.notes.instances) is None else (CONSTRAINTS,)
 
     @property
     def hardware(self) -> tuple[str, ...]:
-        """Files of which its kernel object is made."""
+        """Files from which the kernel object is made."""
         return (SCRIPT, _KERNEL_XML, *self.manifest.verilog_files, *self.constraints)
 
     def texts(self) -> dict[str, str]:
-        """What a package has of it besides, by the name of the file."""
+        """Texts of the files that are made for the package, by file name."""
         manifest, constraints = self.manifest, placement_constraints(self.notes.instances)
         made = {
             _KERNEL_XML: kernel_xml(manifest),
@@ -117,7 +118,7 @@ class Written:
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A written accelerator. folder: in the package."""
+    """A written accelerator. folder: its folder in the package."""
 
     origin: Path
     execution: ChainExecution
@@ -126,29 +127,30 @@ class PackagedModel:
 
     @classmethod
     def read(cls, origin: Path) -> "PackagedModel":
-        """ValueError for a folder that holds none, or where groups do not read what others write."""
+        """Read a written accelerator. Raises ValueError for any other folder, and if the buffers of its
+        groups do not match."""
         execution = ChainExecution(origin)
         return cls(origin, execution, [Written.read(group.folder) for group in execution.groups])
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """Name of the model."""
         return self.execution.chain.name
 
     @cached_property
     def text_files(self) -> list[str]:
-        """Those of a language model."""
+        """Tokenizer and settings of a language model; empty for any other model."""
         return text_files(self.origin)
 
     @property
     def folders(self) -> list[str]:
-        """Of its kernels, in the package."""
+        """Folders of the kernels in the package."""
         if not (self.origin / CHAIN_FILE).exists():
             return [self.folder]
         return [(Path(self.folder) / name).as_posix() for name in self.execution.chain.folders]
 
     def parts(self, first: int) -> list[LinkedKernel]:
-        """Its kernels, of which the first has this number on the card."""
+        """The kernels of the model. first: number of the first of them on the card."""
         return [
             LinkedKernel(
                 folder=folder,
@@ -163,7 +165,7 @@ class PackagedModel:
         ]
 
     def write(self, package: Path) -> None:
-        """Its files, into that of a package."""
+        """Write the files of the model to a package."""
         for folder, design in zip(self.folders, self.designs, strict=True):
             place = package / folder
             place.mkdir(parents=True, exist_ok=True)
@@ -181,22 +183,22 @@ class PackagedModel:
 
 
 def board_of_folder(source: str | Path) -> Board:
-    """The board for which a written accelerator is compiled. ValueError for a folder without one."""
+    """The board for which a written accelerator was compiled. Raises ValueError for any other folder."""
     return PackagedModel.read(Path(source).resolve()).designs[0].notes.board
 
 
 def package(sources: Source | Sequence[Source], target: str | Path, name: str | None = None) -> Path:
-    """Write what a card and the vendor's tools need of one or several accelerators into a new folder; returns
-    it. sources: accelerators, or folders in which they are written. name: of the binary, by default that of a
-    single accelerator, or "card".
+    """Write all files that a card and the vendor's tools need to a new folder, and return its path.
 
-    Verilog, kernel.xml, Vivado's script, constraints, weights and manifest of each kernel; the linker's
-    configuration, card.json, Makefile, host program, README. The same accelerators give the same bytes.
+    sources: one or several accelerators, or their folders. name: name of the binary; by default the name of a
+    single accelerator, or "card". Each kernel has its Verilog, kernel.xml, Vivado script, constraints,
+    weights and manifest. The package also has the linker configuration, card.json, a Makefile, a host program
+    and a README. The same accelerators give the same bytes.
 
-    ValueError for a folder that is no written accelerator, for one that cannot be a kernel, for a board
-    without a shell, and for accelerators that cannot share a card; BudgetError when the card has too little
-    room for all; FileExistsError when the target exists and is not empty; OSError when it cannot be written.
-    Either everything is written or nothing is left.
+    Raises ValueError for a folder that is not a written accelerator, for an accelerator that cannot be a
+    kernel, for a board without a shell, and for accelerators that cannot share a card; BudgetError if the
+    card is too small; FileExistsError if the target exists and is not empty; OSError if it cannot be written.
+    If writing fails, no files are left.
     """
     given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "written") else list(sources)
     if not given:
@@ -236,10 +238,10 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
 
 
 def build(folder: str | Path, tools: Tools, progress: Progress | None = None) -> Path:
-    """Run the vendor's tools in a package; returns the binary. progress: told what they print; by default
-    that goes to standard error when it is a terminal.
+    """Run the vendor's tools in a package and return the path of the binary. progress: called with the output
+    of the tools; by default it goes to standard error if that is a terminal.
 
-    ToolError when one fails, with its errors and the place of its log; what it has made stays.
+    Raises ToolError if a tool fails, with its errors and the path of its log. Finished files stay.
     """
     place = Path(folder).resolve()
     with told(progress) as tell:
@@ -248,19 +250,24 @@ def build(folder: str | Path, tools: Tools, progress: Progress | None = None) ->
 
 
 def steps_of(folder: Path) -> tuple[ToolStep, ...]:
-    """The commands that build a package, which run in its folder."""
+    """The commands that build a package. They run in the folder of the package."""
     return steps(Card.read(folder), {})
 
 
 def packaged(folder: Path) -> list[tuple[Path, Manifest]]:
-    """The folder and the manifest of each kernel of a package. ValueError for a folder without one."""
+    """Folder and manifest of each kernel of a package. Raises ValueError for any other folder."""
     kernels = []
     for kernel in Card.read(folder).kernels:
         found = WrittenFolder.read(folder / kernel.folder)
         if not (found.path / _KERNEL_XML).is_file():
-            raise ValueError(f"{found.path} is no package: no {_KERNEL_XML}; `streamgen package` writes one")
+            raise ValueError(
+                f"{found.path} is not a package, since it has no {_KERNEL_XML}; `streamgen "
+                "package` writes one"
+            )
         if found.manifest.top != kernel.name or set(kernel.banks) != {b.name for b in found.manifest.buffers}:
-            raise ValueError(f"{folder / CARD_FILE} is of another kernel than {found.path}; package it again")
+            raise ValueError(
+                f"{folder / CARD_FILE} describes another kernel than {found.path}; package it again"
+            )
         kernels.append((found.path, found.manifest))
     return kernels
 
@@ -270,20 +277,20 @@ def _folder_of(source: Source) -> Path:
 
 
 def _require_names(models: Sequence[PackagedModel]) -> None:
-    """ValueError for two models of one name: they have folders of their names."""
+    """Raise ValueError if two models have the same name, because each has a folder of its name."""
     names = [model.name for model in models]
     for model in models:
         if names.count(model.name) > 1:
             where = " and ".join(str(one.origin) for one in models if one.name == model.name)
             raise ValueError(
-                f"several models are called {model.name!r} ({where}): compile each with a name of its own "
+                f"several models are called {model.name!r} ({where}): compile each with its own name "
                 "(CompileConfig.name)"
             )
 
 
 def _require_modules(designs: Sequence[Written]) -> None:
-    """ValueError when kernels have modules of users of one name that are not the same. Modules of the
-    compiler have names that say what they are."""
+    """Raise ValueError if kernels have different modules of the same name. Only modules of users can: the
+    names of the compiler's modules depend on their contents."""
     known: dict[str, tuple[str, str]] = {}
     for design in designs:
         top = design.manifest.top

@@ -1,5 +1,5 @@
-"""The commands that make a card's binary of a package, said once: for the Makefile, the README, the command
-line, and the run itself. They run in the folder of the package, and what they make is in folders `build`."""
+"""The commands that build the binary of a package. The Makefile, the README, the command line and `build` use
+them. They run in the folder of the package and write to folders `build`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ SCRIPT = "package.tcl"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolStep:
-    """tool: the program. doing: in words. product: the file that it makes. needs: files of the package."""
+    """A command. tool: the program. doing: description for messages. product: file that it makes. needs:
+    files that it reads."""
 
     tool: str
     arguments: tuple[str, ...]
@@ -26,23 +27,23 @@ class ToolStep:
 
     @property
     def command(self) -> str:
-        """As a shell takes it."""
+        """The command line."""
         return " ".join((self.tool, *self.arguments))
 
     @property
     def place(self) -> str:
-        """The folder of what it makes."""
+        """Folder of the product."""
         return str(PurePosixPath(self.product).parent)
 
     @property
     def log(self) -> str:
-        """Where all that it prints goes."""
+        """File for the output of the tool."""
         return f"{self.place}/{self.tool}.log"
 
 
 def steps(card: Card, hardware: Mapping[str, tuple[str, ...]]) -> tuple[ToolStep, ...]:
-    """The commands, in order: a kernel object of each kernel, then the binary. hardware: the files of which
-    that of a kernel is made, by the kernel's name."""
+    """The commands in order: one for each kernel object, then one for the binary. hardware: files from which
+    a kernel object is made, by the name of the kernel."""
     packagings = []
     for kernel in card.kernels:
         inside = PurePosixPath(kernel.folder)

@@ -18,7 +18,7 @@ _CLEAN = ".PHONY: all clean\n"
 
 
 def makefile(steps: Sequence[ToolStep]) -> str:
-    """Makes what is missing or older than what it is made of; `make clean` deletes all of it."""
+    """A Makefile that makes missing and outdated files. `make clean` deletes all made files."""
     tools = " and ".join(dict.fromkeys(step.tool for step in steps))
     lines = [f"# Runs {tools}, which must be on PATH.", _SHELL]
     lines += [f"all: {steps[-1].product}", ""]
@@ -41,8 +41,8 @@ def readme(
     texts: set[str],
     wires: Sequence[int],
 ) -> str:
-    """What the package is, and what to do with it. manifests: of the kernels, in order. texts: folders of the
-    models that are language models. wires: between neighbouring SLRs, as estimated."""
+    """The README of a package. manifests: manifests of the kernels in order. texts: folders of language
+    models. wires: estimated wires between neighbouring SLRs."""
     count, shell = len(card.kernels), shell_of(board)
     what = "A kernel" if count == 1 else f"{count} kernels in one binary"
     lines = [
@@ -52,14 +52,15 @@ def readme(
         "",
         "## Building",
         "",
-        f"It takes Vivado and Vitis of one release, {shell.tools} or later (source their `settings64.sh`),",
+        f"You need Vivado and Vitis of one release, {shell.tools} or later (source their `settings64.sh`),",
         f"and the platform `{shell.platform}`. `make` runs",
         "",
         *(f"    {step.command}" for step in steps),
         "",
         "## Running",
         "",
-        "On the host of the board: XRT with its Python module pyxrt (`source /opt/xilinx/xrt/setup.sh`), and",
+        "The host of the board needs XRT with its Python module pyxrt (`source /opt/xilinx/xrt/setup.sh`) "
+        "and",
         "`pip install streamgen`.",
         "",
     ]
@@ -78,15 +79,16 @@ def readme(
                 for one in card.kernels
             ),
             "",
-            "What one kernel writes and another one reads lies in one buffer; the host does not copy it.",
+            "If one kernel writes data that another kernel reads, both use one buffer, and the host copies "
+            "nothing.",
         ]
     if count > 1 and wires:
         lines += [
             "",
-            f"Wires between SLRs, an estimate: {told_wires(wires, board)}.",
-            "A kernel that lies away from the memory has all its ports there.",
+            f"Estimated wires between SLRs: {told_wires(wires, board)}.",
+            "The ports of a kernel that is away from the memory lie beside the memory.",
         ]
-    lines += ["", "## The files", "", "| file | what it is |", "|---|---|"]
+    lines += ["", "## Files", "", "| file | contents |", "|---|---|"]
     lines += [f"| {file} | {what} |" for file, what in _files(card, manifests)]
     return "\n".join(lines) + "\n"
 
@@ -108,14 +110,14 @@ def _files(card: Card, manifests: Sequence[Manifest]) -> list[tuple[str, str]]:
     top = f"top module `{manifests[0].top}`" if len(manifests) == 1 else "top module: the kernel's name"
     return [
         (names, f"the hardware{several}; {top}"),
-        ("`kernel.xml`", f"its ports and arguments, for the linker and XRT{several}"),
+        ("`kernel.xml`", f"ports and arguments of the kernel, for the linker and XRT{several}"),
         (f"`{SCRIPT}`", f"makes `{BUILD}/KERNEL.xo` in Vivado{several}"),
-        (f"`{CONSTRAINTS}`", "wishes for the placer; only where a kernel takes several SLRs"),
+        (f"`{CONSTRAINTS}`", "placement constraints; only for a kernel on several SLRs"),
         (
             "`manifest.json`, `*.bin`",
             f"registers, buffers, phase table and packed weights, for the host{several}",
         ),
         (f"`{LINK}`", "platform, clock, kernels and memory banks, for v++"),
         (f"`{CARD_FILE}`", "the models and the kernels of the binary, for the host"),
-        ("`host.py`", "runs it; a start for a program of your own"),
+        ("`host.py`", "runs the models; a start for your own program"),
     ]

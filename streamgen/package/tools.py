@@ -1,4 +1,4 @@
-"""The vendor's tools: finding them, their release, running them, and what a failure of theirs means."""
+"""The vendor's tools: find them, check their release, run them, and explain their failures."""
 
 import os
 import re
@@ -38,16 +38,17 @@ _HINTS = (
 
 @dataclass(frozen=True)
 class Tools:
-    """Where vivado and v++ are, by name; both are of one release."""
+    """Paths of vivado and v++ by name. Both are of one release."""
 
     paths: dict[str, str]
     release: str
 
 
 def find_tools(board: Board) -> Tools | None:
-    """Those on PATH; None when one of them is not there. ValueError for a board without a shell.
+    """The tools on PATH; None if one of them is missing. ValueError for a board without a shell.
 
-    ToolError when they do not say their release, are of two releases, or older than what knows the platform.
+    Raises ToolError if a tool does not print its release, if the releases differ, or if they are too old for
+    the platform.
     """
     shell = shell_of(board)
     paths = {name: path for name in (VIVADO, VPP) if (path := shutil.which(name)) is not None}
@@ -67,11 +68,11 @@ def find_tools(board: Board) -> Tools | None:
 
 
 def run_step(step: ToolStep, tools: Tools, folder: Path, progress: Progress) -> Path:
-    """Run one of the commands in the folder of a package; returns what it makes. progress: told what it
-    prints.
+    """Run a command in the folder of a package and return the path of its product. progress: called with the
+    output of the tool.
 
-    ToolError when it fails: with the errors among what it printed, what may help, and where the log is. An
-    interruption ends the tool and all that it has started.
+    Raises ToolError if the tool fails, with its errors, hints and the path of the log. An interruption ends
+    the tool and all processes that it started.
     """
     log, product = folder / step.log, folder / step.product
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def run_step(step: ToolStep, tools: Tools, folder: Path, progress: Progress) -> 
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, which ends with this block whatever happens."""
+    """A process in its own process group, which ends with this block in any case."""
     process = subprocess.Popen(
         command,
         cwd=folder,

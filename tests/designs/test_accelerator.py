@@ -286,7 +286,7 @@ def test_report(residual: Accelerator, tmp_path: Path) -> None:
     (ran,) = after.groups
     assert replace(after, groups=(replace(ran, passes=(), kernels=(), fifos=before.fifos),)) == before
     text = str(after)
-    for part in (f"{after.cycles} cycles in 1 pass", "quantise_x", "u55c leaves", "down_column0.o_y"):
+    for part in (f"{after.cycles} cycles in 1 pass", "quantise_x", "available on u55c", "down_column0.o_y"):
         assert part in text
     assert "last run" not in str(before) and "down_column0.o_y" in str(before)
     residual.run(values(7, 40))

@@ -264,7 +264,7 @@ def test_report_of_groups(gated: Accelerator) -> None:
         f"with down converters would hold {budget + 1} bits of",
         "nothing is left",
         f"{report.cycles:,} cycles in 2 passes",
-        "of tensors between groups",
+        "in tensors between groups",
     ):
         assert part in text, part
     memory = report.memory

@@ -38,7 +38,7 @@ def test_nothing_differs(loaded: Accelerator) -> None:
     x = values(3, 40)
     assert same(loaded.run(x, probe=True), tiny().golden(x))
     count = 3 * tokens(loaded.graph)
-    assert str(loaded.probed) == f"{count} tokens on 9 edges in 3 runs: no difference from golden"
+    assert str(loaded.probed) == f"{count} tokens on 9 edges in 3 runs: no difference from the golden model"
     assert loaded.probed.difference is None
     assert same(loaded.run(x, probe=True, memory=MemoryModel(delays=40, seed=3)), tiny().golden(x))
     assert loaded.probed.tokens == count
@@ -68,7 +68,7 @@ def test_a_weight_that_is_not_golden_s(written: Path) -> None:
     assert found.element == element
     assert int(found.expected) == weights.data[element] and int(found.seen) == int(found.expected) ^ 1
     assert str(error.value) == str(loaded.probed)
-    assert str(error.value).endswith("tokens on 9 edges were right before it")
+    assert str(error.value).endswith("tokens on 9 edges were right before")
     x = values(2, 40)
     assert same(loaded.run(x, probe=True), tiny().golden(x))
 
@@ -76,7 +76,7 @@ def test_a_weight_that_is_not_golden_s(written: Path) -> None:
 def test_unknown_edge(loaded: Accelerator) -> None:
     with pytest.raises(ValueError) as error:
         loaded.run(values(1, 40), probe=["column0.o_y -> store"])
-    assert str(error.value) == (f"there is no edge 'column0.o_y -> store' to probe; the nearest is {STORE!r}")
+    assert str(error.value) == (f"no edge is called 'column0.o_y -> store'; the nearest name is {STORE!r}")
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_fifo_that_changes_a_token(tmp_path: Path) -> None:
     body, changes = re.subn(r"(?m)^(    .*\bo__payload <= )([^;]*);", r"\1\2 ^ 24'h000100;", text[start:end])
     assert changes == 1
     file.write_text(text[:start] + body + text[end:])
-    with pytest.raises(ProbeError, match="it went right into the FIFO of this edge"):
+    with pytest.raises(ProbeError, match="the token entered the FIFO of this edge correctly"):
         accelerator.run(values(1, 40), probe=True)
     found = accelerator.probed.difference
     assert (found.place, found.node, found.token) == (STORE, None, 0)

@@ -47,7 +47,10 @@ def test_modules_list_no_names(room: str) -> None:
 def test_help() -> None:
     text = pydoc.plain(pydoc.render_doc(streamgen))
     assert all(name in text for name in streamgen.__all__)
-    assert "What `compile` would make of a model, without Verilog and without weights." in text
+    assert (
+        "Estimate the design that `compile` would make of a model, without Verilog and without weights."
+        in text
+    )
 
 
 def test_repr(tmp_path: Path) -> None:

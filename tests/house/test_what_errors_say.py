@@ -110,7 +110,7 @@ def test_arguments(call: Callable[[], Any], kind: type[Exception], message: str)
         ("--name ap_clk", f"--name is 'ap_clk'; allowed is {NAMES}"),
         ("--name module", f"--name is 'module'; allowed is {NAMES}"),
         ("--channels 99", "--channels is 99; allowed is 1 to 32"),
-        ("--layer 3", "--layer would do nothing: it is one of --gguf FILE"),
+        ("--layer 3", "--layer has no effect without --gguf FILE"),
     ],
 )  # fmt: skip
 def test_options_are_named_as_they_are_given(
@@ -140,10 +140,10 @@ def test_accelerators_are_not_pickled(copied: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--waves-file a.fst", "--waves-file would do nothing: --waves FIRST:LAST is missing"),
-        ("--waves-run 2", "--waves-run would do nothing: --waves FIRST:LAST is missing"),
-        ("--device 1", "--device would do nothing: it is one of --xclbin FILE"),
-        ("-i x.npy --seed 3", "--seed would do nothing: inputs and delays of the memory are given"),
+        ("--waves-file a.fst", "--waves-file has no effect without --waves FIRST:LAST"),
+        ("--waves-run 2", "--waves-run has no effect without --waves FIRST:LAST"),
+        ("--device 1", "--device has no effect without --xclbin FILE"),
+        ("-i x.npy --seed 3", "--seed has no effect with --input and without --delays"),
     ],
 )
 def test_options_that_would_be_ignored(
@@ -157,9 +157,7 @@ def test_more_than_fits_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
     """Said in a line, whether an option asks for it or a header of a few bytes."""
     folder, file = str(tiny().write(tmp_path / "written")), tmp_path / "x.npy"
     assert cli.main(["simulate", folder, "--tokens", str(10**12)]) == 2
-    assert (
-        capsys.readouterr().err.splitlines()[-1].startswith("streamgen: memory is full: Unable to allocate")
-    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith("streamgen: out of memory: Unable to allocate")
     with file.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 40)}
         np.lib.format.write_array_header_1_0(stream, header)
@@ -221,7 +219,7 @@ def test_float_weights_in_four_bits() -> None:
     with pytest.warns(AccuracyWarning) as found:
         streamgen.compile(tiny_module(), torch.zeros(1, 40), CompileConfig(multipliers=32, channels=1))
     (one,) = found
-    assert str(one.message).startswith("1 of 1 matmuls have float weights, rounded to 4 bits as they are")
+    assert str(one.message).startswith("1 of 1 matmuls have float weights, which are rounded to 4 bits. ")
     assert one.filename == __file__
 
 

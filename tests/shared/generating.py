@@ -19,7 +19,7 @@ CHOSEN = ["--temperature=2.0", "--top-k=30", "--top-p=0.9", "--seed=7"]
 
 Call = Callable[..., tuple[int, str, str]]
 
-_FORECAST = re.compile(r"about [\d,]+ cycles to simulate; how long that takes here is known after .*\n")
+_FORECAST = re.compile(r"about [\d,]+ cycles to simulate; the duration is known after .*\n")
 
 
 def caller(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:

@@ -45,7 +45,7 @@ def add_outside(draft: Draft, node: Node) -> None:
         raise Unsupported(f"{_home(kind)} has several results; operations of packages have one")
     if len(inputs) != op.arity:
         raise Unsupported(f"{op} of {_home(kind)} takes {op.arity} values, it is given {len(inputs)}")
-    if getattr(kind, "elementwise", False):
+    if getattr(kind, "by_element", False):
         order, columns = draft.form(node, inputs[0], draft.elements.spread)
         found = [columns, *(_in_order(draft, node, x, order) for x in inputs[1:])]
     else:
@@ -55,7 +55,7 @@ def add_outside(draft: Draft, node: Node) -> None:
         rows, found = lines[0][0], [columns for _, columns in lines]
     features = _features(node, op, [len(columns) for columns in found], inputs[0])
     name = draft.add(node, node.name, op, *(draft.value(node, columns) for columns in found))
-    if getattr(kind, "elementwise", False):
+    if getattr(kind, "by_element", False):
         draft.spread(node, [(name, features)], order)
     else:
         draft.lines(node, name, rows, features)
@@ -104,8 +104,8 @@ def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
     except GraphError as error:
         raise Unsupported(str(error)) from error
     value = node.meta["val"]
-    elementwise = getattr(op, "elementwise", False)
-    wanted = list(shape(first)) if elementwise else [*shape(first)[:-1], made.features]
+    by_element = getattr(op, "by_element", False)
+    wanted = list(shape(first)) if by_element else [*shape(first)[:-1], made.features]
     found = list(value.shape) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
     if found != wanted:
         raise Unsupported(f"torch says that its result is {found}, {_home(type(op))} that it is {wanted}")

@@ -22,7 +22,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -40,14 +40,14 @@ __all__ = ["RowOperation"]
 class RowOperation(Operator):
     """See above.
 
-    ports: input ports of the kernel, one for each input in order; it gives the result at `o`. elementwise:
+    ports: input ports of the kernel, one for each input in order; it gives the result at `o`. by_element:
     whether each element of the result is made of the elements in its place: then the kernel takes tiles in
     any order, and rows with their padding. Largest sizes among the fields of the kernel's params are called
     `max_...`: hardware that several phases share gets the largest of all its uses.
     """
 
-    by_rows: ClassVar[bool] = True
-    elementwise: ClassVar[bool] = False
+    row_wise = True
+    by_element: ClassVar[bool] = False
     ports: ClassVar[tuple[str, ...]] = ("i",)
 
     @abstractmethod
@@ -68,6 +68,10 @@ class RowOperation(Operator):
     def constants(self) -> Mapping[str, np.ndarray]:
         """float32 [features] for each further input port of the kernel; f24 values arrive there."""
         return {}
+
+    @property
+    def padding(self) -> Literal["alike", "own"]:  # type: ignore[override]
+        return "alike" if self.by_element else "own"
 
     @property
     def arity(self) -> int:  # type: ignore[override]
@@ -96,9 +100,9 @@ class RowOperation(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows without their padding, in tokens that divide each; elementwise, in the order of the first."""
+        """Rows without their padding, in tokens that divide each; by elements, in the order of the first."""
         features = self.features(*(x.shape.features for x in inputs))
-        if self.elementwise:
+        if self.by_element:
             taken = [site.fit(x, inputs[0].extent) for x in inputs]
             orders = [site.order(inputs[0])] * len(inputs)
         else:
@@ -113,7 +117,7 @@ class RowOperation(Operator):
         }
         given: dict[str, Any] = dict(zip(self.ports, taken, strict=True))
         y = site.kernel(site.name, params, bounds, **given, **fixed)["o"]
-        by_rows = inputs[0].by_rows if self.elementwise else True
+        by_rows = inputs[0].by_rows if self.by_element else True
         y = replace(y, shape=replace(inputs[0].shape, features=features), by_rows=by_rows)
         return (site.fit(y, site.extent),)
 

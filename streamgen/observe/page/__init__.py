@@ -1,8 +1,8 @@
-"""A report to look at: one HTML file that opens anywhere, with no network.
+"""The HTML page of a report: one file that opens in any browser without a network.
 
-Plotly draws the charts, Graphviz has laid out the graph (`streamgen.observe.drawing`); Plotly's code is in
-the file. A policy in it forbids everything else: no other script, no connection. The same report gives the
-same bytes.
+Plotly draws the charts; its code is in the file. Graphviz has laid out the graph
+(`streamgen.observe.drawing`). A content security policy in the file forbids all other scripts and all
+connections. The same report gives the same bytes.
 """
 
 import base64
@@ -33,7 +33,8 @@ MOST_BOXES = 400  # of a graph that is also drawn node by node; beyond, members 
 
 
 def page(report: Report, views: Sequence[GroupView]) -> str:
-    """The page of a report. views: of its groups. MissingToolError without the extra `report`."""
+    """The page of a report. views: one view for each group. Raises MissingToolError without the extra
+    `report`."""
     with needed("a report as HTML"):
         from plotly.offline import get_plotlyjs
     groups = [_Section(number, *both) for number, both in enumerate(zip(report.groups, views, strict=True))]
@@ -60,7 +61,7 @@ def page(report: Report, views: Sequence[GroupView]) -> str:
 
 
 class _Section:
-    """What the page has of one group. charts: by the id of the element that shows each."""
+    """The part of the page for one group. charts: charts by the id of their element."""
 
     def __init__(self, number: int, report: GroupReport, view: GroupView) -> None:
         self.id = f"g{number}"
@@ -93,7 +94,7 @@ class _Section:
 
 
 def _kernel_rows(kernels: Sequence[KernelReport]) -> Iterator[list[str]]:
-    """As the terminal has them: those that are alike share a row."""
+    """Rows of kernels as on a terminal: equal kernels share a row."""
     for several in gathered(kernels, lambda k: k.name, lambda k: k.kind):
         counts = [[getattr(k, what) for k in several] for what in ("busy", "stalled", "idle")]
         share = 100 * sum(counts[0]) / max(1, sum(map(sum, counts)))
@@ -101,7 +102,7 @@ def _kernel_rows(kernels: Sequence[KernelReport]) -> Iterator[list[str]]:
 
 
 def _details(drawings: Sequence[Picture], report: GroupReport, view: GroupView) -> dict[str, Any]:
-    """What the page says of each box and arrow, by id, and how arrows join boxes."""
+    """Details of each box and arrow by id, and the boxes that each arrow joins."""
     found = {edge.name: edge for edge in report.fifos}
     counted = {kernel.name: kernel for kernel in report.kernels}
     boxes: dict[str, Any] = {}
@@ -131,7 +132,7 @@ def _details(drawings: Sequence[Picture], report: GroupReport, view: GroupView) 
 
 
 def _member(name: str, view: GroupView, counted: Mapping[str, KernelReport]) -> list[Any]:
-    """Name, kind, SLR, LUT, DSP, BRAM, URAM; after a run busy, stalled and idle cycles too."""
+    """Name, kind, SLR, LUT, DSP, BRAM and URAM of a node; after a run also busy, stalled and idle cycles."""
     has = view.resources[name]
     row: list[Any] = [name, kind_of(view.graph.node(name).params), view.slrs.get(name, "")]
     row += [round(has.lut), round(has.dsp), has.bram, has.uram]
@@ -141,7 +142,7 @@ def _member(name: str, view: GroupView, counted: Mapping[str, KernelReport]) -> 
 
 
 def _runs(orders: Mapping[str, str]) -> list[list[str]]:
-    """Phases in which the same passes share a line."""
+    """Group phases with the same itensor."""
     found: dict[str, list[str]] = {}
     for phase, text in orders.items():
         found.setdefault(text, []).append(phase)
@@ -153,11 +154,11 @@ def _file(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """As a policy names a script."""
+    """The hash with which a content security policy names a script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _embedded(value: Any) -> Markup:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot end the HTML element around it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))

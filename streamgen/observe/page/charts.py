@@ -1,4 +1,4 @@
-"""Charts of a page, as Plotly takes them: traces and layouts of plain values."""
+"""Charts of a page: traces and layouts for Plotly, as plain values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Chart = dict[str, Any]
-"""title, alt: what it shows, in words. height: pixels. data, layout: Plotly's."""
+"""A chart. title, alt: title and description. height: pixels. data, layout: values for Plotly."""
 
 Pass = PassEstimate | PassProfile
 
@@ -44,7 +44,7 @@ def _chart(title: str, alt: str, height: int, data: list[Any], **layout: Any) ->
 
 
 def _rows(names: Sequence[str], size: int = 12) -> dict[str, Any]:
-    """An axis of one row for each name, from above; names may be alike."""
+    """An axis with one row for each name, from the top. Names may be equal."""
     places = list(range(len(names)))
     return _axis(
         "",
@@ -68,14 +68,14 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def title_of(one: Pass) -> str:
-    """A pass in words."""
+    """The title of a pass."""
     seen = "measured" if isinstance(one, PassProfile) else "predicted"
     tokens = f"{one.tokens} token{'' if one.tokens == 1 else 's'}"
     return f"{tokens} at position {one.position}, {seen}: {one.cycles:,} cycles"
 
 
 def phases(one: Pass) -> Chart:
-    """Cycles of each phase beside the least that memory and multipliers need."""
+    """Cycles of each phase, and the fewest cycles that memory and multipliers need."""
     names = [f"{p.name} × {p.walks}" if p.walks > 1 else p.name for p in one.phases]
     names = [_short(name, 48) for name in names]
     bars = (
@@ -106,7 +106,7 @@ def phases(one: Pass) -> Chart:
         ],
         barmode="group",
         bargap=0.25,
-        xaxis=_axis("cycles, all walks together", separatethousands=True),
+        xaxis=_axis("cycles of all walks", separatethousands=True),
         yaxis=_rows(names),
     )
 
@@ -135,7 +135,8 @@ def kernels(one: PassProfile) -> Chart:
     names = [name for name, _ in rows]
     return _chart(
         "Busy kernels by phase",
-        f"Heat map: percent of the cycles of a phase in which each of {len(names)} kernels moves a token.",
+        f"Heat map: percentage of the cycles of each phase in which each of {len(names)} kernels moves a "
+        "token.",
         120 + 18 * len(names),
         [
             {
@@ -175,7 +176,7 @@ def kernels(one: PassProfile) -> Chart:
 
 
 def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
-    """Products a cycle against products a byte, under what memory and multipliers allow."""
+    """Products per cycle against products per byte, under the limits of memory and multipliers."""
     channels = len({buffer.channel for buffer in view.buffers})
     memory, peak = view.rate * channels, view.multipliers
     points: list[tuple[Pass, PhaseEstimate | PhaseProfile]] = [
@@ -192,7 +193,7 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"roof: {memory:.0f} bytes a cycle on {channels} channels, {peak:,} multipliers",
+            "name": f"roof: {memory:.0f} bytes per cycle on {channels} channels, {peak:,} multipliers",
             "x": [first, ridge, last],
             "y": [first * memory, peak, peak],
             "line": {"color": "#111827", "width": 2},
@@ -224,23 +225,23 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
                     "opacity": 0.8,
                     "line": {"width": 1, "color": "white"},
                 },
-                "hovertemplate": "%{text}<br>%{x:.3g} products a byte<br>%{y:.4g} products a cycle"
+                "hovertemplate": "%{text}<br>%{x:.3g} products per byte<br>%{y:.4g} products per cycle"
                 "<extra></extra>",
             }
         )
     return _chart(
         "Roofline",
-        f"Points: {len(points)} phases under a roof of {memory:.0f} bytes and {peak} products a cycle.",
+        f"Points: {len(points)} phases under a roof of {memory:.0f} bytes and {peak} products per cycle.",
         430,
         data,
-        xaxis=_axis("products a byte of memory traffic", type="log"),
-        yaxis=_axis("products a cycle", type="log"),
+        xaxis=_axis("products per byte of memory traffic", type="log"),
+        yaxis=_axis("products per cycle", type="log"),
         legend={"orientation": "h", "y": -0.22, "x": 0},
     )
 
 
 def fifos(found: Sequence[FifoReport]) -> Chart:
-    """The FIFOs of most bits: their depth, and the most they held."""
+    """Depth and greatest occupancy of the largest FIFOs."""
     groups = gathered(found, lambda f: f.name, lambda f: f.bits)
     groups.sort(key=lambda fs: (-sum(f.bits * f.depth for f in fs), fs[0].name))
     groups = ([some for some in groups if max(f.depth for f in some) > LEAST] or groups)[:MOST_FIFOS]
@@ -275,23 +276,23 @@ def fifos(found: Sequence[FifoReport]) -> Chart:
                 "text": names,
                 "textposition": "none",
                 "marker": {"color": BLUE},
-                "hovertemplate": "%{text}<br>held %{x} at most<extra></extra>",
+                "hovertemplate": "%{text}<br>held at most %{x}<extra></extra>",
             }
         )
     return _chart(
-        "FIFO depth beside greatest occupancy",
-        f"Bars: the {len(names)} FIFOs of most bits, of those deeper than {LEAST} tokens. Those that are "
-        f"alike share a bar. The deepest holds {max(depths, default=0):,} tokens.",
+        "FIFO depth and greatest occupancy",
+        f"Bars: the {len(names)} largest FIFOs that are deeper than {LEAST} tokens. Equal FIFOs share a bar. "
+        f"The deepest FIFO holds {max(depths, default=0):,} tokens.",
         110 + 20 * len(names),
         data,
         barmode="overlay",
-        xaxis=_axis("tokens, logarithmic", type="log"),
+        xaxis=_axis("tokens (logarithmic scale)", type="log"),
         yaxis=_rows(names, 10),
     )
 
 
 def card(view: GroupView, slrs: Mapping[str, tuple[Resources, Resources]], shell: Resources) -> list[Chart]:
-    """Each SLR as the card has them, the last on top, filled with its blocks; a chart for each resource."""
+    """The SLRs of the card, the last on top, filled with their blocks: a chart for each resource."""
     return [_regions(view, slrs, shell, name) for name in RESOURCES]
 
 
@@ -339,7 +340,7 @@ def _regions(
     total = sum(getattr(used, name) for used, _ in slrs.values())
     return _chart(
         name.upper(),
-        f"{total:,.0f} {name.upper()} drawn on the {len(regions)} SLRs of {board.name}; memory is at "
+        f"{total:,.0f} {name.upper()} on the {len(regions)} SLRs of {board.name}. The memory is beside "
         f"{board.hbm.slr}.",
         540,
         data,
@@ -350,7 +351,7 @@ def _regions(
 def _blocks(
     view: GroupView, slr: str, shell: Resources, name: str
 ) -> tuple[list[str], list[str], list[float], list[str], list[str]]:
-    """Blocks of an SLR that take some of a resource; those that are alike are one."""
+    """Blocks of an SLR that use a resource. Equal blocks share a box."""
     nodes = [node for node in view.graph.nodes if view.slrs.get(node.name) == slr]
     labels, values, colours, words = [], [], [], []
     for several in gathered(nodes, lambda n: n.name, lambda n: kind_of(n.params)):
@@ -374,7 +375,7 @@ _ROLE = {"weights": BLUE, "state": ORANGE, "spill": PURPLE, "input": GREEN, "out
 
 
 def memory(view: GroupView) -> Chart:
-    """Bytes of each channel, by what they are."""
+    """Bytes of each channel by role of the buffer."""
     channels = range(view.board.hbm.channels)
     held: dict[str, dict[int, int]] = {}
     for buffer in view.buffers:
@@ -406,14 +407,14 @@ def memory(view: GroupView) -> Chart:
 
 
 def exploration(tried: Sequence[Tried]) -> Chart:
-    """Designs that were tried: cycles against multipliers, in the order of the search."""
+    """Designs that the compiler tried: cycles against multipliers, in the order of the search."""
     groups: dict[str, list[Tried]] = {}
     for one in tried:
         groups.setdefault(one.group, []).append(one)
     colours = (BLUE, ORANGE, GREEN, PURPLE, GREY)
     return _chart(
         "Exploration",
-        f"Points: {len(tried)} designs that were tried, cycles against multipliers.",
+        f"Points: cycles and multipliers of {len(tried)} designs that the compiler tried.",
         400,
         [
             {
@@ -430,12 +431,12 @@ def exploration(tried: Sequence[Tried]) -> Chart:
             for number, (group, ones) in enumerate(groups.items())
         ],
         xaxis=_axis("multipliers", type="log"),
-        yaxis=_axis("cycles of one and of the most tokens", type="log"),
+        yaxis=_axis("cycles of the smallest and the largest pass together", type="log"),
     )
 
 
 def study(found: StudyReport) -> Chart:
-    """The trials of a search in its first two objectives; with a single one, in their order."""
+    """The trials of a search in its first two objectives. With one objective, in the order of the trials."""
     kinds: list[tuple[str, str, str, list[TrialReport]]] = [
         ("over a budget", "x", GREY, [one for one in found.trials if one.state == "over"]),
         (
@@ -477,7 +478,7 @@ def _directions(found: StudyReport) -> Iterator[tuple[str, bool]]:
 
 
 def _trial(one: TrialReport, found: StudyReport) -> str:
-    """What stands beside a point."""
+    """The text beside a point."""
     values = [f"{figure(value)} {unit}" for value, unit in zip(one.values, found.units, strict=True)]
     choice = [f"{name}={value}" for name, value in one.choice.items()] or ["the compiler's choice"]
     return "<br>".join([f"trial {one.number}: {', '.join(values)}", *choice])

@@ -1,9 +1,9 @@
-"""Runs the accelerator in this folder on a board: arrays from files, arrays to files.
+"""Run the accelerator in this folder on a board, with arrays from files and to files.
 
     python host.py -i x.npy -o y.npy
 
-Arrays are [..., features]: leading dimensions are tokens, as many as you like. A program of your own does
-what `main` does: open, `run`, close. `make` has built what is loaded onto the board.
+Arrays have the shape [..., features]. The leading dimensions are tokens, of any number. To write your own
+program, follow `main`: open, `run`, close. `make` builds the binary that the program loads onto the board.
 """
 
 from contextlib import closing
@@ -22,13 +22,25 @@ HERE = Path(__file__).resolve().parent
 
 @click.command()
 @click.option(
-    "-i", "--input", "inputs", multiple=True, type=click.Path(path_type=Path), help="Once an input."
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Array of an input; once for each input.",
 )
 @click.option(
-    "-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), help="Once an output."
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File for an output; once for each output.",
 )
-@click.option("--board", default=0, show_default=True, help="Index of the board, as XRT counts them.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds for each run of the hardware.")
+@click.option("--board", default=0, show_default=True, help="Index of the board in XRT.")
+@click.option(
+    "--timeout", default=60.0, show_default=True, help="Limit of each run of the hardware, in seconds."
+)
 def main(inputs: tuple[Path, ...], outputs: tuple[Path, ...], board: int, timeout: float) -> None:
     """Run the accelerator in this folder on a board."""
     try:
@@ -39,7 +51,7 @@ def main(inputs: tuple[Path, ...], outputs: tuple[Path, ...], board: int, timeou
             ):
                 if len(files) != len(wanted):
                     names = ", ".join(f"{info.name} {list(info.shape or ())}" for info in wanted)
-                    raise click.UsageError(f"{option} is needed once for each of: {names}")
+                    raise click.UsageError(f"{option} must be given once for each of: {names}")
             arrays = [read_array(file) for file in inputs]
             results = accelerator.run(*arrays, timeout=timeout)
             for file, result in zip(outputs, results, strict=True):

@@ -1,9 +1,9 @@
-"""Runs the models in this folder on a board, which holds all of them.
+"""Run the models in this folder on one board.
 
     python host.py MODEL --help
 
-Each model has a program of its own in its folder. One process can have several of them open: they share the
-board, and a model that waits leaves it to the others.
+Each model has its own program in its folder. One process can open several models. They share the board, and
+take turns on it.
 """
 
 import runpy

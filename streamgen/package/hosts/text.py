@@ -1,9 +1,9 @@
-"""Runs the language model in this folder on a board: what continues a text.
+"""Continue a text with the language model in this folder, on a board.
 
     python host.py --prompt "The sea" --max-new-tokens 32
 
-A program of your own does what `main` does: open, `session`, `generate`. `make` has built what is loaded onto
-the board.
+To write your own program, follow `main`: open, `session`, `generate`. `make` builds the binary that the
+program loads onto the board.
 """
 
 from pathlib import Path
@@ -21,13 +21,18 @@ HERE = Path(__file__).resolve().parent
 
 
 @click.command()
-@click.option("--prompt", help="Text that is to be continued.")
-@click.option("--chat", is_flag=True, help="The prompt is a message, to be answered as the model was taught.")
-@click.option("--ids", help="Ids in the place of a text, with spaces between; ids come back.")
-@click.option("--max-new-tokens", default=32, show_default=True, help="Tokens to write at most.")
-@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token each time.")
-@click.option("--seed", type=int, help="Of the choice among tokens.")
-@click.option("--board", default=0, show_default=True, help="Index of the board, as XRT counts them.")
+@click.option("--prompt", help="Text to continue.")
+@click.option("--chat", is_flag=True, help="Send the prompt as a message, in the chat template of the model.")
+@click.option("--ids", help="Token ids instead of a text, separated by spaces. The result is ids, too.")
+@click.option("--max-new-tokens", default=32, show_default=True, help="Largest number of tokens to write.")
+@click.option(
+    "--temperature",
+    default=0.0,
+    show_default=True,
+    help="Temperature of sampling; 0 always takes the likeliest token.",
+)
+@click.option("--seed", type=int, help="Seed of sampling.")
+@click.option("--board", default=0, show_default=True, help="Index of the board in XRT.")
 def main(
     prompt: str | None,
     chat: bool,
@@ -44,7 +49,7 @@ def main(
         text, config = read_text(HERE)
         tokenizer = None if prompt is None else text.tokenizer
         if prompt is not None and tokenizer is None:
-            raise click.UsageError(f"{text.missing}: give --ids")
+            raise click.UsageError(f"{text.missing}; give --ids")
         sampler = Sampler(temperature=temperature, seed=seed) if temperature else None
         message = {"role": "user", "content": prompt or ""}
         if tokenizer is None:

@@ -260,7 +260,7 @@ def test_bad_choices(
         ([1.5], 3, "ids are float64; integers are needed"),
         ([1], -1, "-1 new tokens are asked for; at least 0 are needed"),
         ([7] * 70, 5, "0 tokens, 70 more and 5 to come are 75; the context is 72"),
-        ("", 3, "the prompt is empty; at least one token is needed"),
+        ("", 3, "the prompt is empty; it needs at least one token"),
     ],
 )
 def test_bad_prompts(model: LanguageModel, prompt: Any, count: int, message: str) -> None:
@@ -283,7 +283,7 @@ def test_chats(model: LanguageModel) -> None:
     assert [*model.generate(chat, 6, golden=True)] == [*model.generate("ABCD", 6, golden=True)]
     for messages, message in (
         ([*chat, 3], 'messages[2] is a int; "role" and "content" are needed'),
-        ([{"role": "user", "content": ""}], "the prompt is empty; at least one token is needed"),
+        ([{"role": "user", "content": ""}], "the prompt is empty; it needs at least one token"),
     ):
         with pytest.raises(ValueError) as raised:
             model.generate(messages, 1)

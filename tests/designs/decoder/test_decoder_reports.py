@@ -181,7 +181,7 @@ def test_the_report_on_the_command_line(written: Path, capsys: pytest.CaptureFix
     assert main(["report", str(written)]) == 0
     assert "5 of 8 phases are walked 2 times" in capsys.readouterr().out
     assert main(["report", str(written), "--channels", "4"]) == 2
-    assert "tiny is compiled already" in capsys.readouterr().err
+    assert "tiny is already compiled" in capsys.readouterr().err
 
 
 def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -> None:

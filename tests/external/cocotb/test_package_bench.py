@@ -117,4 +117,4 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         write_bench(package)
     np.save(tmp_path / "x.npy", values(1, 40))
     assert cli.main(["cocotb", str(package), "-i", str(tmp_path / "x.npy")]) == 2
-    assert "has a bench already; remove it to record other inputs" in capsys.readouterr().err
+    assert "already has a bench; remove it to record other inputs" in capsys.readouterr().err

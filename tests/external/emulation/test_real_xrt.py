@@ -61,7 +61,7 @@ def test_decoder(tmp_path: Path, xrt: Xrt, capfd: pytest.CaptureFixture[str]) ->
     assert told["ids"] == " ".join(map(str, ids))
     (last,) = map(int, model.golden.generate([*prompt, *ids[:-1], 5], 1))
     assert told["goes on"] == str(last)
-    assert "2 tokens equal golden's" in lines, "of the command"
+    assert "2 tokens equal the golden model's" in lines, "of the command"
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[st
         on_board(-1)
     folder = tiny().write(tmp_path / "tiny")
     assert cli.main(["simulate", str(folder), "--xclbin", str(tmp_path / "none.xclbin")]) == 2
-    assert "none.xclbin: there is no such file; --xclbin takes the linked design" in capsys.readouterr().err
+    assert "none.xclbin: there is no such file; --xclbin needs the linked design" in capsys.readouterr().err
 
 
 def test_without_xrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,8 +227,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.count(" 250 ") == 2 and max(map(len, text.splitlines())) <= 110
     assert cli.main(["estimate", "nothing"]) == 2
     assert (
-        "'nothing' is neither a folder, nor a GGUF file or config.json, nor module:factory"
-        in capsys.readouterr().err
+        "'nothing' is not a folder, a GGUF file, a config.json or module:function" in capsys.readouterr().err
     )
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from streamgen.artifact.manifest import Buffer
 from streamgen.base import progress
 from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import PASSES
+from streamgen.cli.help import COMMON, GROUPS, grouped
 from streamgen.compiler.config import CompileConfig
 from streamgen.runtime.arrays import random_inputs
 from tests.shared.accelerators import TINY, same, tiny, values
@@ -95,7 +97,8 @@ def test_simulate(call: Call, tmp_path: Path, folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[:2] == ["input input [2, 40] float32", "output linear [2, 5] float32 -> y.npy"]
-    assert re.fullmatch(r"\d+ cycles", lines[2]) and lines[-1] == "equal to golden bit for bit"
+    assert re.fullmatch(r"\d+ cycles", lines[2])
+    assert lines[-1] == "The outputs equal the golden model's, bit for bit."
     assert "linear_column0" in out
     assert same(np.load("y.npy"), tiny().golden(x))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["models.py", "x.npy", "y.npy"]
@@ -103,9 +106,9 @@ def test_simulate(call: Call, tmp_path: Path, folder: Path) -> None:
 
 def test_weights_are_read_back(call: Call, folder: Path) -> None:
     code, out, err = call("simulate", folder, "--check-weights")
-    assert (code, err) == (0, "") and "\nweights on the device are those that were written\n" in out
+    assert (code, err) == (0, "") and "\nThe weights on the device equal the written weights.\n" in out
     code, out, err = call("simulate", folder, "--check-weights", "--probe")
-    assert (code, out) == (2, "") and "--check-weights is for runs without probes and waves" in err
+    assert (code, out) == (2, "") and "--check-weights cannot be combined with probes or waves" in err
 
 
 def test_random_inputs_follow_the_seed(call: Call, folder: Path) -> None:
@@ -146,14 +149,15 @@ def test_wrong_weights(call: Call, tmp_path: Path) -> None:
     code, out, err = call("simulate", place)
     assert code == 1 and "weights_0.bin is not the file that was written" in err
     code, out, err = call("simulate", place, "--changed-files")
-    assert code == 1 and "equal to golden" not in out
+    assert code == 1 and "bit for bit" not in out
     assert (
-        err == "streamgen: 1 of 5 elements of linear differ from golden; --probe names the kernel at fault\n"
+        err == "streamgen: 1 of 5 elements of linear differ from the golden model; "
+        "--probe names the faulty kernel\n"
     )
     code, out, err = call("simulate", place, "--changed-files", "--probe", "-o", "y.npy")
     assert (code, out) == (1, "") and not Path("y.npy").exists()
     edge = "load_linear_column0_weights.o -> linear_column0_weights.i"
-    assert err.startswith(f"streamgen: edge {edge} differs from golden")
+    assert err.startswith(f"streamgen: edge {edge} differs from the golden model")
 
 
 @pytest.mark.slow
@@ -161,7 +165,9 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
     edge = "linear_column0.o_y -> store_linear.i"
     code, out, err = call("simulate", folder, "--tokens", 2, "--probe")
     assert (code, err) == (0, "")
-    assert re.search(r"^\d+ tokens on 9 edges in 2 runs: no difference from golden$", out, re.MULTILINE)
+    assert re.search(
+        r"^\d+ tokens on 9 edges in 2 runs: no difference from the golden model$", out, re.MULTILINE
+    )
     code, out, err = call(
         "simulate", folder, "--probe-edge", edge, "--waves", "10:50", "--waves-file", "w.fst"
     )
@@ -173,12 +179,12 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        ("report", 2, "name either a SOURCE (see --help) or --gguf FILE"),
-        ("report {folder} --gguf x", 2, "name either a SOURCE (see --help) or --gguf FILE"),
+        ("report", 2, "give either SOURCE (see `streamgen --help`) or --gguf FILE"),
+        ("report {folder} --gguf x", 2, "give either SOURCE (see `streamgen --help`) or --gguf FILE"),
         (
             "report nowhere",
             2,
-            "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory",
+            "'nowhere' is not a folder, a GGUF file, a config.json or module:function",
         ),
         ("report nomodule:f", 2, "nomodule cannot be imported: No module named 'nomodule'"),
         ("report nofile.py:f", 2, "there is no file nofile.py"),
@@ -186,8 +192,8 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:number", 2, "models has no function 'number'"),
         ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
         ("report models:glu", 1, "1 operation is not supported:"),
-        ("report {folder} --channels 2", 2, "{folder} is compiled already; --channels cannot change it"),
-        ("report .", 2, ". holds neither a written accelerator nor a checkpoint with a config.json"),
+        ("report {folder} --channels 2", 2, "{folder} is already compiled; --channels cannot change it"),
+        ("report .", 2, "the folder . has neither a written accelerator nor a checkpoint with config.json"),
         ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
         ("report models:tiny --channels x", 2, "'x' is not a valid integer"),
         ("report models:tiny --fixed {{", 2, "'{{' is not JSON"),
@@ -196,17 +202,17 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("compile models:tiny", 2, "Missing option '-o' / '--output'"),
         ("simulate {folder} -i none.npy", 2, "none.npy: No such file or directory"),
         ("simulate {folder} -i models.py", 2, "models.py is no .npy file"),
-        ("simulate {folder} -i a.npy -i b.npy", 2, "--input is needed once for each of input; it is given 2"),
-        ("simulate {folder} -i a.npy --tokens 2", 2, "--tokens is for random inputs"),
+        ("simulate {folder} -i a.npy -i b.npy", 2, "--input must be given once for each of input; it is"),
+        ("simulate {folder} -i a.npy --tokens 2", 2, "--tokens has no effect with --input"),
         (
             "simulate {folder} -o a.npy -o b.npy",
             2,
-            "--output is needed once for each of linear; it is given 2",
+            "--output must be given once for each of linear; it is given 2",
         ),
         ("simulate {folder} -o a/b.npy", 2, "a/b.npy: there is no folder a"),
-        ("simulate {folder} --waves 5", 2, "'5' is not FIRST:LAST, two cycles"),
-        ("simulate {folder} --waves 5:4", 2, "waves of cycles 5 to 4; 0 <= first <= last is needed"),
-        ("simulate {folder} --probe-edge x", 2, "there is no edge 'x' to probe; the nearest is '"),
+        ("simulate {folder} --waves 5", 2, "'5' is not of the form FIRST:LAST (two cycles)"),
+        ("simulate {folder} --waves 5:4", 2, "waves of cycles 5 to 4; 0 <= first <= last must hold"),
+        ("simulate {folder} --probe-edge x", 2, "no edge is called 'x'; the nearest name is '"),
     ],
 )
 def test_errors(call: Call, folder: Path, arguments: str, code: int, message: str) -> None:
@@ -244,14 +250,56 @@ def test_full_disk(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(Path().glob("*.npy*")) == list(Path().glob(".y*")) == []
 
 
-def test_every_field_is_an_option(call: Call) -> None:
-    for command in ("compile", "simulate", "report"):
-        code, out, _ = call(command, "--help")
-        assert code == 0 and "examples:" in out
-        for field in dataclasses.fields(CompileConfig):
-            assert f"--{field.name.replace('_', '-')} " in out, field.name
-    code, out, _ = call("--help")
-    assert code == 0 and all(f"streamgen {name} " in out for name in ("compile", "simulate", "report"))
+@pytest.mark.parametrize("name", [None, *cli.streamgen.commands])
+def test_help_fits_a_screen(call: Call, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 columns and 36 lines. It shows the common options and says where the others are."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = call(*([name] if name else []), "--help")
+    lines = out.splitlines()
+    assert code == 0 and len(lines) <= 36 and max(map(len, lines)) <= 80
+    if name is None:
+        assert all(f"\n  {command} " in out for command in cli.streamgen.commands)
+        return
+    assert "\n  Examples:\n" in out
+    command = cli.streamgen.commands[name]
+    common = COMMON.get(name, ())
+    options = {str(option.name): option for _, some in grouped(command) for option in some}
+    assert {*common} <= options.keys()
+    shown = {word for line in lines for word in re.findall(r"^  (?:-\w, )?(--[\w-]+)", line)}
+    assert shown == {max(options[one].opts, key=len) for one in common} | {"--help"}
+    assert (lines[-1] == f"More options: streamgen {name} --help-all") == (len(options) > len(common))
+
+
+@pytest.mark.parametrize("name", cli.streamgen.commands)
+def test_help_all_shows_every_option_once(call: Call, name: str) -> None:
+    code, out, _ = call(name, "--help-all")
+    assert code == 0
+    shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", out, re.MULTILINE)
+    options = [one for one in cli.streamgen.commands[name].params if isinstance(one, click.Option)]
+    expected = [max(one.opts, key=len) for one in options if not one.hidden]
+    assert len(shown) == len({*shown}) and {*shown} >= {"--help", "--help-all"}
+    missing = [one for one in expected if not re.search(rf"^  .*{one}\b", out, re.MULTILINE)]
+    assert missing == [] and len(shown) == len(expected) + 2
+
+
+@pytest.mark.parametrize("name", cli.streamgen.commands)
+def test_help_speaks_of_options(call: Call, name: str) -> None:
+    """No module, class or value of Python, and no field in the place of its option."""
+    fields = "|".join(field.name for field in dataclasses.fields(CompileConfig))
+    for option in ("--help", "--help-all"):
+        out = call(name, option)[1]
+        assert re.findall(rf"streamgen\.\w+|CompileConfig|`(?:{fields})`|\bNone\b", out) == []
+
+
+def test_every_field_is_an_option() -> None:
+    """All commands that compile have an option for each field, in a group of its own kind."""
+    fields = {field.name for field in dataclasses.fields(CompileConfig)}
+    named = [name for group in GROUPS for name in group.names]
+    assert len(named) == len({*named}) and fields <= {*named}
+    for name in ("compile", "draw", "estimate", "explore", "generate", "report", "simulate"):
+        options = [option for _, some in grouped(cli.streamgen.commands[name]) for option in some]
+        assert fields <= {option.name for option in options}, name
+        assert all((option.help or "").strip() for option in options)
 
 
 def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("model -p ''", 2, "Error: the prompt is empty; at least one token is needed"),
+        ("model -p ''", 2, "Error: the prompt is empty; it needs at least one token"),
         ("model -p ABC --max-new-tokens 14 --context 16", 2,
-         "Error: the prompt's 3 tokens and --max-new-tokens 14 are more than the context, 16 tokens"),
+         "Error: the prompt has 3 tokens; with --max-new-tokens 14 the text exceeds the context of "
+         "16 tokens"),
         ("model -p A --max-new-tokens 16 --context 16", 2,
-         "Error: the prompt's 1 token and --max-new-tokens 16 are more than the context, 16 tokens"),
+         "Error: the prompt has 1 token; with --max-new-tokens 16 the text exceeds the context of 16 tokens"),
         ("silent -p A", 1, "streamgen: silent: there is no tokenizer.json, hence no tokenizer"),
         ("plain -p A --chat", 2, "streamgen: the tokenizer has no chat template; give a text"),
         ("model -p A --temperature -1", 2,
@@ -57,20 +58,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("model -p A --board here", 2, f"streamgen: --board: no board is called 'here'; known are {KNOWN}"),
         ("model -p A --on card", 2, "Error: --on card needs --xclbin FILE, the linked design"),
         ("model -p A --on golden -o new", 2,
-         "Error: --output would do nothing: no hardware writes the text with --on golden"),
+         "Error: --output has no effect with --on golden"),
         ("model -p A --on golden --compare", 2,
-         "Error: --compare would do nothing: no hardware writes the text with --on golden"),
+         "Error: --compare has no effect with --on golden"),
         ("model -p A --on simulator --xclbin code.py", 2,
-         "Error: --xclbin would do nothing: a card writes the text with --on card"),
+         "Error: --xclbin has no effect with --on simulator; use --on card"),
         ("model -p A --xclbin none.xclbin", 2,
-         "streamgen: none.xclbin: there is no such file; --xclbin takes the linked design"),
-        ("model -p A --device 1", 2, "Error: --device would do nothing: it is one of --xclbin FILE"),
+         "streamgen: none.xclbin: there is no such file; --xclbin needs the linked design"),
+        ("model -p A --device 1", 2, "Error: --device has no effect without --xclbin FILE"),
         ("model -p A --json --quiet", 2,
-         "Error: --json and --quiet are given; --json prints nothing but its object"),
-        ("model -p A --stop ''", 2, "Error: --stop is empty; at least one character is needed"),
-        ("code.py:model -p A", 2, "Error: a text needs a tokenizer; code.py:model gives a model without one"),
+         "Error: --json and --quiet cannot be combined; --json already prints only its object"),
+        ("model -p A --stop ''", 2, "Error: --stop is empty; it needs at least one character"),
+        ("code.py:model -p A", 2, "Error: a text needs a tokenizer; the model of code.py:model has none"),
         ("model", 2,
-         "Error: the prompt is missing: give --prompt TEXT, --prompt-file FILE, or a text on standard input"),
+         "Error: the prompt is missing; give --prompt TEXT, --prompt-file FILE, or a text on standard input"),
     ],
 )  # fmt: skip
 def test_a_text(
@@ -118,6 +119,12 @@ def test_tools(
          "files of my/max_tokens.txt, 'max_tokens', load(folder, changed_files=True)"),
         ("report x", "top_k is 3", "top_k is 3"),  # an option of another command
         ("", "CompileConfig.max_tokens is 0", "--max-tokens is 0"),
+        ("compile x", "CompileConfig.weights='w8' loses less; 'w4'", "--weights w8 loses less; 'w4'"),
+        ("compile x", "streamgen.model.calibration loses less", "--calibrate FILE loses less"),
+        ("generate x", "streamgen.model.calibration loses less",
+         "streamgen compile --calibrate FILE loses less"),
+        ("compile x", "Give CompileConfig.channels=4.", "Give --channels 4."),
+        ("compile x", "CompileConfig.check_import=False compiles it", "--no-check-import compiles it"),
     ],
 )  # fmt: skip
 def test_arguments_are_named_as_options(line: str, text: str, said: str) -> None:
@@ -135,7 +142,7 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
     assert [row[:3] for row in rows] == [
         [source, board, "300"] for source in given[1:3] for board in ("u55c", "u280")
     ]
-    assert rows[0][3].startswith("'nowhere' is neither a folder, nor a GGUF file or config.json, nor")
+    assert rows[0][3].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
     assert rows[3][3] == "code.py has no function 'none'"
     assert cli.main([*given, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -62,13 +62,13 @@ def _weights(graph: LogicalGraph) -> dict[str, QuantisedWeight]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("{small} -o x --bits=5", "--bits says how to calibrate; --calibrate FILE is missing"),
-        ("{small} -o x --calibrate-folder=w", "--calibrate-folder says how to calibrate"),
-        ("{small} -o x --calibrate=empty.txt", "empty.txt has 0 tokens; calibration needs 2 at least"),
+        ("{small} -o x --bits=5", "--bits has no effect without --calibrate FILE"),
+        ("{small} -o x --calibrate-folder=w", "--calibrate-folder has no effect without --calibrate"),
+        ("{small} -o x --calibrate=empty.txt", "empty.txt has 0 tokens; calibration needs at least 2"),
         ("{small} -o x --calibrate=bytes.txt", "bytes.txt is not UTF-8: "),
         ("{small} -o x --calibrate=missing.txt", "File 'missing.txt' does not exist"),
         ("{small} -o x --calibrate=text.txt --bits=4", "a budget of 4 bits a weight is too small"),
-        ("m:f -o x --calibrate=text.txt", "--calibrate takes a language model: a GGUF file or a folder"),
+        ("m:f -o x --calibrate=text.txt", "--calibrate needs a language model: a GGUF file, or a folder"),
     ],
 )
 def test_bad_calibration(call: Call, tmp_path: Path, arguments: str, message: str) -> None:

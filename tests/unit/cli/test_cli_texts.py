@@ -59,10 +59,10 @@ def test_prompts_from_elsewhere(call: Call, folder: Path, monkeypatch: pytest.Mo
         assert call(folder, *given, *rest) == expected
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff")))
     code, out, err = call(folder, *rest)
-    assert (code, out) == (2, "") and err.endswith("Error: standard input is no UTF-8: byte 2 is 0xff\n")
+    assert (code, out) == (2, "") and err.endswith("Error: standard input is not UTF-8: byte 2 is 0xff\n")
     code, out, err = call(folder, "-p", "A", "--prompt-file", "prompt.txt")
     assert (code, out) == (2, "")
-    assert err.endswith("Error: --prompt and --prompt-file are given; one of them is needed\n")
+    assert err.endswith("Error: give only one of --prompt and --prompt-file\n")
 
 
 def test_stop_texts(call: Call, folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_how_long_it_will_take(
     known[name] = 100.0
     assert cli.main(arguments[:-1]) == 0
     line = re.fullmatch(
-        r"about ([\d,]+) cycles to simulate: (\d+) min (\d+) s at 100 cycles/s, measured here before\n",
+        r"about ([\d,]+) cycles to simulate: (\d+) min (\d+) s at 100 cycles/s, the speed of the last text\n",
         capsys.readouterr().err,
     )
     assert line is not None

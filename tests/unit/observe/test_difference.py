@@ -68,10 +68,10 @@ def test_other_token(expectation: Expectation, side: str) -> None:
     assert (found.kind, found.place, found.run, found.cycle, found.token) == ("edge", STORE, 2, 77, 9)
     assert found.element == (1, 5) and (found.expected, found.seen) == (str(golden), str(wrong))
     assert found.node == ("add" if side == "i" else None)
-    verdict = "made by add (Binary)" if side == "i" else "it went right into the FIFO of this edge"
+    verdict = "made by add (Binary)" if side == "i" else "the token entered the FIFO of this edge correctly"
     assert str(found) == (
-        f"edge {STORE} differs from golden first, at token 9 (of 16), cycle 77 of run 2\n"
-        f"  element [1, 5] of f24: expected {golden!s}, seen {wrong!s}\n  {verdict}"
+        f"edge {STORE} differs from the golden model first, at token 9 (of 16), cycle 77 of run 2\n"
+        f"  element [1, 5] of f24: expected {golden!s}, got {wrong!s}\n  {verdict}"
     )
 
 
@@ -80,8 +80,8 @@ def test_one_too_many(expectation: Expectation) -> None:
     content = expectation.expected[k][0].tobytes()
     found = expectation.difference(watched(expectation, {STORE: (16, 16)}, (k, "i", 500, content)))
     assert str(found) == (
-        f"edge {STORE} differs from golden first, at token 16 (of 16), cycle 500 of run 2\n"
-        "  expected no token, seen one too many\n  made by add (Binary)"
+        f"edge {STORE} differs from the golden model first, at token 16 (of 16), cycle 500 of run 2\n"
+        "  expected no token, got an extra token\n  made by add (Binary)"
     )
 
 
@@ -133,7 +133,7 @@ def test_wrong_memory(accelerator: Accelerator, expectation: Expectation) -> Non
     assert (found.kind, found.place, found.node) == ("output", "add_result", "store_add_result")
     assert (found.element, found.token, found.tokens) == ((1, 1), 8, 16)
     assert found.expected == str(array[1, 1]) != found.seen
-    assert found.verdict == "all edges are right; written by store_add_result (Store)"
+    assert found.verdict == "all edges are right; store_add_result (Store) wrote the memory"
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_picture_is_nothing_but_svg(
 ) -> None:
     """Other endings are refused before anything is drawn, on the command line before a model is read."""
     monkeypatch.setattr(drawing, "svg", lambda _: pytest.fail("is drawn"))
-    said = f"{tmp_path / name}: a picture is nothing but SVG; a name that ends in .svg is needed"
+    said = f"{tmp_path / name}: pictures are SVG files; the name must end in .svg"
     with pytest.raises(ValueError) as caught:
         write_picture(_graph(), tmp_path / name)
     assert str(caught.value) == said
@@ -239,7 +239,7 @@ def test_places_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str
         _report().html(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         _report().html(tmp_path / "none" / "a.html")
-    with pytest.raises(ValueError, match="only the report of an accelerator has a page"):
+    with pytest.raises(ValueError, match="this report was not made by an accelerator, so it has no page"):
         Report(name="a", clock_mhz=300.0, groups=(), memory=_report().memory).html(tmp_path / "a.html")
     for command in (
         ["report", "x:y", "--html", f"{tmp_path}/none/a.html"],

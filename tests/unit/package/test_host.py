@@ -86,7 +86,8 @@ def test_errors(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.save(tmp_path / "x.npy", values(1, 39))
     np.save(tmp_path / "good.npy", values(1, 40))
     done = host(packaged)
-    assert done.exit_code == 2 and "Error: --input is needed once for each of: input [1, 40]" in done.output
+    assert done.exit_code == 2
+    assert "Error: --input must be given once for each of: input [1, 40]" in done.output
     done = host(packaged, "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
     assert done.exit_code == 1 and "input 'input' must have shape (..., 40); it has (1, 39)" in done.output
     done = host(packaged, "-i", tmp_path / "z.npy", "-o", tmp_path / "y.npy")

@@ -234,7 +234,7 @@ def test_the_command_line(
     target = tmp_path / "card"
     code, out, err = call(written, "-o", target)
     assert (code, err) == (0, "")
-    hint = "To build it, where vivado and v++ are on PATH, run `make` there, or\n"
+    hint = "To build it with vivado and v++ on PATH, run `make` in that folder, or these commands\n"
     assert out == f"written to {target}\n{hint}in {target}:\n{COMMANDS}"
     code, out, err = call(written, "-o", target)
     assert (code, out) == (2, "")

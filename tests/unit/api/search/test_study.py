@@ -331,7 +331,7 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     places = dict.fromkeys((one["model"], one["board"]) for one in found)
     assert [*places] == [(model, board) for model in (MLP, "nowhere") for board in ("u55c", "u280")]
-    reason = "'nowhere' is neither a folder, nor a GGUF file or config.json, nor module:factory"
+    reason = "'nowhere' is not a folder, a GGUF file, a config.json or module:function"
     assert found[-1] == {"model": "nowhere", "board": "u280", "reason": reason}
     assert all(one["tokens_per_second"] > 0 for one in found if one["model"] == MLP)
     assert cli.main(["explore", MLP, *boards, *options, "--converter-bits=1"]) == 1
@@ -340,16 +340,16 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
         f"{MLP} on {board}: not searched, because 'm_0'" for board in ("u55c", "u280")
     ]
     assert cli.main(["explore", MLP, *boards, "--trials=2", "--study=x"]) == 2
-    assert "--plot and --study are of one MODEL on one board" in capsys.readouterr().err
+    assert "--plot and --study need a single MODEL and a single board" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--trials says how many points"),
+        ([], "give --trials N, the number of points"),
         (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
         (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; allowed is 1 to 2^24"),
-        (["--trials=2", "--only=policy"], "is no FACTOR=VALUES"),
+        (["--trials=2", "--only=policy"], "is not of the form FACTOR=VALUES"),
         (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
         (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),
         (["--trials=2", "--storage=sqlite:////no/such/folder/base"], "cannot be used"),

@@ -1,0 +1,153 @@
+"""Help of a command: `--help` shows the options that most people use, `--help-all` shows all options in
+groups.
+
+`COMMON` and `GROUPS` are the only places that say which option belongs where. An option that no group names
+is in the first group, "Options".
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+__all__ = ["COMMON", "GROUPS", "Command", "Group", "OptionGroup", "grouped"]
+
+COMMON = {
+    "compile": ("output", "board", "max_tokens", "multipliers", "channels", "weights"),
+    "cocotb": ("inputs", "seed", "simulator", "test", "files_only"),
+    "draw": ("output", "full", "board", "multipliers", "channels"),
+    "estimate": ("boards", "clocks", "max_tokens", "multipliers", "channels", "as_json"),
+    "explore": ("trials", "objectives", "workers", "storage", "plot", "as_json"),
+    "generate": ("prompt", "max_new_tokens", "place", "chat", "temperature", "output"),
+    "package": ("output", "name", "files_only"),
+    "report": ("html", "full", "as_json", "multipliers", "channels"),
+    "simulate": ("inputs", "outputs", "tokens", "probe", "waves", "xclbin"),
+}
+"""The names of the parameters that `--help` of a command shows."""
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """A title of `--help-all`, an explanation below it, and the names of the parameters in the group."""
+
+    title: str
+    text: str
+    names: tuple[str, ...]
+
+
+GROUPS = (
+    OptionGroup("Options", "", ()),
+    OptionGroup(
+        "Text",
+        "",
+        ("prompt", "prompt_file", "max_new_tokens", "chat", "stops", "temperature", "top_k", "top_p"),
+    ),
+    OptionGroup(
+        "Debugging", "", ("probe", "edges", "waves", "waves_file", "waves_run", "delays", "timeout", "shown")
+    ),
+    OptionGroup("Card", "", ("xclbin", "device", "check_weights")),
+    OptionGroup("Source", "", ("gguf", "layer", "changed_files", "trust", "check_import")),
+    OptionGroup(
+        "Calibration",
+        "Calibration rounds the float weights of a language model so that the results for a sample text stay "
+        "accurate.",
+        ("calibrate", "calibrate_tokens", "calibrate_folder", "bits"),
+    ),
+    OptionGroup("Design", "", ("name", "board", "clock_mhz", "max_tokens", "context", "policy", "sizing")),
+    OptionGroup(
+        "Budgets",
+        "A budget is an upper limit. The compiler looks for the fastest design within all budgets. If it "
+        "splits a "
+        "model into several accelerators, each accelerator has the full budgets.",
+        ("multipliers", "channels", "converter_bits", "hold_bits", "fill"),
+    ),
+    OptionGroup("Numbers", "", ("weights", "head", "formats", "group", "scale_bits", "minimum", "p_bits")),
+    OptionGroup(
+        "Parallelism",
+        "The compiler chooses these factors. Give one to fix it.",
+        ("token_lanes", "n_lanes", "lanes", "attention_lanes", "fixed"),
+    ),
+    OptionGroup("Memory", "", ("cache_channels", "prefetch_beats")),
+)
+
+
+def grouped(command: click.Command) -> Iterator[tuple[OptionGroup, list[click.Option]]]:
+    """The options of a command that are not hidden, by group; groups without options are left out."""
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    own = {one.name for one in options} if command.name in ("package", "cocotb") else set()
+    place = {name: group for group in GROUPS for name in group.names if name not in own}
+    for group in GROUPS:
+        if some := [one for one in options if place.get(str(one.name), GROUPS[0]) is group]:
+            yield group, some
+
+
+class Command(click.Command):
+    """A command whose `--help` fits a screen."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The common options, with the first sentence of each text."""
+        common = COMMON.get(str(self.name), ())
+        options = [one for name in common for one in self.params if one.name == name]
+        helps = [one for one in super().get_params(ctx) if one not in self.params]
+        with formatter.section("Options"):
+            formatter.write_dl([(names, _first(text)) for names, text in _records(ctx, [*options, *helps])])
+        if len(options) < sum(len(some) for _, some in grouped(self)):
+            formatter.write_paragraph()
+            formatter.write_text(f"More options: {ctx.command_path} --help-all")
+
+    def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The whole help: usage, description, and all options in groups."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        for group, options in grouped(self):
+            with formatter.section(group.title):
+                if group.text:
+                    formatter.write_text(group.text)
+                    formatter.write_paragraph()
+                formatter.write_dl([*_records(ctx, options)])
+        with formatter.section("Help"):
+            formatter.write_dl(
+                [*_records(ctx, [one for one in self.get_params(ctx) if one not in self.params])]
+            )
+
+
+class Group(click.Group):
+    """The command `streamgen`."""
+
+    command_class = Command
+
+
+def _records(ctx: click.Context, options: Iterable[click.Parameter]) -> Iterator[tuple[str, str]]:
+    for option in options:
+        if (record := option.get_help_record(ctx)) is not None:
+            yield record
+
+
+def _first(text: str) -> str:
+    """The first sentence of an option's text, and its default."""
+    sentences, *extra = re.split(r"  (?=\[)", text, maxsplit=1)
+    return "  ".join([re.split(r"(?<=\.) ", sentences)[0], *extra])
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        formatter = ctx.make_formatter()
+        assert isinstance(ctx.command, Command)
+        ctx.command.format_all(ctx, formatter)
+        click.echo(formatter.getvalue().rstrip("\n"))
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
