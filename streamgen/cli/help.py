@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-__all__ = ["COMMON", "GROUPS", "Command", "Group", "OptionGroup", "grouped"]
+__all__ = ["COMMON", "GROUPS", "Command", "CommandGroup", "OptionGroup", "grouped"]
 
 COMMON = {
     "compile": ("output", "board", "max_tokens", "multipliers", "channels", "weights"),
@@ -116,7 +116,7 @@ class Command(click.Command):
             )
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """The command `streamgen`."""
 
     command_class = Command
