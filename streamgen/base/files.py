@@ -67,8 +67,8 @@ def read_pieces(folder: Path, name: str, size: int | None = None, what: str = ""
     path = safe_path(folder, name)
     try:
         with path.open("rb") as file:
-            if size is not None and (found := os.fstat(file.fileno()).st_size) != size:
-                raise CheckpointError(f"{path} has {found} bytes; {what} takes {size}")
+            if size is not None and (length := os.fstat(file.fileno()).st_size) != size:
+                raise CheckpointError(f"{path} has {length} bytes; {what} takes {size}")
             while piece := file.read(PIECE):
                 yield piece
     except OSError as error:
@@ -114,7 +114,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         return None if value is None else decode(arguments[0], value, where)
     if origin is Literal:
-        if not any(value is one or (type(value) is type(one) and value == one) for one in arguments):
+        if not any(value is arg or (type(value) is type(arg) and value == arg) for arg in arguments):
             raise ValueError(f"{where}: expected one of {arguments}, not {_shown(value)}")
         return value
     if kind is float and type(value) is int:
@@ -175,11 +175,11 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
-            packed = sum(one.file_size for one in entries if one.compress_type != zipfile.ZIP_STORED)
-            stored = sum(one.file_size for one in entries if one.compress_type == zipfile.ZIP_STORED)
+            packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
+            stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
             if packed > DEFLATED_BYTES or stored > len(content):
                 raise ValueError(f"its arrays would take {packed + stored} bytes, it has {len(content)}")
-            return {one.filename.removesuffix(".npy"): _array(archive, one) for one in entries}
+            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise ValueError(f"it is no archive of arrays: {error}") from error
     except (*_HEADERS, MemoryError) as error:
@@ -219,5 +219,5 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         raise ValueError(
             f"{entry.filename!r} has {len(content) - file.tell()} bytes for shape {shape}, {dtype}"
         )
-    found = np.frombuffer(content, dtype, offset=file.tell()) if needed else np.zeros(0, dtype)
-    return found.reshape(shape, order="F" if order else "C").copy(order="K")
+    values = np.frombuffer(content, dtype, offset=file.tell()) if needed else np.zeros(0, dtype)
+    return values.reshape(shape, order="F" if order else "C").copy(order="K")

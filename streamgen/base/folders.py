@@ -24,7 +24,7 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
     nothing is left, nor folders above the target that were made for it.
     """
     require_free(target, marks)
-    made = [place for place in target.parents if not place.exists()]
+    created = [place for place in target.parents if not place.exists()]
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
     except BaseException:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
-        for place in made:
+        for place in created:
             with suppress(OSError):
                 place.rmdir()
         raise

@@ -20,13 +20,13 @@ def table(*titles: str, texts: int = 1, lines: bool = True) -> Table:
     """A table without rows. texts: of so many columns, the first ones, the text begins at the left and goes
     on in the next line where it is too long; numbers end at the right and stay whole,
     in several lines where there are several in a cell. lines: one stands below the titles."""
-    made = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False)
+    empty = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False)
     for number, title in enumerate(titles):
         if number < texts:
-            made.add_column(title, overflow="fold")
+            empty.add_column(title, overflow="fold")
         else:
-            made.add_column(title, justify="right", overflow="fold")
-    return made
+            empty.add_column(title, justify="right", overflow="fold")
+    return empty
 
 
 def rendered(parts: Iterable[str | Table], width: int | None = None) -> str:

@@ -105,12 +105,12 @@ def memory_ports(params: KernelParams) -> Mapping[str, Literal["read", "write"]]
 def traffic(params: KernelParams, bounds: Bounds) -> Mapping[str, int]:
     """Beats that an execution moves through each memory port. ValueError unless all ports are named."""
     ports = memory_ports(params)
-    found: Mapping[str, int] = getattr(params, "traffic")(bounds) if ports else {}  # noqa: B009
-    if set(found) != set(ports):
+    beats: Mapping[str, int] = getattr(params, "traffic")(bounds) if ports else {}  # noqa: B009
+    if set(beats) != set(ports):
         raise ValueError(
-            f"traffic of {type(params).__name__} names {sorted(found)}, the memory ports are {sorted(ports)}"
+            f"traffic of {type(params).__name__} names {sorted(beats)}, the memory ports are {sorted(ports)}"
         )
-    return found
+    return beats
 
 
 def multipliers(params: KernelParams) -> int:
@@ -172,8 +172,8 @@ def patient(params: KernelParams) -> bool:
 
 def least_prefetch(params: KernelParams) -> KernelParams:
     """The same hardware, reading ahead no further than it must."""
-    found: KernelParams = params.least_prefetch() if hasattr(params, "least_prefetch") else params
-    return found
+    least: KernelParams = params.least_prefetch() if hasattr(params, "least_prefetch") else params
+    return least
 
 
 def descriptor_values(params: KernelParams, bounds: Bounds) -> Mapping[str, int]:

@@ -55,11 +55,11 @@ def _least(pair: PingPongParams, smaller: tuple[tuple[ITensor, ITensor], ...]) -
     """The in-place converter with the least memory of those that are worth it; None when there is none."""
     best, most = None, int(WORTH * pair.held_bits)
     for scheme, after in _schemes(pair):
-        found = _smallest(pair, scheme, after, most)
-        if found is None or (found.held_bits > pair.held_bits - LEAST and not _reads_early(found)):
+        smallest = _smallest(pair, scheme, after, most)
+        if smallest is None or (smallest.held_bits > pair.held_bits - LEAST and not _reads_early(smallest)):
             continue
-        if all(_runs(found, *bounds) for bounds in smaller):
-            best, most = found, found.held_bits - 1
+        if all(_runs(smallest, *bounds) for bounds in smaller):
+            best, most = smallest, smallest.held_bits - 1
     return best
 
 
@@ -128,5 +128,5 @@ def _smallest(
             high = middle
         else:
             low = middle + 1
-    found = build(high)
-    return found if found.held_bits <= most else None
+    smallest = build(high)
+    return smallest if smallest.held_bits <= most else None

@@ -251,8 +251,8 @@ def _starting(trips: Mapping[str, int], prefix: str) -> list[int]:
 
 def _first_of_each(values: np.ndarray) -> np.ndarray:
     """Ascending positions at which a value that is not negative occurs first."""
-    found, position = np.unique(values, return_index=True)
-    return np.sort(position[found >= 0])
+    distinct, position = np.unique(values, return_index=True)
+    return np.sort(position[distinct >= 0])
 
 
 class InPlace(wiring.Component):

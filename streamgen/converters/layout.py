@@ -163,13 +163,13 @@ class LayoutParams(ABC):
 
     def cost(self, bounds: Bounds) -> Cost:
         """ii is the mean over the run, the first and the last window included."""
-        found = {port: ends(curve) for port, curve in self.curves(bounds).items()}
-        count, first, last = max(found.values(), key=lambda end: end[0])
+        by_port = {port: ends(curve) for port, curve in self.curves(bounds).items()}
+        count, first, last = max(by_port.values(), key=lambda end: end[0])
         return Cost(
             resources=self.resources,
             ii=(last - first) / (count - 1) if count > 1 else 1.0,
-            latency=found["o"][1] - found["i"][1],
-            cycles=found["o"][2] + 1,
+            latency=by_port["o"][1] - by_port["i"][1],
+            cycles=by_port["o"][2] + 1,
         )
 
     def trips(self, bounds: Bounds) -> dict[str, int]:

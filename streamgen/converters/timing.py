@@ -112,33 +112,33 @@ def stuck(rules: Rules) -> bool:
 
 def windows(rules: Rules, count: int) -> tuple[list[Window], int]:
     """The first windows, and the cycles from window to window after them, when nothing else stalls."""
-    found: list[Window] = []
+    seen: list[Window] = []
     recent: deque[Window] = deque(maxlen=rules.memory)
     same = shift = 0
-    while len(found) < count and same < rules.memory:
+    while len(seen) < count and same < rules.memory:
         window = run(rules, list(recent))
-        if found:
-            moved = int(window.reads[-1] - found[-1].reads[-1])
+        if seen:
+            moved = int(window.reads[-1] - seen[-1].reads[-1])
             equal = all(
                 np.array_equal(new - old, np.full_like(new, moved))
-                for new, old in ((window.writes, found[-1].writes), (window.reads, found[-1].reads))
+                for new, old in ((window.writes, seen[-1].writes), (window.reads, seen[-1].reads))
             )
             same = (same + 1 if moved == shift else 1) if equal else 0
             shift = moved
-        found.append(window)
+        seen.append(window)
         recent.append(window)
-    return found, shift
+    return seen, shift
 
 
 def period(rules: Rules) -> float:
     """Cycles of a window in steady state, inf when the two sides wait for each other."""
     if stuck(rules):
         return inf
-    found, shift = windows(rules, _SETTLED)
-    if len(found) < _SETTLED:
+    seen, shift = windows(rules, _SETTLED)
+    if len(seen) < _SETTLED:
         return shift
     half = _SETTLED // 2
-    return float(found[-1].reads[-1] - found[half].reads[-1]) / (_SETTLED - 1 - half)
+    return float(seen[-1].reads[-1] - seen[half].reads[-1]) / (_SETTLED - 1 - half)
 
 
 def curve(by_window: Sequence[np.ndarray], count: int, shift: int) -> Curve:

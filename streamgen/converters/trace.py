@@ -92,19 +92,19 @@ def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> WordEdge | No
             if loop.axis == d
         ]
         reach, through = 0, 0
-        found = None
+        crosses = None
         for step, k in sorted(pair for pair in mine if pair[0] % axis.ways):
             extent = (walker.inner[k].trip - 1) * step
-            if found is None and axis.way + reach + extent < axis.ways:
+            if crosses is None and axis.way + reach + extent < axis.ways:
                 staying.append(k)
                 reach += extent
                 continue
-            if found is not None or axis.ways % step or axis.way % step + reach >= step:
+            if crosses is not None or axis.ways % step or axis.way % step + reach >= step:
                 return None
-            found = k
+            crosses = k
             through = (axis.way + extent + reach) // axis.ways
-        if found is not None:
-            crossing.append(found)
+        if crosses is not None:
+            crossing.append(crosses)
         for step, k in sorted(pair for pair in mine if pair[0] % axis.ways == 0):
             rows = step // axis.ways
             if rows <= through:

@@ -90,8 +90,8 @@ class Clocks:
 def clocks_of(params: Any, bounds: Any) -> Clocks:
     """The clocks of a kernel: its own, or what follows from its curves."""
     if hasattr(params, "clocks"):
-        found: Clocks = params.clocks(bounds)
-        return found
+        clocks: Clocks = params.clocks(bounds)
+        return clocks
     return of_curves(params, bounds)
 
 

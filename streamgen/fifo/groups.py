@@ -45,9 +45,9 @@ def grouped(nodes: Sequence[Sequence[StreamEnd]]) -> Grouped:
     """The groups of all nodes, one node after the other. The sides of a node stand in the order that their
     events have in a group."""
     sides = [side for node in nodes for side in node]
-    held = [[np.ascontiguousarray(one, np.int64) for one in (side.cycles, side.clock)] for side in sides]
+    held = [[np.ascontiguousarray(part, np.int64) for part in (side.cycles, side.clock)] for side in sides]
     rows = [
-        (*(one.ctypes.data for one in arrays), len(arrays[0]), side.code, side.token, _address(side.group))
+        (*(part.ctypes.data for part in arrays), len(arrays[0]), side.code, side.token, _address(side.group))
         for side, arrays in zip(sides, held, strict=True)
     ]
     events = sum(len(side.cycles) for side in sides)

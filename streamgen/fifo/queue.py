@@ -109,10 +109,10 @@ class QueueParams:
             memory = -(-self.bits // shape.columns) * banks * int(shape.blocks)
             return Resources(lut=memory + (self.bits * -(-banks // 4) + banks if banks > 1 else 0), ff=0)
         blocks, rows = self._bram
-        found = {"bram": blocks}
+        memories = {"bram": blocks}
         if self.kind == "uram":
-            found, rows = {"uram": self._uram}, ULTRASCALE_PLUS.uram.rows
-        return Resources(lut=self.bits * -(-(-(-self.depth // rows) - 1) // 3), ff=0, **found)
+            memories, rows = {"uram": self._uram}, ULTRASCALE_PLUS.uram.rows
+        return Resources(lut=self.bits * -(-(-(-self.depth // rows) - 1) // 3), ff=0, **memories)
 
     @property
     def _bram(self) -> tuple[float, int]:

@@ -116,8 +116,8 @@ def size(
                 for fifo, depth, old in zip(fifos, depths, latencies, strict=True)
             ]
             if slower == latencies:
-                found = dict(zip(different, map(alike.expanded, schedules), strict=True))
-                return Sizing(tuple(alike.all(depths)), tuple(found[key] for key in alike.keys))
+                timetables = dict(zip(different, map(alike.expanded, schedules), strict=True))
+                return Sizing(tuple(alike.all(depths)), tuple(timetables[key] for key in alike.keys))
             sizer.begin(latencies := slower)
 
 
@@ -153,11 +153,11 @@ class _Alike:
             ("rests",) if source < 0 else (of[source], of[target], label)
             for (source, target), label in zip(ends, labels, strict=True)
         )
-        one = firsts(of)
+        first = firsts(of)
         self._named: dict[str | None, str | None] = {
-            name: nodes[one[i]] for name, i in number.items() if name
+            name: nodes[first[i]] for name, i in number.items() if name
         }
-        self.nodes = [name for i, name in enumerate(nodes) if one[i] == i]
+        self.nodes = [name for i, name in enumerate(nodes) if first[i] == i]
         times = Counter(same)
         self._kept = [*times]
         self.counts = [*times.values()]
@@ -179,10 +179,13 @@ class _Alike:
         """By every FIFO what is found of those kept."""
         return [found[i] for i in self._place]
 
-    def expanded(self, found: Timetable) -> Timetable:
+    def expanded(self, timetable: Timetable) -> Timetable:
         """The timetable of all FIFOs."""
-        moves = (tuple(self.all(one)) if one else () for one in (found.produced, found.consumed))
-        return Timetable(found.finish, *moves)
+        moves = (
+            tuple(self.all(numbers)) if numbers else ()
+            for numbers in (timetable.produced, timetable.consumed)
+        )
+        return Timetable(timetable.finish, *moves)
 
 
 def _content(stream: NodeStream | None, known: Contents) -> Hashable:
@@ -194,10 +197,10 @@ def _content(stream: NodeStream | None, known: Contents) -> Hashable:
 
 def _common(streams: Sequence[NodeStream | None]) -> NodeStream | None:
     """What a FIFO is in all runs; the longest run's stream."""
-    found = [stream for stream in streams if stream is not None]
-    if not found:
+    present = [stream for stream in streams if stream is not None]
+    if not present:
         return None
-    first, *others = found
+    first, *others = present
     for other in others:
         for name in ("source", "target", "bits", "depth", "latency", "way"):
             if getattr(other, name) != getattr(first, name):
@@ -205,7 +208,7 @@ def _common(streams: Sequence[NodeStream | None]) -> NodeStream | None:
                     f"stream {first}: {name} is {getattr(first, name)} in one run, {getattr(other, name)} "
                     "in another"
                 )
-    return max(found, key=lambda stream: len(stream.produced))
+    return max(present, key=lambda stream: len(stream.produced))
 
 
 def _latency(fifo: NodeStream | None, depth: int) -> int:
@@ -310,10 +313,10 @@ class _Sizer:
         if self._threads is None:
             return [*map(do, runs)]
         given = [*runs]
-        found = dict(
+        results = dict(
             zip(self._largest, self._threads.map(do, (given[k] for k in self._largest)), strict=True)
         )
-        return [found[k] for k in range(len(given))]
+        return [results[k] for k in range(len(given))]
 
     def _promise(self, latencies: Sequence[int]) -> None:
         """Promise what the runs do while no FIFO is limited."""
@@ -347,9 +350,9 @@ class _Sizer:
             for first, last in (([k], []), ([], [k])):
                 left -= effort
                 if left >= 0:
-                    found = self._limited(first, last)
-                    if self._storage(found) < self._storage(best):
-                        best, schedules = found, self._schedules()
+                    depths = self._limited(first, last)
+                    if self._storage(depths) < self._storage(best):
+                        best, schedules = depths, self._schedules()
         return self._named(best), schedules
 
     def _schedules(self) -> tuple[Timetable, ...]:
@@ -474,9 +477,9 @@ class _Sizer:
                 failed = True
             return settled
 
-        found = self._each(fits, self._runs)
+        settled_runs = self._each(fits, self._runs)
         if failed:
-            for run, fitted in zip(self._runs, found, strict=True):
+            for run, fitted in zip(self._runs, settled_runs, strict=True):
                 if fitted:
                     run.revert()
                 if fitted is not None:

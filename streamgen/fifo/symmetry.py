@@ -23,18 +23,18 @@ def classes(kinds: Sequence[Hashable], links: Iterable[Link]) -> list[int]:
         number = 2 * labels.setdefault(label, len(labels))
         around[source].append((number, target))
         around[target].append((number + 1, source))
-    found = _numbered(kinds)
-    count = len(set(found))
+    numbers = _numbered(kinds)
+    count = len(set(numbers))
     while True:
-        found = _numbered(
+        numbers = _numbered(
             [
-                (own, frozenset((label, found[other]) for label, other in others))
-                for own, others in zip(found, around, strict=True)
+                (own, frozenset((label, numbers[other]) for label, other in others))
+                for own, others in zip(numbers, around, strict=True)
             ]
         )
-        if len(set(found)) == count:
-            return found
-        count = len(set(found))
+        if len(set(numbers)) == count:
+            return numbers
+        count = len(set(numbers))
 
 
 def firsts(keys: Iterable[Hashable]) -> list[int]:

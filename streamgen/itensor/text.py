@@ -114,25 +114,25 @@ class _TextPosition:
             self.fail("the end")
 
     def number(self) -> int:
-        found = self.match(_NUMBER)
-        if found is None:
+        number = self.match(_NUMBER)
+        if number is None:
             self.fail("a number")
-        return int(found)
+        return int(number)
 
     def loop(self) -> int:
-        found = self.match(_LOOP)
-        if found is None:
+        loop = self.match(_LOOP)
+        if loop is None:
             self.fail("a loop d<i>")
-        return int(found[1:])
+        return int(loop[1:])
 
     def sum(self) -> tuple[list[int], int]:
         loops: list[int] = []
         start: int | None = None
         while True:
-            if (found := self.match(_NUMBER)) is not None:
+            if (number := self.match(_NUMBER)) is not None:
                 if start is not None:
-                    raise ValueError(f"a sum has two numbers, {start} and {found}, in {self._string!r}")
-                start = int(found)
+                    raise ValueError(f"a sum has two numbers, {start} and {number}, in {self._string!r}")
+                start = int(number)
             else:
                 loops.append(self.loop())
             if not self.skip("+"):

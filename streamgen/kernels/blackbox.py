@@ -100,14 +100,14 @@ class BlackBoxParams:
         values = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
         label = f"module {self.module!r} of {names}{f' with {values}' if values else ''}"
         try:
-            modules, found = _read(self.module, texts, tuple(self.parameters.items()))
+            modules, pins = _read(self.module, texts, tuple(self.parameters.items()))
         except StreamgenError as error:
             reason = re.sub(r"/\S*/", "", str(error).splitlines()[-1].strip())  # without the folder
             raise ValueError(f"Yosys cannot read {label}: {reason}") from error
         if self.module not in modules:
             known = ", ".join(sorted(modules)) or "none"
             raise ValueError(f"there is no module {self.module!r} in {names}, which define: {known}")
-        if problems := _disagreements(self.pins, found):
+        if problems := _disagreements(self.pins, pins):
             raise ValueError("\n  ".join([f"{label} does not have the pins of its Params:", *problems]))
         return tuple(
             VerilogSource(name, text, tuple(module for module, file in modules.items() if file == name))
@@ -206,5 +206,5 @@ def _read(
 
 
 def _modules(netlist: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(netlist)["modules"]
-    return found
+    parsed: dict[str, Any] = json.loads(netlist)["modules"]
+    return parsed

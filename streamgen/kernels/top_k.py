@@ -326,8 +326,8 @@ def _key(pipe: Pipeline, bits: Value, inside: Value) -> Value:
 
 def _halve(pipe: Pipeline, pairs: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
     """One level of a tree of maxima; of equal keys the first stays."""
-    found = []
+    greater_ones = []
     for (a, lane_a), (b, lane_b) in zip(pairs[::2], pairs[1::2], strict=False):
         greater = pipe.wire(b > a)
-        found.append((pipe.wire(Mux(greater, b, a)), pipe.wire(Mux(greater, lane_b, lane_a))))
-    return found + pairs[len(pairs) - len(pairs) % 2 :]
+        greater_ones.append((pipe.wire(Mux(greater, b, a)), pipe.wire(Mux(greater, lane_b, lane_a))))
+    return greater_ones + pairs[len(pairs) - len(pairs) % 2 :]

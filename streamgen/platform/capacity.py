@@ -42,14 +42,14 @@ def require_tables(name: str, tables: Mapping[str, StoredTable], board: Board, *
     over = [some for some in held if _sum(some) > room]
     if not over:
         return
-    made = table("table", "format", "rows", "bytes a row", "all", "over by", texts=2, lines=False)
+    listed = table("table", "format", "rows", "bytes a row", "all", "over by", texts=2, lines=False)
     for some in over:
         excess = f"{_sum(some) - room:,}"
         for path, one in some.items():
             sizes = (f"{one.rows:,}", f"{one.row_bytes[one.format]:,}", f"{one.bytes:,}")
-            made.add_row(path, one.format, *sizes, excess if len(some) == 1 else "")
+            listed.add_row(path, one.format, *sizes, excess if len(some) == 1 else "")
         if len(some) > 1:
-            made.add_row("all", "", "", "", f"{_sum(some):,}", excess)
+            listed.add_row("all", "", "", "", f"{_sum(some):,}", excess)
     least = [{path: _least(one) for path, one in some.items()} for some in over]
     smaller = {
         path: one.format for some in least for path, one in some.items() if one.bytes < tables[path].bytes
@@ -59,7 +59,7 @@ def require_tables(name: str, tables: Mapping[str, StoredTable], board: Board, *
         advice.append("a board whose channels are larger")
     lines = [
         f"{_short(name, board)}; {'all tables lie' if together else 'a table lies'} in one",
-        rendered([made]),
+        rendered([listed]),
         f"What would help: {' and '.join(advice)}",
     ]
     raise BudgetError("\n".join(lines))
@@ -103,7 +103,7 @@ def short_of(used: Mapping[str, Resources], board: Board) -> list[str]:
 
 def usage(used: Mapping[str, Resources], board: Board) -> str:
     """Rows of what is used and allowed, SLR by SLR and in all; what is over its limit has a mark."""
-    made = table("", *RESOURCES.values(), lines=False)
+    listed = table("", *RESOURCES.values(), lines=False)
     regions = [(slr.name, used[slr.name], slr.resources * board.fill) for slr in board.slrs]
     total, limit = (reduce(add, column) for column in list(zip(*regions, strict=True))[1:])
     for region, need, may in [*regions, ("all", total, limit)]:
@@ -111,8 +111,8 @@ def usage(used: Mapping[str, Resources], board: Board) -> str:
         for resource in RESOURCES:
             over = "!" if getattr(need, resource) > getattr(may, resource) else " "
             cells.append(f"{number(getattr(need, resource))} of {number(getattr(may, resource))}{over}")
-        made.add_row(region, *cells)
-    return rendered([made])
+        listed.add_row(region, *cells)
+    return rendered([listed])
 
 
 def number(value: float) -> str:
@@ -126,7 +126,7 @@ def _least(one: StoredTable) -> StoredTable:
 
 
 def _sum(tables: Mapping[str, StoredTable]) -> int:
-    return sum(one.bytes for one in tables.values())
+    return sum(entry.bytes for entry in tables.values())
 
 
 def _short(name: str, board: Board) -> str:
@@ -142,12 +142,12 @@ def _table(by_channel: dict[int, list[Buffer]], room: int) -> str:
     """A row for each channel: bytes by use, in all, and over its room. Spills where there are any."""
     used = {buffer.role for buffers in by_channel.values() for buffer in buffers}
     parts = {title: roles for title, roles in USES.items() if roles != ("spill",) or "spill" in used}
-    made = table("channel", *parts, "all", "over by", texts=0, lines=False)
+    listed = table("channel", *parts, "all", "over by", texts=0, lines=False)
     for channel, buffers in by_channel.items():
         uses = [_bytes([b for b in buffers if b.role in roles]) for roles in parts.values()]
         total = _bytes(buffers)
-        made.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
-    return rendered([made])
+        listed.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
+    return rendered([listed])
 
 
 def _advice(by_channel: dict[int, list[Buffer]], over: list[int], total: int, board: Board) -> list[str]:

@@ -226,10 +226,10 @@ def array_of(value: Any, name: str) -> Any:
         if str(value.dtype) == "torch.bfloat16":  # numpy has none; float32 holds all of its values
             value = value.float()
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is no array: its rows have several lengths") from error
-    if found.dtype.kind not in "biufc":
-        said = f"numpy's {found.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    if array.dtype.kind not in "biufc":
+        said = f"numpy's {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise TypeError(f"{name} is {said}; an array of numbers is needed")
-    return found
+    return array

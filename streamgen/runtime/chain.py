@@ -202,14 +202,14 @@ class ChainExecution:
 
     def _between(self) -> dict[str, "_Between"]:
         """The tensors between groups. ValueError where a group would read other bytes than are written."""
-        found: dict[str, _Between] = {}
+        between: dict[str, _Between] = {}
         for k, group in enumerate(self.groups):
             for info in group.buffers("input"):
-                if info.name in found:
-                    found[info.name].require(group, info)
-                    found[info.name].readers[k] = info
-            found |= {info.name: _Between(k, group, info) for info in group.buffers("output")}
-        return {name: one for name, one in found.items() if one.readers}
+                if info.name in between:
+                    between[info.name].require(group, info)
+                    between[info.name].readers[k] = info
+            between |= {info.name: _Between(k, group, info) for info in group.buffers("output")}
+        return {name: one for name, one in between.items() if one.readers}
 
     def _prepare(self, stage: int, slot: int, tokens: int) -> None:
         """The buffers between the groups: those that a group writes are there, those that it reads are the

@@ -268,10 +268,10 @@ class Execution:
         wrong, device = [], self._device
         for info in weights:
             assert info.file is not None
-            found, buffer = Digest(), device.allocate(info.name)
+            digest, buffer = Digest(), device.allocate(info.name)
             for offset in range(0, info.bytes, _PIECE):
-                found.update(buffer.read(min(_PIECE, info.bytes - offset), offset))
-            if found.hexdigest() != self._files.held(info.file):
+                digest.update(buffer.read(min(_PIECE, info.bytes - offset), offset))
+            if digest.hexdigest() != self._files.held(info.file):
                 wrong.append(f"{info.name!r} in memory channel {info.channel}")
                 del self._stamps[info.file]
         if wrong:

@@ -125,7 +125,7 @@ class TextDevice:
 
     def _collected(self, part: TextPart) -> dict[str, np.ndarray]:
         device, tokens, infos = self.execution.device, len(part.ids), self._infos
-        found = self.execution.collect(self.timeout)
+        outputs = self.execution.collect(self.timeout)
         after, status = device.moved_bytes(), self.execution.statuses[-1]
         moved = None if after is None or self._moved is None else after - self._moved
         self._moved = after
@@ -134,7 +134,7 @@ class TextDevice:
         )
         return {
             name: cropped(infos[name], unpacked(infos[name], image, tokens), tokens)
-            for name, image in found.items()
+            for name, image in outputs.items()
         }
 
     @property
@@ -186,7 +186,7 @@ class Session:
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Append tokens, a pass each: float32 [tokens, vocabulary], behind each of them."""
-        return np.concatenate([self._append(one)[LOGITS] for one in np.split(self.checked(ids), len(ids))])
+        return np.concatenate([self._append(row)[LOGITS] for row in np.split(self.checked(ids), len(ids))])
 
     def generate(
         self,

@@ -125,11 +125,11 @@ class _Line:
     def _bring_on(self, sample: _Sample) -> None:
         stage = self._stages[sample.stage]
         with _named(stage):
-            found = stage.collect(self._timeout, self._since, self._wanted)
+            results = stage.collect(self._timeout, self._since, self._wanted)
         tiles = stage.tiles(sample.tokens)
         for info in stage.buffers("output"):
-            if info.name in found:
-                array = unpacked(info, found[info.name], tiles)
+            if info.name in results:
+                array = unpacked(info, results[info.name], tiles)
                 sample.results[info.name] = cropped(info, array, sample.tokens)
         sample.stage += 1
         if sample.stage < len(self._stages):

@@ -18,15 +18,15 @@ def registered(verilog: str, top: str, masters: Sequence[str]) -> str:
     A top that is not written as Yosys writes it stays as it is: the device then says which pins it lacks.
     """
     module = rf"^module {re.escape(top)}(\(.*?\);)(.*?)^endmodule"
-    found = re.search(module, verilog, re.MULTILINE | re.DOTALL)
-    if not found or not masters:
+    match = re.search(module, verilog, re.MULTILINE | re.DOTALL)
+    if not match or not masters:
         return verilog
     pin = rf"((?:{'|'.join(map(re.escape, masters))})_(?:{'|'.join(READ + WRITE)}))"
-    ports = re.sub(rf"\b{pin}\b", r"next_\1", found[1])
+    ports = re.sub(rf"\b{pin}\b", r"next_\1", match[1])
     body = re.sub(
         rf"^  input ((?:\[\d+:0\] )?){pin};\n  wire \1\2;\n",
         r"  input \1next_\2;\n  reg \1\2;\n  always @(posedge ap_clk) \2 <= next_\2;\n",
-        found[2],
+        match[2],
         flags=re.MULTILINE,
     )
-    return verilog[: found.start(1)] + ports + body + verilog[found.end(2) :]
+    return verilog[: match.start(1)] + ports + body + verilog[match.end(2) :]

@@ -247,11 +247,11 @@ def _prelude(
     if not (compiled in _intact_preludes and header.exists() and compiled.exists()):
         if not (header.exists() and _intact(compiled)):
             progress("simulator: compiling headers, once for all designs")
-            plain, made = folder / header.name, folder / compiled.name
+            plain, precompiled = folder / header.name, folder / compiled.name
             plain.write_text("".join(f"#include <{name}>\n" for name in PRELUDE))
-            run_tool(compiler, *flags, *_places(), "-x", "c++-header", str(plain), "-o", str(made))
+            run_tool(compiler, *flags, *_places(), "-x", "c++-header", str(plain), "-o", str(precompiled))
             plain.replace(header)
-            _keep(made, compiled)
+            _keep(precompiled, compiled)
         _intact_preludes.add(compiled)
     os.utime(compiled)
     return ("-include", str(header))

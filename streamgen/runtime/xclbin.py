@@ -69,14 +69,14 @@ def read_sections(path: str | Path) -> dict[int, bytes]:
             if stream.tell() + _SECTION.size * count > size:
                 raise DeviceError(f"{file} is truncated: its table of {count} sections is not all there")
             table = stream.read(_SECTION.size * count)
-            found = {}
+            sections = {}
             for kind, _, offset, length in _SECTION.iter_unpack(table):
                 if offset + length > size:
                     raise DeviceError(f"{file} is truncated: {size} bytes; section {kind} ends after them")
                 if kind != XclbinSection.BITSTREAM:
                     stream.seek(offset)
-                    found[kind] = stream.read(length)
-            return found
+                    sections[kind] = stream.read(length)
+            return sections
     except OSError as error:
         raise DeviceError(f"{file} cannot be read: {error.strerror}") from error
 
@@ -122,10 +122,10 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
             f"{path} holds design {note}, the manifest describes {manifest.design_hash}: build it again"
         )
     kernel = _kernel(path, sections, manifest.top)
-    found = [(arg.get("name"), int(arg.get("offset", "-1"), 0)) for arg in kernel.iter("arg")]
+    arguments = [(arg.get("name"), int(arg.get("offset", "-1"), 0)) for arg in kernel.iter("arg")]
     wanted = [(argument.name, argument.offset) for argument in manifest.arguments]
-    for index in range(max(len(found), len(wanted))):
-        here, there = (rows[index] if index < len(rows) else None for rows in (found, wanted))
+    for index in range(max(len(arguments), len(wanted))):
+        here, there = (rows[index] if index < len(rows) else None for rows in (arguments, wanted))
         if here != there:
             raise DeviceError(
                 f"{path} is of another design: argument {index} of kernel {manifest.top!r} is "
@@ -153,12 +153,12 @@ def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Ma
     for index, argument in enumerate(manifest.arguments):
         if argument.kind != "pointer":
             continue
-        found = banks.get(index, set())
-        if (channels[argument.name] not in found) if alone else len(found) != 1:
+        connected = banks.get(index, set())
+        if (channels[argument.name] not in connected) if alone else len(connected) != 1:
             wanted = channels[argument.name] if alone else "one bank"
             raise DeviceError(
                 f"{path}: argument {argument.name!r} of kernel {manifest.top!r} must be connected to "
-                f"{wanted}; it is connected to {', '.join(sorted(found)) or 'no bank'}. Link it with the "
+                f"{wanted}; it is connected to {', '.join(sorted(connected)) or 'no bank'}. Link it with the "
                 "link.cfg of its package"
             )
 

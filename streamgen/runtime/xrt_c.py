@@ -66,10 +66,10 @@ class kernel:  # noqa: N801
 
     def group_id(self, index: int) -> int:
         """The memory group of an argument."""
-        found = int(_call("xrtKernelArgGroupId", self.handle, index))
-        if found < 0:
+        group = int(_call("xrtKernelArgGroupId", self.handle, index))
+        if group < 0:
             raise RuntimeError(f"argument {index} has no memory")
-        return found
+        return group
 
     def __del__(self) -> None:
         _close("xrtKernelClose", self)
@@ -118,16 +118,16 @@ class bo:  # noqa: N801
 
     def read(self, size: int, skip: int) -> np.ndarray:
         """int8 [size], from the copy on the host."""
-        found = np.empty(size, np.int8)
-        _done("xrtBORead", self.handle, found.ctypes.data_as(ctypes.c_void_p), size, skip)
-        return found
+        content = np.empty(size, np.int8)
+        _done("xrtBORead", self.handle, content.ctypes.data_as(ctypes.c_void_p), size, skip)
+        return content
 
     def address(self) -> int:
         """Of its first byte, in the memory of the card."""
-        found = int(_call("xrtBOAddress", self.handle))
-        if found == _NO_ADDRESS:
+        address = int(_call("xrtBOAddress", self.handle))
+        if address == _NO_ADDRESS:
             raise RuntimeError(_complaint("xrtBOAddress"))
-        return found
+        return address
 
     def sync(self, direction: xclBOSyncDirection, size: int, offset: int) -> None:
         """Copy a part of it."""
@@ -178,10 +178,10 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 def _handle(name: str, *arguments: Any) -> int:
-    found = _call(name, *arguments)
-    if found in _NO_HANDLE:
+    result = _call(name, *arguments)
+    if result in _NO_HANDLE:
         raise RuntimeError(_complaint(name))
-    return int(found)
+    return int(result)
 
 
 def _done(name: str, *arguments: Any) -> None:

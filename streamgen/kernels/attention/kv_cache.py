@@ -111,8 +111,8 @@ class KvAppendParams:
         _check("KvAppend", "layer", layer, 0, layout.layers - 1)
         _check("KvAppend", "position", position, 0, layout.positions - 1)
         _check("KvAppend", "rows", rows, 1, layout.positions - position)
-        found = {"base": layer * layout.layer_beats, "position": position, "rows": rows * layout.heads}
-        return found if self.pieces == 1 else {**found, "positions": rows}
+        values = {"base": layer * layout.layer_beats, "position": position, "rows": rows * layout.heads}
+        return values if self.pieces == 1 else {**values, "positions": rows}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """Rows [rows here, heads * padded width] and descriptors, uint64 [rows here, heads], by channel."""

@@ -74,13 +74,13 @@ class ScoreDotsParams:
 
     def _levels(self, packed: bool) -> list[tuple[int, int]]:
         """(sums, bits) of each level of the tree; parted fields count twice."""
-        values, found = self.dims, []
+        values, levels = self.dims, []
         for level in range(self.levels):
             together = packed and level < _PACKED_LEVELS
             bits = self._sum_bits(together, min(2 << level, self.dims))
-            found.append((values // 2 * (2 if packed and not together else 1), bits))
+            levels.append((values // 2 * (2 if packed and not together else 1), bits))
             values = -(-values // 2)
-        return found
+        return levels
 
     @property
     def _parted(self) -> int:

@@ -166,8 +166,8 @@ class AttentionValuesParams(AttentionRowsParams):
         of_head = greatest[:, None, None]
         f = self.convert.golden(acc, of_head - PLACES, of_head == E_NOT_FINITE)
         total = inputs["i_sum"].astype(np.float64).reshape(heads, -1, 1)
-        found = np.where(total == 0, 0.0, self.divide.golden(f, total))
-        rows = np.moveaxis(found.reshape(heads, bounds["t"], self.group, self.dims), 0, 1)
+        means = np.where(total == 0, 0.0, self.divide.golden(f, total))
+        rows = np.moveaxis(means.reshape(heads, bounds["t"], self.group, self.dims), 0, 1)
         return {"o": rows.reshape(bounds["t"], -1).astype(np.float32)}
 
     def cost(self, bounds: Bounds) -> Cost:

@@ -315,8 +315,8 @@ class KvLoad(wiring.Component):
         m.submodules.read = read = params.read.build()
         m.submodules.tiles = tiles = params.tiles.build()
         fields, both = self.i_descriptor.payload, (read.i_descriptor, tiles.i_descriptor)
-        for one, other in (both, both[::-1]):
-            m.d.comb += one.valid.eq(self.i_descriptor.valid & other.ready)
+        for source, other in (both, both[::-1]):
+            m.d.comb += source.valid.eq(self.i_descriptor.valid & other.ready)
         m.d.comb += [
             self.i_descriptor.ready.eq(read.i_descriptor.ready & tiles.i_descriptor.ready),
             read.i_descriptor.payload.base.eq(fields.base),

@@ -325,10 +325,10 @@ class KvTiles(wiring.Component):
         there, lanes = [], []
         for n in range(p.lanes):
             mine = [getattr(self, f"i_{n + k * p.lanes}") for k in range(groups)]
-            there.append(Array(one.valid for one in mine)[group] | ~needed[n])
-            lanes.append(Array(one.payload for one in mine)[group])
-            for k, one in enumerate(mine):
-                m.d.comb += one.ready.eq(take & needed[n] & (group == k))
+            there.append(Array(queue.valid for queue in mine)[group] | ~needed[n])
+            lanes.append(Array(queue.payload for queue in mine)[group])
+            for k, queue in enumerate(mine):
+                m.d.comb += queue.ready.eq(take & needed[n] & (group == k))
         return Cat(there).all(), lanes
 
     def _own(self, m: Module, running: Value, starts: Value, rows: Value, take: Value) -> tuple[Value, Value]:

@@ -160,13 +160,13 @@ class SpillStoreParams(_SpillParams):
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """Those of the store; the last response makes the word."""
-        found, stored = self.dma.clocks(self.layout.bounds(bounds)), self.curves(bounds)["o_stored"].cycles()
+        clocks, stored = self.dma.clocks(self.layout.bounds(bounds)), self.curves(bounds)["o_stored"].cycles()
         word, first = KernelSide("stored", stored), np.zeros(1, np.int64)
-        (written,) = found.transfers
+        (written,) = clocks.transfers
         return Clocks(
-            (*found.parts, word),
-            {**found.ports, "o_stored": (word, first)},
-            found.streams,
+            (*clocks.parts, word),
+            {**clocks.ports, "o_stored": (word, first)},
+            clocks.streams,
             (replace(written, done=(word, first), latency=_ANSWERED),),
         )
 
@@ -212,11 +212,11 @@ class SpillLoadParams(_SpillParams):
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """Those of the load, which is asked when the word is there."""
-        found = self.dma.clocks(self.layout.bounds(bounds))
+        clocks = self.dma.clocks(self.layout.bounds(bounds))
         word, first = KernelSide("word", np.zeros(1, np.int64)), np.zeros(1, np.int64)
-        told = word.to(found.parts[0], first, first, latency=1)
-        ports = {**found.ports, "i_stored": (word, first)}
-        return Clocks((word, *found.parts), ports, (told, *found.streams), found.transfers)
+        told = word.to(clocks.parts[0], first, first, latency=1)
+        ports = {**clocks.ports, "i_stored": (word, first)}
+        return Clocks((word, *clocks.parts), ports, (told, *clocks.streams), clocks.transfers)
 
     def build(self) -> "SpillLoad":
         return SpillLoad(self)

@@ -85,18 +85,18 @@ class FitRowsParams:
                 f"FitRows: first is {first}; it must be a multiple of lanes, {self.lanes}, "
                 f"and at most {features - fitted}"
             )
-        taken, made = self._lengths(bounds)
-        if not 1 <= rows * max(taken, made) <= self.max_tokens:
+        taken, sent = self._lengths(bounds)
+        if not 1 <= rows * max(taken, sent) <= self.max_tokens:
             raise ValueError(
                 f"FitRows: rows is {rows}; it must be 1 to {self.max_tokens} tokens of {self.lanes}, "
-                f"of which a row takes {max(taken, made)}"
+                f"of which a row takes {max(taken, sent)}"
             )
         return {
             "tokens": rows * taken,
-            "passing": min(taken, made),
-            "rest": abs(taken - made),
-            "begin": first // self.lanes or min(taken, made),
-            "fills": int(made > taken),
+            "passing": min(taken, sent),
+            "rest": abs(taken - sent),
+            "begin": first // self.lanes or min(taken, sent),
+            "fills": int(sent > taken),
             "skips": int(first > 0),
         }
 
@@ -110,31 +110,31 @@ class FitRowsParams:
 
     def cost(self, bounds: Bounds) -> Cost:
         self.describe(bounds)
-        taken, made = self._lengths(bounds)
+        taken, sent = self._lengths(bounds)
         bits, first = self.counter.bits, bounds.get("first", 0) // self.lanes
         walk = Resources(lut=9 * bits + 12, ff=4 * bits + 6)
         return Cost(
             resources=self.counter.resources + walk + skid_resources(self.token_bits, 1),
             ii=1.0,
             latency=1 + first,
-            cycles=2 + (bounds["rows"] - 1) * max(taken, made) + first + made,
+            cycles=2 + (bounds["rows"] - 1) * max(taken, sent) + first + sent,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         self.describe(bounds)
-        taken, made = self._lengths(bounds)
-        rows = (bounds["rows"], max(taken, made))
+        taken, sent = self._lengths(bounds)
+        rows = (bounds["rows"], max(taken, sent))
         first = bounds.get("first", 0) // self.lanes
-        return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2 + first, rows, (made, 1))}
+        return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2 + first, rows, (sent, 1))}
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """What passes waits for room, what is dropped does not."""
-        taken, made = self._lengths(bounds)
+        taken, sent = self._lengths(bounds)
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
         take, send = KernelSide("take", curves["i"]), KernelSide("send", curves["o"])
-        row, passing = np.arange(bounds["rows"])[:, None], np.arange(min(taken, made))
+        row, passing = np.arange(bounds["rows"])[:, None], np.arange(min(taken, sent))
         i = (row * taken + bounds.get("first", 0) // self.lanes + passing).reshape(-1)
-        o = (row * made + passing).reshape(-1)
+        o = (row * sent + passing).reshape(-1)
         held = o >= _HELD
         streams = (take.to(send, i, o), send.to(take, o[held] - _HELD, i[held]))
         moves = {port: (part, np.arange(len(part.cycles))) for port, part in (("i", take), ("o", send))}
