@@ -13,7 +13,9 @@ from streamgen.cli.options import config_options, require_used
 __all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(metadata.version("streamgen"), "--version", message="%(prog)s %(version)s")
 @click.option("--verbose", is_flag=True, help="Name every unsupported operation of a model.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
