@@ -41,8 +41,6 @@ from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
 
-__all__ = ["Accelerator", "Group"]
-
 
 @dataclass(frozen=True, eq=False)
 class Group:

@@ -44,8 +44,6 @@ from streamgen.text.tokenizer_files import load_tokenizer
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["assemble", "compile", "golden_model", "load"]
-
 
 @overload
 def compile(

@@ -37,8 +37,6 @@ from streamgen.observe.report import ResourceReport
 from streamgen.observe.summary import intermediate_memory
 from streamgen.observe.timing import predicted_pass
 
-__all__ = ["estimate", "imported"]
-
 EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
 _STEPS = 5  # as progress tells them
 

@@ -37,8 +37,6 @@ from streamgen.text.sampling import Sampler
 from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
 from streamgen.text.tokenizer import Tokenizer
 
-__all__ = ["GRAPH", "LanguageModel"]
-
 GRAPH = "model.npz"
 
 

@@ -22,8 +22,6 @@ from streamgen.artifact.packing import BEAT_BITS, MemoryLayout
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = ["KvLayout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KvLayout:

@@ -28,29 +28,6 @@ from streamgen.artifact.packing import BEAT_BYTES, MAX_ID_BITS
 from streamgen.artifact.phase_table import PhaseTable
 from streamgen.base.files import as_text, decode, parsed
 
-__all__ = [
-    "COMMAND_RESET",
-    "COMMAND_RUN",
-    "DEFAULT_TIMEOUT",
-    "MANIFEST_VERSION",
-    "SCALARS",
-    "STATUS_MAGIC",
-    "STATUS_WORDS",
-    "Argument",
-    "BoardFacts",
-    "Buffer",
-    "Counter",
-    "Manifest",
-    "MemoryPort",
-    "MemoryTiming",
-    "RunError",
-    "StatusBlock",
-    "StreamFacts",
-    "VariantFacts",
-    "WrittenFile",
-    "argument_map",
-]
-
 MANIFEST_VERSION = 9
 STATUS_MAGIC = 0x54534753  # "SGST"
 STATUS_WORDS = 16

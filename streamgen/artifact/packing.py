@@ -17,17 +17,6 @@ import numpy as np
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-__all__ = [
-    "ADDRESS_BITS",
-    "BEAT_BITS",
-    "BEAT_BYTES",
-    "ID_BITS",
-    "MAX_ID_BITS",
-    "TRANSFER_BITS",
-    "WORD_LANES",
-    "MemoryLayout",
-]
-
 BEAT_BITS = 512
 BEAT_BYTES = BEAT_BITS // 8
 ADDRESS_BITS = 40  # of a byte in the memory of a card: 1 TB

@@ -22,16 +22,6 @@ import numpy as np
 
 from streamgen.artifact.packing import BEAT_BYTES
 
-__all__ = [
-    "MAX_SECTIONS",
-    "TABLE_CHUNK",
-    "TABLE_MAGIC",
-    "Descriptor",
-    "PhaseTable",
-    "TableSection",
-    "Word",
-]
-
 TABLE_MAGIC = 0x54504753  # "SGPT"
 TABLE_CHUNK = 1024
 MAX_SECTIONS = 7

@@ -1,7 +1,5 @@
 """What buffers in memory are for, and the names in a language model's design that its host knows."""
 
-__all__ = ["BEST", "IDS", "INDEX", "KEEP", "LOGITS", "POSITIONS", "USES"]
-
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
 BEST, KEEP = "best", "keep"  # variants of a run: the id of the greatest logit alone; keys and values alone
 

@@ -20,8 +20,6 @@ import numpy as np
 from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
 from streamgen.itensor import ITensor, without_reuse
 
-__all__ = ["CODES", "ROWS", "SCALES", "WeightLayout"]
-
 ROWS, SCALES, CODES = range(3)
 """Kinds of beats."""
 

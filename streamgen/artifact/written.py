@@ -11,8 +11,6 @@ from streamgen.base.errors import CheckpointError
 from streamgen.base.files import Digest, read_file, read_pieces
 from streamgen.base.threads import side_by_side
 
-__all__ = ["CHAIN_FILE", "MANIFEST", "WRITTEN", "WrittenFolder", "sealed"]
-
 MANIFEST = "manifest.json"
 CHAIN_FILE = "chain.json"
 WRITTEN = (MANIFEST, CHAIN_FILE)  # one of which every written accelerator has

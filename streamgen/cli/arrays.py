@@ -10,8 +10,6 @@ from streamgen.artifact.manifest import Buffer
 from streamgen.base.folders import new_file
 from streamgen.base.wording import counted
 
-__all__ = ["require_inputs", "write_outputs"]
-
 
 def require_inputs(infos: Sequence[Buffer], arrays: Sequence[np.ndarray]) -> None:
     """Raise click's UsageError unless there is one array for each input."""

@@ -13,8 +13,6 @@ from streamgen.base.progress import After, Progress
 from streamgen.base.wording import counted
 from streamgen.cli.options import config_of
 
-__all__ = ["calibrated_of"]
-
 WINDOW = 512  # tokens; less where the context is shorter
 
 

@@ -10,8 +10,6 @@ from streamgen.base.files import read_array
 from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
 
-__all__: list[str] = []
-
 
 @streamgen.command(short_help="Turn written folders into kernels for a card.")
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))

@@ -1,6 +1,4 @@
 """The group of commands, with every command in it: a module that adds commands is imported here."""
 
 from streamgen.cli import cards, compiling, exploration, generation, running  # noqa: F401
-from streamgen.cli.group import streamgen
-
-__all__ = ["streamgen"]
+from streamgen.cli.group import streamgen as streamgen

@@ -11,8 +11,6 @@ from streamgen.base.progress import PASSES
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import calibration_options, config_options, require_used
 
-__all__: list[str] = []
-
 
 @streamgen.command(short_help="Estimate speed and resources without compiling.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")

@@ -14,8 +14,6 @@ from streamgen.cli.sources import model_of
 from streamgen.observe.estimate import Estimate, NoEstimate
 from streamgen.platform.boards import board_of
 
-__all__ = ["estimates"]
-
 
 def estimates(
     sources: Sequence[str],

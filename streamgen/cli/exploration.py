@@ -17,8 +17,6 @@ from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
 from streamgen.cli.options import config_options, given_options
 
-__all__: list[str] = []
-
 
 @streamgen.command(short_help="Search the design space: speed against resources.")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")

@@ -21,8 +21,6 @@ from streamgen.cli.options import (
     require_used,
 )
 
-__all__: list[str] = []
-
 
 @streamgen.command(short_help="Let a language model write a text.")
 @click.argument("source")

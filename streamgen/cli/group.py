@@ -10,8 +10,6 @@ from streamgen.base.progress import After, Progress, told
 from streamgen.cli.help import CommandGroup
 from streamgen.cli.options import config_options, require_used
 
-__all__ = ["accelerator_from", "changed_files_option", "progress_line", "source_options", "streamgen"]
-
 
 @click.group(
     cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-__all__ = ["COMMON", "GROUPS", "Command", "CommandGroup", "OptionGroup", "grouped"]
-
 COMMON = {
     "compile": ("output", "board", "max_tokens", "multipliers", "channels", "weights"),
     "cocotb": ("inputs", "seed", "simulator", "test", "files_only"),

@@ -8,8 +8,6 @@ import click
 
 from streamgen.base.errors import StreamgenError
 
-__all__ = ["EXPECTED", "in_options", "message_of", "option_names"]
-
 EXPECTED = (StreamgenError, ValueError, TypeError, OSError, MemoryError)
 """Errors that become messages. Any other exception is a defect of streamgen."""
 

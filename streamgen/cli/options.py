@@ -20,18 +20,6 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.numbers.weights import TITLES
 from streamgen.platform.boards import BOARDS
 
-__all__ = [
-    "WEIGHTS_ARE_RIGHT",
-    "calibration_options",
-    "card_options",
-    "config_of",
-    "config_options",
-    "device_of",
-    "require_calibration",
-    "require_no_options",
-    "require_used",
-]
-
 Command = Callable[..., Any]
 WEIGHTS_ARE_RIGHT = "The weights on the device equal the written weights."
 CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # options that need --calibrate

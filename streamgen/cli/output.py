@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, cast
 
-__all__ = ["named_output"]
-
 
 @contextmanager
 def named_output() -> Iterator[None]:

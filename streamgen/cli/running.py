@@ -21,8 +21,6 @@ from streamgen.cli.options import (
     require_used,
 )
 
-__all__: list[str] = []
-
 
 @streamgen.command(short_help="Simulate the Verilog and compare with the golden model.")
 @click.option(

@@ -18,8 +18,6 @@ from streamgen.base.progress import After, Progress
 from streamgen.cli.calibration import calibrated_of
 from streamgen.cli.options import config_of, require_calibration, require_no_options
 
-__all__ = ["accelerator_of", "called", "is_written", "model_of"]
-
 CHECKPOINT = "config.json"
 
 EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants to see more than one

@@ -29,8 +29,6 @@ from streamgen.text.sampling import Sampler
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["Asked", "Opened", "TextCost", "prompt_of", "require_golden"]
-
 
 def prompt_of(text: str | None, file: str | None) -> str:
     """The prompt of a command line.

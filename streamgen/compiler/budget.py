@@ -13,16 +13,6 @@ from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
 
-__all__ = [
-    "Budget",
-    "budget_of",
-    "cached_attentions",
-    "is_network",
-    "multipliers_of",
-    "policy_of",
-    "require_cache",
-]
-
 HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
 CYCLES = 512  # that the products of a token may take in a small model
 

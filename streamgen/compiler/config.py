@@ -16,8 +16,6 @@ from streamgen.numbers.quantisation import Numbers
 from streamgen.numbers.weights import BYTES, FORMATS
 from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 
-__all__ = ["VECTOR_LANES", "CompileConfig", "checked_config"]
-
 MULTIPLIERS = 1024  # of a model that is not small
 MOST_TOKENS = 1 << 24  # of a pass and of a context: what a register holds, with room for addresses
 VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements a cycle of what is no matmul, up to the group of a quantiser

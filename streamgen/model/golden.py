@@ -10,8 +10,6 @@ from streamgen.contract import memory_ports
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.numbers.formats import numpy_dtype
 
-__all__ = ["run", "steps"]
-
 State = MutableMapping[str, np.ndarray]
 
 

@@ -16,8 +16,6 @@ from streamgen.model.graph.run import State
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
-__all__ = ["GoldenModel", "GoldenSession", "is_language_model", "vocabulary_of"]
-
 PASS_TOKENS = 256
 
 

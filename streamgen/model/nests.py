@@ -17,8 +17,6 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
 
-__all__ = ["Interface", "leading_rule", "read_interface", "require_plain", "write_interface"]
-
 INTERFACE = "interface.json"
 
 ONE, ALL = -1, -2  # in the place of a leading dimension: of extent 1, all of them together

@@ -14,8 +14,6 @@ import numpy as np
 from streamgen.numbers.quantisation import QuantisedWeight, quantise
 from streamgen.numbers.weights.w4 import CODE_MAX, CODE_MIN, FORMAT
 
-__all__ = ["FORMAT", "quantise_w4_on"]
-
 DAMPING = 0.01  # of the mean second moment, so that H can be inverted
 SHRINKS = np.linspace(1.0, 0.7, 7)  # of the range of a group: a few far weights may cost all others
 LEVELS = CODE_MAX - CODE_MIN

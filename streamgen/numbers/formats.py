@@ -20,24 +20,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = [
-    "E_NOT_FINITE",
-    "MX",
-    "MX_GROUP",
-    "MX_LEAST_FACTOR",
-    "MX_MAX_FACTOR",
-    "MX_MAX_SHIFT",
-    "bits",
-    "decode",
-    "decode_ints",
-    "encode",
-    "encode_ints",
-    "is_mx",
-    "numpy_dtype",
-    "round_f24",
-    "token_bits",
-]
-
 MX = np.dtype([("code", "i1"), ("shift", "u1"), ("step", "u1")])
 MX_GROUP = 32
 MX_MAX_SHIFT = 16

@@ -17,19 +17,6 @@ from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, GRID, Rounded
 from streamgen.numbers.weights.group_scales import spread
 from streamgen.numbers.weights.w4 import centred
 
-__all__ = [
-    "F24_BYTES",
-    "GroupGrid",
-    "Numbers",
-    "QuantisedWeight",
-    "is_uniform",
-    "quantise",
-    "quantise_grid",
-    "require_finite",
-    "row_sum",
-    "scale_bits",
-]
-
 TABLE_FORMATS = ("f24", BYTES.name)
 F24_BYTES = 4  # in memory
 _ROWS = 1024  # at a time

@@ -5,8 +5,6 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-__all__ = ["gathered", "named", "rows", "spread"]
-
 FEWEST = 3  # rows that share a line
 Row = TypeVar("Row")
 

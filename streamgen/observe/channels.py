@@ -9,8 +9,6 @@ from streamgen.artifact.roles import USES
 from streamgen.base.tables import table
 from streamgen.observe.alike import spread
 
-__all__ = ["channel_bytes", "channel_table"]
-
 ALIKE = 0.02  # channels whose bytes differ by less share a line
 
 Channels = Mapping[int, Mapping[str, int]]

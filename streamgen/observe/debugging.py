@@ -15,8 +15,6 @@ from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import MemoryModel
 from streamgen.runtime.simulator import OnSimulator, SimulatedDevice
 
-__all__ = ["Debugging"]
-
 
 class Debugging:
     """Observation of one call of `Accelerator.run` or `Accelerator.profile`, of the designs with these

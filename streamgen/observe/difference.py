@@ -20,8 +20,6 @@ from streamgen.numbers import formats
 from streamgen.runtime.arrays import stream_of
 from streamgen.runtime.observed import Watched
 
-__all__ = ["Difference", "Expectation"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:

@@ -20,18 +20,6 @@ from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.model.graph import Edge, Graph, Node, kind_of
 from streamgen.observe.alike import named, rows, spread
 
-__all__ = [
-    "COLOURS",
-    "Box",
-    "Picture",
-    "Wire",
-    "picture",
-    "require_picture",
-    "role_of",
-    "svg",
-    "write_picture",
-]
-
 COLOURS: Mapping[str, tuple[str, str, str]] = {
     "matmul": ("#dbeafe", "#1d4ed8", "multiplies"),
     "kernel": ("#ede9fe", "#6d28d9", "computes"),

@@ -12,8 +12,6 @@ from streamgen.base.wording import counted
 from streamgen.observe.channels import channel_table
 from streamgen.observe.report import IntermediateMemory, ResourceReport
 
-__all__ = ["Estimate", "GroupEstimate", "NoEstimate", "PassEstimate", "PhaseEstimate", "comparison"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseEstimate:

@@ -26,8 +26,6 @@ from streamgen.runtime.execution import Launch, Observer
 from streamgen.runtime.observed import Watched
 from streamgen.runtime.simulator import SimulatedDevice
 
-__all__ = ["Probe", "ProbeReport"]
-
 DRAIN_CYCLES, DRAIN_STEP = 4096, 64  # after the last store, for tokens that nobody needs
 
 

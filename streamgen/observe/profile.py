@@ -35,17 +35,6 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer
 from streamgen.runtime.simulator import SimulatedDevice
 
-__all__ = [
-    "KernelProfile",
-    "PassProfile",
-    "PhaseProfile",
-    "Profile",
-    "Profiler",
-    "StepProfile",
-    "StreamProfile",
-]
-
-
 _NAMES, _SHARE = 34, 9  # characters of a kernel's name, and of its shares of a phase
 
 

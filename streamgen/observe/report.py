@@ -23,17 +23,6 @@ from streamgen.observe.channels import channel_table
 from streamgen.observe.study import StudyReport
 from streamgen.platform.boards import Board
 
-__all__ = [
-    "FifoReport",
-    "GroupReport",
-    "IntermediateMemory",
-    "KernelReport",
-    "Notes",
-    "PassTiming",
-    "Report",
-    "ResourceReport",
-]
-
 NOTES = "notes.json"
 
 

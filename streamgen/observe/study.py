@@ -8,8 +8,6 @@ from rich.table import Table
 
 from streamgen.base.tables import table
 
-__all__ = ["StudyReport", "TrialReport", "figure"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrialReport:

@@ -21,8 +21,6 @@ from streamgen.observe.report import (
 )
 from streamgen.runtime.chain import Chain
 
-__all__ = ["group_report", "hardware_line", "interface_line", "intermediate_memory", "notes_of"]
-
 
 def notes_of(design: Design, **known: Any) -> Notes:
     """The notes of a group. known: values of the fields that the design does not hold."""

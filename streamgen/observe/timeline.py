@@ -14,8 +14,6 @@ from typing import Any
 from streamgen.base.folders import new_file
 from streamgen.observe.profile import PassProfile, Profile
 
-__all__ = ["events", "write_trace"]
-
 Event = dict[str, Any]
 
 

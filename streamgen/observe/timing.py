@@ -11,8 +11,6 @@ from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.model.graph import Graph
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
 
-__all__ = ["predicted_pass"]
-
 WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
 
 

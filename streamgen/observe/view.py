@@ -17,8 +17,6 @@ from streamgen.observe.profile import PassProfile
 from streamgen.observe.report import Notes
 from streamgen.platform.boards import Board
 
-__all__ = ["GroupView", "group_view", "node_resources"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:

@@ -15,8 +15,6 @@ from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.simulator import SimulatedDevice
 
-__all__ = ["Recorder", "Waves"]
-
 
 @dataclass(frozen=True)
 class Waves:

@@ -9,8 +9,6 @@ hard as those of a pblock are not written: a kernel lies inside a region of the 
 
 from collections.abc import Mapping
 
-__all__ = ["CONSTRAINTS", "only_slr", "placement_constraints"]
-
 CONSTRAINTS = "placement.xdc"
 
 

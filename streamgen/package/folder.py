@@ -33,8 +33,6 @@ from streamgen.runtime.chain import ChainExecution
 from streamgen.runtime.verilog_text import require_harmless
 from streamgen.text.stored import text_files
 
-__all__ = ["board_of_folder", "build", "package", "packaged", "steps_of"]
-
 _KERNEL_XML = "kernel.xml"
 _MODULE = re.compile(r"^module +(\\\S+|\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 

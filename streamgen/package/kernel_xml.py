@@ -9,8 +9,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from streamgen.artifact.manifest import Argument, Manifest
 
-__all__ = ["CONTROL", "PROTOCOL", "REGISTER_BYTES", "kernel_xml", "masters", "vlnv"]
-
 CONTROL = "s_axi_control"
 PROTOCOL = "ap_ctrl_chain"
 REGISTER_BYTES = 0x1000

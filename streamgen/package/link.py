@@ -7,8 +7,6 @@ from streamgen.artifact.manifest import Manifest
 from streamgen.platform.boards import Board, shell_of
 from streamgen.runtime.card import Card, Kernel
 
-__all__ = ["LINK", "link_config"]
-
 LINK = "link.cfg"
 
 

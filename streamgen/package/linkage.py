@@ -15,8 +15,6 @@ from streamgen.platform.boards import Board
 from streamgen.platform.capacity import RESOURCES, number, require_room, short_of, usage
 from streamgen.runtime.card import Card, Kernel
 
-__all__ = ["LinkedKernel", "linked", "told_wires", "wires"]
-
 _NOTHING = Resources(lut=0, ff=0)
 _REGISTER_PINS = 32 + 32 + 4 + 12 + 12 + 2 + 2 + 10  # data, strobes, addresses, responses, handshakes
 _MASTER_PINS = 2 * (512 + 64 + 8) + 64 + 2 + 2 + 2 + 10  # data, addresses, lengths; strobes, last, responses

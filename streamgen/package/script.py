@@ -10,8 +10,6 @@ from streamgen.package.kernel_xml import CONTROL, PROTOCOL, REGISTER_BYTES, mast
 from streamgen.platform.boards import Board
 from streamgen.runtime.xrt import BUILD
 
-__all__ = ["packaging_script"]
-
 _CONTROL_REGISTERS = ("CTRL", "GIER", "IP_IER", "IP_ISR")
 
 

@@ -9,8 +9,6 @@ from streamgen.package.link import LINK
 from streamgen.runtime.card import Card
 from streamgen.runtime.xrt import BUILD
 
-__all__ = ["SCRIPT", "ToolStep", "steps"]
-
 SCRIPT = "package.tcl"
 
 

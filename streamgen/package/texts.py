@@ -11,8 +11,6 @@ from streamgen.platform.boards import Board, shell_of
 from streamgen.runtime.card import CARD_FILE, Card
 from streamgen.runtime.xrt import BUILD
 
-__all__ = ["makefile", "readme"]
-
 _SHELL = "SHELL := /bin/bash\n.SHELLFLAGS := -o pipefail -c\n.DELETE_ON_ERROR:\n"
 _CLEAN = ".PHONY: all clean\n"
 

@@ -15,8 +15,6 @@ from streamgen.base.progress import Progress
 from streamgen.package.steps import ToolStep
 from streamgen.platform.boards import Board, shell_of
 
-__all__ = ["VIVADO", "VPP", "Tools", "find_tools", "run_step"]
-
 VIVADO, VPP = "vivado", "v++"
 _RELEASE = re.compile(r"\bv(\d{4}\.\d)\b")
 _ERROR = re.compile(r"^(ERROR\b|CRITICAL WARNING: \[(?:Timing|Route))", re.IGNORECASE)

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-__all__ = ["rendered"]
-
 
 def rendered(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
     """The text of a chat up to where an answer begins.

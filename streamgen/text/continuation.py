@@ -8,8 +8,6 @@ from typing import Literal
 
 from streamgen.text.tokenizer import Tokenizer
 
-__all__ = ["Continuation", "Ended", "stops_of"]
-
 Ended = Literal["end", "stop", "length"]
 """Why a text has ended: the model wrote an end token, a stop text came, or as many tokens are written as were
 asked for."""

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONFIG", "GENERATION", "SETTINGS", "TOKENIZER", "read_object"]
-
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 SETTINGS, GENERATION = "tokenizer_config.json", "generation_config.json"
 

@@ -16,8 +16,6 @@ from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.folder_files import CONFIG, GENERATION, read_object
 from streamgen.text.known import SHOWN, says_nothing
 
-__all__ = ["Generation", "generation_of", "notice_of", "settings_of"]
-
 NESTED = ("decoder", "generator", "text_config")  # of config.json, in transformers' order
 SAMPLING_KEYS = "general.sampling."  # of GGUF
 

@@ -30,8 +30,6 @@ from streamgen.text.templates import names_template, templates_of_metadata
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.words import SPACE, WORDS
 
-__all__ = ["gguf_tokenizer"]
-
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of tokens, as GGUF numbers them
 NAMES = {
     "bos": "bos",

@@ -8,8 +8,6 @@ silence would be a text that differs in silence.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["SHOWN", "require_known", "says_nothing", "shown"]
-
 SHOWN = 60  # characters of a value that a message holds
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from tokenizers import Tokenizer as Library
 
-__all__ = ["described", "read", "surround", "told"]
-
 
 @contextmanager
 def told(what: str) -> Iterator[None]:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["checked_ids", "require_integers", "require_known"]
-
 
 def checked_ids(
     ids: Sequence[int] | ndarray, vocabulary: int, context: int, position: int = 0, room: int = 0

@@ -13,8 +13,6 @@ numpy) a token, so a seed, the logits and these rules fix a text.
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["Sampler"]
-
 
 class Sampler:
     """logits -> id. ValueError or TypeError names an argument that is out of range.

@@ -16,8 +16,6 @@ from streamgen.text.generation import generation_of, notice_of
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = ["MODEL", "Text", "read_text", "text_files", "write_text"]
-
 MODEL = "model.json"
 NO_TOKENIZER = "this model came without a tokenizer"
 

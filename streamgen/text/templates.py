@@ -12,8 +12,6 @@ from typing import Any
 from streamgen.text.folder_files import SETTINGS
 from streamgen.text.known import says_nothing, shown
 
-__all__ = ["DEFAULT", "chosen", "names_template", "templates_of_folder", "templates_of_metadata"]
-
 DEFAULT = "default"
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
 KEY = "tokenizer.chat_template"

@@ -19,8 +19,6 @@ from typing import Any
 
 from tokenizers import Tokenizer as Library
 
-__all__ = ["ALPHABET", "TokenBytes", "token_bytes"]
-
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 

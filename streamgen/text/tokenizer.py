@@ -24,8 +24,6 @@ from streamgen.text.library import told
 from streamgen.text.templates import DEFAULT, chosen
 from streamgen.text.token_bytes import token_bytes
 
-__all__ = ["TextStream", "Tokenizer"]
-
 
 class Tokenizer:
     """Text to ids and back.

@@ -13,15 +13,6 @@ from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER
 from streamgen.text.known import says_nothing, shown
 from streamgen.text.words import SPACE, WORDS
 
-__all__ = [
-    "CLASSES",
-    "MODELS_AS_IS",
-    "MODELS_OF_CLASSES",
-    "MODELS_OF_OTHER_CLASSES",
-    "TokenizerClass",
-    "class_of",
-]
-
 AS_IS = ("TokenizersBackend", "PreTrainedTokenizer", "PythonBackend", "BloomTokenizer")
 
 # Types of models of which tokenizer.json is read as it is, whatever class the folder names.

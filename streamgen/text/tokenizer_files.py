@@ -26,8 +26,6 @@ from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_classes import CLASSES, class_of
 from streamgen.text.tokenizer_settings import Settings
 
-__all__ = ["load_tokenizer"]
-
 OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # of other libraries
 
 

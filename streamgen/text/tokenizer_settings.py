@@ -16,8 +16,6 @@ from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER, read_object
 from streamgen.text.known import require_known, says_nothing, shown
 from streamgen.text.library import told
 
-__all__ = ["NAMES", "Settings"]
-
 STARTS = ("add_bos_token", "add_eos_token")  # which transformers obeys there alone, even when they are false
 MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["windows_of"]
-
 
 def windows_of(ids: ndarray, tokens: int, window: int, begin: Sequence[int] = ()) -> list[ndarray]:
     """The first tokens of a text in windows, each behind those that begin a text; ValueError when it is too

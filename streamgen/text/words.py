@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SPACE", "WORDS", "Words"]
-
 SPACE = "\u2581"  # a space in the tokens of SentencePiece
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -17,8 +17,6 @@ design pays for its time.
 
 from streamgen.platform.boards import Board
 
-__all__ = ["energy"]
-
 E_MULTIPLY = 7 * (0.2 + 0.1) * 1e-12
 E_HBM = 3.9e-12
 IDLE = 0.2

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from streamgen.compiler.config import CompileConfig
 
-__all__ = ["OBJECTIVES", "UNITS", "Evaluation"]
-
 OBJECTIVES: Mapping[str, tuple[str, bool]] = {
     "tokens/s": ("tokens_per_second", True),
     "first-token": ("first_token_ms", False),

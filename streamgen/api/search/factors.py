@@ -11,8 +11,6 @@ from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import LinearShape, Shape
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["Factor", "Value", "factors_of", "restricted"]
-
 Value = int | str | None
 
 PREFETCH = (64, 128, 256, 512, 1024, 2048)

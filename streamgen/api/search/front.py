@@ -8,8 +8,6 @@ from streamgen.api.search.evaluation import UNITS, Evaluation
 from streamgen.base.tables import rendered, table
 from streamgen.compiler.config import CompileConfig
 
-__all__ = ["chosen", "front_table", "plot"]
-
 
 def chosen(config: CompileConfig, base: CompileConfig) -> dict[str, object]:
     """What a configuration has that another one has not."""

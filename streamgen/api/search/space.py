@@ -35,8 +35,6 @@ from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.weights import FORMATS
 from streamgen.observe.estimate import Estimate
 
-__all__ = ["Point", "Space", "space"]
-
 Point = Mapping[str, Value]
 """Values by the name of the factor; the compiler chooses what is not named."""
 

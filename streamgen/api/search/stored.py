@@ -18,7 +18,6 @@ with needed("a search"):
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
     from sqlalchemy.pool import NullPool
 
-__all__ = ["DONE", "opened", "read_study", "stored", "study_report"]
 
 HEARTBEAT, GRACE = 5, 20  # seconds: between signs of life, and until a worker counts as dead
 RETRIES = 3  # of a trial whose workers died

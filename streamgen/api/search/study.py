@@ -26,7 +26,6 @@ with needed("a search"):
     import optuna
     from optuna.trial import TrialState
 
-__all__ = ["SAMPLERS", "Sampler", "Study"]
 
 Sampler = Literal["tpe", "nsga2"]
 SAMPLERS: tuple[Sampler, ...] = ("tpe", "nsga2")

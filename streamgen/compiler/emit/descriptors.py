@@ -14,8 +14,6 @@ from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection,
 from streamgen.base.errors import GraphError
 from streamgen.model.graph import Graph, Node, Program
 
-__all__ = ["Encoding", "encode"]
-
 _ALL_TILES = 64
 _WHOLE = ""  # the run that leaves out nothing, beside the names of its variants
 

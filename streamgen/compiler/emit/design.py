@@ -26,8 +26,6 @@ from streamgen.gateware.rtl import Library, to_verilog
 from streamgen.model.graph import Graph, Program
 from streamgen.platform.boards import Board
 
-__all__ = ["Design", "emit"]
-
 _VERILOG, _MANIFEST = "design.v", "manifest.json"
 
 

@@ -9,8 +9,6 @@ counters through registers.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Floorplan", "relay_name", "sender_name"]
-
 
 def sender_name(name: str) -> str:
     """Instance at the source of a crossing that is called `name`."""

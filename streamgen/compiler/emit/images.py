@@ -13,15 +13,6 @@ from streamgen.base.threads import side_by_side
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Graph, Program, Tensor
 
-__all__ = [
-    "boundary_buffer",
-    "constant_bytes",
-    "kept_buffer",
-    "weights_file",
-    "weights_name",
-    "write_constants",
-]
-
 
 def weights_name(channel: int) -> str:
     """Name of the buffer that holds the constants of a channel."""

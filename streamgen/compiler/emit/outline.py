@@ -23,8 +23,6 @@ from streamgen.compiler.emit.top import TopParams, awaited
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.platform.capacity import require_room
 
-__all__ = ["Outline", "outline", "place_program"]
-
 
 @dataclass(frozen=True)
 class Outline:

@@ -24,8 +24,6 @@ from numpy import ndarray
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import Board
 
-__all__ = ["Block", "Link", "Placement", "place", "placed"]
-
 _GRAINS = (0.05, 0.01)  # size of a cluster, as a share of an SLR's limit; the finer one if the first fails
 _GAP = 0.05  # of the bits, to a bound of the fewest
 _NODES = 1000  # of the search tree, so that it ends on any machine at the same place

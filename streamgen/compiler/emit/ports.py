@@ -12,8 +12,6 @@ from streamgen.gateware.rtl import Library
 from streamgen.kernels.blackbox import BlackBox
 from streamgen.model.graph import Graph
 
-__all__ = ["check_components", "port_problems"]
-
 
 def check_components(graph: Graph) -> None:
     """Build the component of every node. GraphError names one that cannot be built, or has other ports than

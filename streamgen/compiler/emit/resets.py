@@ -10,8 +10,6 @@ from itertools import count
 
 from amaranth import Cat, ClockDomain, Module, Signal, Value
 
-__all__ = ["FAN_OUT", "PIN", "SHORTEST_RESET", "Resets", "levels", "registers", "tree_name", "way_name"]
-
 PIN = "pin"  # the clock domain of what no reset of a domain resets
 FAN_OUT = 32
 SHORTEST_RESET = 16

@@ -22,8 +22,6 @@ from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board
 from streamgen.platform.capacity import RESOURCES, number, short_of, usage
 
-__all__ = ["blocks", "find_fit", "links", "promised", "require_fit"]
-
 SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
 _SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"

@@ -37,8 +37,6 @@ from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 
-__all__ = ["Top", "TopParams", "awaited", "channel_name", "fifo_name"]
-
 WORDS_DEPTH = 16  # of a crossing of descriptor words: a word a cycle over two boundaries
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)

@@ -22,8 +22,6 @@ from streamgen.compiler.explore.layout import OUTSIDE, Client, Descriptors, Layo
 from streamgen.compiler.explore.periods import Cut, Track, cut_of
 from streamgen.fifo.symmetry import classes
 
-__all__ = ["TRACK", "Acting"]
-
 FEW = 32  # a channel's writes are counted in this part of its reads
 MANY = 16  # bursts of a command, of which the first one may be shorter than another's
 LITTLE = 64  # reads that some channels have and others have not: less than this part of a channel's

@@ -18,8 +18,6 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 
-__all__ = ["attention_width"]
-
 SHARE = 8  # the part of the LUTs that attention may take: the eighth
 
 

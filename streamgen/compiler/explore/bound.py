@@ -26,8 +26,6 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract import multipliers, products, traffic, work
 from streamgen.model.graph import Graph
 
-__all__ = ["Stage", "least_cycles", "pass_cycles", "phases", "stages"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["contexts", "spread", "without_loops"]
-
 _T = TypeVar("_T")
 
 

@@ -19,8 +19,6 @@ from streamgen.model.graph.plan import LinearPlan, LinearShape, Shape, VectorSha
 from streamgen.numbers import formats
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["GAP", "WORD_LANES", "WORTH", "ClosedForms", "Time"]
-
 WORD_LANES = 16  # 32-bit words of a beat
 GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
 WORTH = 1 / 8  # of the gaps of both passes: what twice the multipliers must save at least

@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from streamgen.compiler.config import VECTOR_LANES
 from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
 
-__all__ = ["MAX_COLUMNS", "MAX_ROWS", "Fixed", "fixed_factors"]
-
 MAX_COLUMNS = 16  # (1, C) tokens of 32-bit words fill one 512-bit beat
 MAX_ROWS = 16  # of a column: 4 beats of 4-bit weights a step
 

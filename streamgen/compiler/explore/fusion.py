@@ -25,8 +25,6 @@ from functools import cache
 
 from streamgen.base.errors import BudgetError
 
-__all__ = ["FusedGroup", "Unit", "fuse", "group_traffic"]
-
 _PATIENCE = 4  # a group over the budget may fit again with more units: a cut value may need a converter
 
 

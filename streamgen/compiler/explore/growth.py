@@ -17,8 +17,6 @@ from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Tried
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["Growth", "grow", "least_multipliers"]
-
 _UNROLL = ("columns", "n_lanes")
 
 

@@ -13,8 +13,6 @@ from streamgen.fifo.curves import ENOUGH, KernelSide
 from streamgen.fifo.groups import StreamEnd, grouped
 from streamgen.fifo.symmetry import Contents
 
-__all__ = ["OUTSIDE", "Client", "Descriptors", "Fifo", "InnerStream", "Known", "Layout", "Moves"]
-
 OUTSIDE = -(1 << 31)
 """The end of a stream at the sequencer."""
 

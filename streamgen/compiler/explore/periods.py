@@ -14,8 +14,6 @@ import numpy as np
 
 from streamgen.compiler.explore.layout import Client, Groups
 
-__all__ = ["MARKS", "Cut", "Track", "cut_of"]
-
 MARKS = 4  # of a part, a window apart, as tokens.h has it; the third is where it is cut
 LEAST = 4  # periods of a window
 WINDOWS = 80  # of a phase, at most; of those that repeat one is left to settle, three are looked at, one ends

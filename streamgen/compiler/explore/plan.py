@@ -21,8 +21,6 @@ from streamgen.compiler.explore.widths import Widths, choose_widths
 from streamgen.model.graph.plan import LinearPlan, LinearShape, Plan, Shape
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["explore"]
-
 _TOKEN_LANES = (1, 2, 4, 8)
 
 

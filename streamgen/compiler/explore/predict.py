@@ -20,8 +20,6 @@ from streamgen.fifo.crossing import fifo, way_of
 from streamgen.model.graph import Graph
 from streamgen.platform.control.descriptor_bus import DescriptorBusParams, Target
 
-__all__ = ["phase_cycles", "predict"]
-
 BEFORE, BEHIND = 6, 2  # phases of a context at first; then twice as many
 LONG = 1_000_000  # moves of a phase, from which on its middle is left out; some milliseconds
 STEADY = 0.002  # of a run, by which contexts of half the length may say something else

@@ -36,8 +36,6 @@ from streamgen.compiler.explore.periods import MARKS
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.library import loaded
 
-__all__ = ["Descriptors", "Fifo", "Known", "TokenRun"]
-
 
 class TokenRun:
     """A run; the results are there at once.

@@ -21,8 +21,6 @@ from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, U
 from streamgen.model.graph.plan import LinearPlan, LinearShape
 from streamgen.platform.boards import Fabric
 
-__all__ = ["Widths", "choose_widths"]
-
 _QUANTISE_SHARE = 64
 _CONVERTER_LUTS = 80, 40  # a converter between widths: fixed, and for each element of the wider token
 

@@ -25,8 +25,6 @@ from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.platform.boards import DEFAULT_BOARD
 from streamgen.platform.dma import LoadParams, StoreParams
 
-__all__ = ["GraphBuilder"]
-
 _CHANNEL = DEFAULT_BOARD.channel()
 
 

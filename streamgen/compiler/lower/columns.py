@@ -7,8 +7,6 @@ import numpy as np
 from streamgen.itensor import ITensor
 from streamgen.numbers.quantisation import QuantisedWeight
 
-__all__ = ["column_tensors", "in_tokens_of"]
-
 
 def column_tensors(
     weight: QuantisedWeight, rows: int, width: int, bias: np.ndarray | None = None

@@ -12,8 +12,6 @@ from typing import Any
 from streamgen.contract import copies
 from streamgen.model.graph import Edge, Graph, Node, Port, Regions, verify
 
-__all__ = ["branch_forks"]
-
 
 def branch_forks(graph: Graph, regions: Regions) -> tuple[Graph, Regions]:
     """The graph with the forks that its SLRs have, and where all nodes lie then."""

@@ -13,8 +13,6 @@ from streamgen.contract import held_bits, moves, only_loads
 from streamgen.model.graph import Graph, Port
 from streamgen.numbers import formats
 
-__all__ = ["constant_bits", "converter_bits", "fifo_bits", "unfused_bits"]
-
 
 def converter_bits(graph: Graph) -> int:
     """Bits that the layout converters of a graph hold."""

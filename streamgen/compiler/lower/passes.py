@@ -22,8 +22,6 @@ from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.model.graph.curves import curves_of
 
-__all__ = ["insert_converters", "insert_forks", "place_constants", "run_nodes", "run_streams", "size_fifos"]
-
 LINK_DEPTH = 2  # of a stream whose depth a schedule decides, at least
 _WIDEST = 2048  # bits of a token up to which a schedule decides behind nodes that are patient, too
 

@@ -14,8 +14,6 @@ from streamgen.contract import Bounds
 from streamgen.fifo.sizing import Strategy
 from streamgen.model.graph import Graph, Program, Regions, Variant
 
-__all__ = ["finish"]
-
 _PLACED = 4  # placements at most, each with the FIFOs of the one before
 _SPARE = 0.005  # of each SLR, which each placement leaves free beyond the one before
 _KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few

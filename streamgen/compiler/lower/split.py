@@ -21,8 +21,6 @@ from streamgen.numbers import formats
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams, StoreParams
 
-__all__ = ["GraphParts", "on_memory", "sub_network"]
-
 
 def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph:
     """The graph of the operations named, in their order, with the constants that they read.

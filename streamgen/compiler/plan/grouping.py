@@ -19,8 +19,6 @@ from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
 from streamgen.platform.capacity import require_tables
 
-__all__ = ["GroupPlan", "group_graph", "parts_of"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPlan:

@@ -31,16 +31,6 @@ from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = [
-    "choices",
-    "finished",
-    "hardware",
-    "limited",
-    "quantised",
-    "spatial_plan",
-    "whole",
-]
-
 PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
 LEAST_PREFETCH = 64  # a burst
 PREFETCHED = 5  # the part of block RAM that the FIFOs of all columns may take: the fifth

@@ -25,8 +25,6 @@ from streamgen.model.operations.site import Fixed, MatmulOperand, Stream
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
 
-__all__ = ["Alone"]
-
 
 class Alone:
     """Such matmuls of a schedule. extent: features of values with their padding."""

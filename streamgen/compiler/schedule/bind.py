@@ -33,8 +33,6 @@ from streamgen.model.operations.site import Bound, Stream, of_stream
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import StoreParams
 
-__all__ = ["Binding", "Given", "bind"]
-
 REQUESTED = "take_"  # before the name of an output that is written on request
 
 

@@ -24,8 +24,6 @@ from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.platform.boards import Channel
 
-__all__ = ["Derivation", "tensor_names"]
-
 BUFFERS = re.compile("|".join([*SCALARS, "table", "status", r"weights_\d+"]))
 
 

@@ -27,8 +27,6 @@ from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
 from streamgen.numbers.weights import BYTES
 
-__all__ = ["Engine", "EngineMatmul"]
-
 
 @dataclass(frozen=True, eq=False)
 class EngineMatmul:

@@ -23,8 +23,6 @@ from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Value
 from streamgen.numbers.formats import MX_GROUP
 
-__all__ = ["extents"]
-
 
 def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
     """Features of a row of every value, with their padding."""

@@ -7,8 +7,6 @@ from itertools import count
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Port
 
-__all__ = ["Hold", "Holds"]
-
 
 @dataclass(eq=False)
 class Hold:

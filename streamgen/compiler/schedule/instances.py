@@ -21,8 +21,6 @@ from streamgen.model.graph import Port
 from streamgen.model.operations.site import Behind
 from streamgen.platform.boards import Fabric
 
-__all__ = ["Instance", "Instances", "Link"]
-
 Link = tuple[int, Port, Port]
 """Phase, source and sink of a stream."""
 

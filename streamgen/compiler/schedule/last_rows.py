@@ -15,8 +15,6 @@ from dataclasses import replace
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.model.operations import LastRow
 
-__all__ = ["takes_last_rows_early"]
-
 
 def takes_last_rows_early(
     steps: Sequence[Step], kept: Collection[Value]

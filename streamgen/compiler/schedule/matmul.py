@@ -31,8 +31,6 @@ from streamgen.model.graph.logical import Shape
 from streamgen.model.operations.site import Bound, Fixed, MatmulOperand, Stream, of_itensor, of_stream
 from streamgen.numbers.formats import MX_GROUP, round_f24
 
-__all__ = ["Matmuls"]
-
 
 class Matmuls:
     """Those of a run."""

@@ -26,8 +26,6 @@ from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Opera
 from streamgen.model.operations import Identity
 from streamgen.numbers.quantisation import QuantisedWeight
 
-__all__ = ["Phase", "Schedule", "Section", "schedule"]
-
 
 @dataclass(eq=False)
 class Phase:

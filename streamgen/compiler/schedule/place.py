@@ -19,8 +19,6 @@ from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
 
-__all__ = ["CachePlace", "PhaseSite", "cache_places"]
-
 _UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
 
 

@@ -7,8 +7,6 @@ from streamgen.base.errors import GraphError
 from streamgen.model.graph.plan import Boundary, LinearPlan, Plan
 from streamgen.platform.boards import ULTRASCALE_PLUS, Fabric
 
-__all__ = ["HardwarePlan"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HardwarePlan:

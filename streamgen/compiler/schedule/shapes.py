@@ -12,8 +12,6 @@ from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
 from streamgen.numbers.weights import FORMATS
 
-__all__ = ["layer_shapes"]
-
 
 def layer_shapes(found: Schedule, alone: Collection[str] | None = None) -> list[Shape]:
     """Each quantised linear whose path is `alone` (None: all), and each elementwise operation that is known,

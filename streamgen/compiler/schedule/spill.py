@@ -12,8 +12,6 @@ from itertools import pairwise
 
 from streamgen.compiler.schedule.phases import Schedule
 
-__all__ = ["Places", "chosen", "places"]
-
 
 @dataclass(frozen=True)
 class Places:

@@ -34,8 +34,6 @@ from streamgen.kernels.moves.select import SelectParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.platform.boards import Channel
 
-__all__ = ["Steered", "steer"]
-
 Links = dict[Port, dict[int, list[Port]]]
 """By source and phase, its sinks."""
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from streamgen.model.graph.logical import Matmul, Operator, Shape
 
-__all__ = ["Step", "Value"]
-
 
 @dataclass(eq=False)
 class Value:

@@ -19,8 +19,6 @@ from streamgen.model.operations.site import Behind, Fixed, Source, Stream
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams
 
-__all__ = ["Uses"]
-
 INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
 
 

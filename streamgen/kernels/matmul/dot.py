@@ -53,21 +53,6 @@ from streamgen.gateware.arith.dsp import DspParams
 from streamgen.gateware.arith.pipeline import delayed, registered
 from streamgen.gateware.rtl import Shared
 
-__all__ = [
-    "CHAIN",
-    "DSP_SUM",
-    "FAR",
-    "K_LANES",
-    "LONGEST",
-    "POWER_BITS",
-    "SKEW",
-    "SLICE",
-    "SUM_BITS",
-    "DecodedDotParams",
-    "Dot",
-    "DotParams",
-]
-
 K_LANES = 32
 CHAIN = 4  # DSPs
 SLICE = K_LANES // CHAIN  # products that begin together, one of each chain

@@ -32,8 +32,6 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.kernels.row_parts import ring_style
 from streamgen.numbers.formats import MX_GROUP, MX_LEAST_FACTOR, MX_MAX_FACTOR
 
-__all__ = ["REAL", "STEP_BITS", "SUM_BITS", "GroupCodes", "GroupCodesParams", "group_codes"]
-
 FRACTION = 15
 STEP_BITS = 2
 SUM_BITS = 13  # 32 * 127 and its negative

@@ -26,8 +26,6 @@ from streamgen.contract import Field
 from streamgen.contract.cost import Resources
 from streamgen.gateware.stream import descriptor_signature
 
-__all__ = ["Issue", "IssueParams"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class IssueParams:

@@ -59,8 +59,6 @@ from streamgen.numbers import formats
 from streamgen.numbers.quantisation import QuantisedWeight, row_sum
 from streamgen.numbers.weights import BYTES, FORMATS
 
-__all__ = ["Column", "ColumnParams", "accumulate"]
-
 GROUPS = sorted({group for form in FORMATS.values() for group in form.groups})
 LARGEST_ACTIVATION = 127 * formats.MX_MAX_FACTOR << 15
 

@@ -33,8 +33,6 @@ from streamgen.kernels.matmul.dot import (
 from streamgen.numbers import formats
 from streamgen.numbers.weights import FORMATS
 
-__all__ = ["ROW_BITS", "Operands", "OperandsParams"]
-
 SHIFT_BITS, STEP_BITS = 4, 2
 ROW_BITS = formats.token_bits("mxi8s", (K_LANES,))  # 32 codes, shift, sum
 

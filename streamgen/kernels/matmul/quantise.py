@@ -37,8 +37,6 @@ from streamgen.kernels.matmul.group_codes import STEP_BITS, SUM_BITS, GroupCodes
 from streamgen.kernels.row_parts import ring_style
 from streamgen.numbers.formats import E_NOT_FINITE, MX, MX_GROUP, MX_MAX_SHIFT
 
-__all__ = ["Quantise", "QuantiseParams"]
-
 E_BIAS = 136  # of a biased exponent of f24: 127, and 9 for codes that 5 to 8 divide
 NOT_FINITE = 255  # the biased exponent of NaN and the infinities
 ROWS_BITS = 16

@@ -21,8 +21,6 @@ from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
 from streamgen.gateware.stream import descriptor_signature
 
-__all__ = ["Replay", "ReplayParams", "Walk"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayParams:

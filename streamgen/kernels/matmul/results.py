@@ -22,8 +22,6 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
 from streamgen.gateware.stream import RegisterSliceParams
 
-__all__ = ["EXPONENT_BITS", "Results", "ResultsParams"]
-
 EXPONENT_BITS = 16
 
 

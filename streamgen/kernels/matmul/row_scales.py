@@ -22,8 +22,6 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.stream import descriptor_signature
 from streamgen.kernels.matmul.replay import Walk
 
-__all__ = ["RowScales", "RowScalesParams"]
-
 _VALUE_BITS = 24
 _LEAST = 32  # rows of a LUT memory
 

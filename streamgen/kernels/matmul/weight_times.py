@@ -16,8 +16,6 @@ from streamgen.fifo.curves import KernelSide
 from streamgen.kernels.matmul.replay import ReplayParams
 from streamgen.kernels.matmul.row_scales import RowScalesParams
 
-__all__ = ["WeightTimes", "times_of"]
-
 _FREED = 2  # cycles from the last read of a place to the slot that fills it
 _READ = 2  # cycles from a word's slot to its read
 _ROW_READ = 1

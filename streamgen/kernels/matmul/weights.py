@@ -36,8 +36,6 @@ from streamgen.kernels.matmul.row_scales import RowScalesParams
 from streamgen.kernels.matmul.weight_times import WeightTimes, times_of
 from streamgen.numbers.weights import BYTES, FORMATS
 
-__all__ = ["Weights", "WeightsParams"]
-
 _LUTRAM_DEPTH, _BLOCK_DEPTH = 64, 512  # words of a ring: of LUT memory at most, of block RAM at least
 _AHEAD = 4  # descriptors whose words are still to be read
 

@@ -20,8 +20,6 @@ from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Opera
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, WeightFormat
 
-__all__ = ["within_bits"]
-
 LAYER = re.compile(r"\[\d+\]")
 
 

@@ -25,8 +25,6 @@ from streamgen.model.operations.exact_linear import quantise_activations
 from streamgen.numbers.error_feedback import FORMAT, quantise_w4_on
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 
-__all__ = ["calibrated"]
-
 KEY_FILE = "calibration.json"
 PARTS = ("codes", "scale", "minimum", "row_scale")
 

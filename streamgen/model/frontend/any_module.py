@@ -14,8 +14,6 @@ from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
 
-__all__ = ["import_any"]
-
 
 def import_any(
     module: torch.nn.Module, example_inputs: Any = None, longest: int = 1, context: int | None = None

@@ -22,8 +22,6 @@ from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, functio
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Constant, Scalar, Unary
 
-__all__ = ["CALLS", "OF_TWO", "differs"]
-
 SUMS = {
     aten.add.Tensor: 1,
     aten.add_.Tensor: 1,

@@ -32,17 +32,6 @@ from streamgen.model.operations import (
     Unary,
 )
 
-__all__ = [
-    "TRACED",
-    "Assembly",
-    "AttentionParts",
-    "FeedForwardParts",
-    "LayerParts",
-    "Rotation",
-    "language_model",
-    "traced_positions",
-]
-
 IDS = Input("ids", 1, "ids")
 TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a mask, two look like pairs
 

@@ -22,8 +22,6 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 
-__all__ = ["CacheSizes", "ModelRun", "offset_of", "positions_of", "probe"]
-
 POSITIONS = (  # what configurations call the number of positions that a model is made for
     "max_position_embeddings",
     "max_target_positions",

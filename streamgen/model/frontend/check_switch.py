@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["checking", "is_checking"]
-
 _ON: ContextVar[bool] = ContextVar("checking", default=True)
 
 

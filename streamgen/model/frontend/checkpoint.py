@@ -12,8 +12,6 @@ from streamgen.model.frontend.safetensors_decoder import is_llama, load_safetens
 from streamgen.model.frontend.safetensors_file import read_config
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["load_decoder"]
-
 
 @one_at_a_time
 def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:

@@ -7,8 +7,6 @@ from pathlib import Path
 from streamgen.base.errors import CheckpointError
 from streamgen.model.frontend.safetensors_file import weight_files
 
-__all__ = ["file_problems"]
-
 _BY_REASON: Mapping[str, str] = {
     "the model": (
         r"config\.json|model.*\.safetensors|model.*\.safetensors\.index\.json|consolidated.*\.safetensors"

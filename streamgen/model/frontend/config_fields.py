@@ -14,8 +14,6 @@ from typing import Any, cast
 
 from streamgen.model.frontend.metadata import Metadata, says_nothing
 
-__all__ = ["INERT", "NEUTRAL", "unknown_fields"]
-
 FAMILIES = "transformers.models."
 
 _BY_REASON: Mapping[str, tuple[str, ...]] = {

@@ -10,8 +10,6 @@ from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.operations import Unary
 
-__all__ = ["Cube"]
-
 NEEDED = "a cube must be part of a GELU: 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))"
 CUBIC, ROOT = 0.044715, math.sqrt(2 / math.pi)
 

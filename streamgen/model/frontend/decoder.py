@@ -47,8 +47,6 @@ from streamgen.model.frontend.trace import (
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Cache, Embedding
 
-__all__ = ["import_decoder", "traced_context"]
-
 SUPPORTED = (
     "an embedding of ids, learned or rotary positions or none; Linear; RMSNorm and LayerNorm, of heads too; "
     f"{TITLES}, soft-caps; +, * and gated products; grouped-query attention over the "

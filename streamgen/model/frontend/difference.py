@@ -20,8 +20,6 @@ from streamgen.model.graph.interpret import Interpreter, reference
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.graph.run import Run
 
-__all__ = ["BOUND", "ComparedPass", "Passes", "gap_of", "require_equal"]
-
 BOUND = 1e-4  # float32 leaves about 1e-6 of a layer; whatever is dropped or exchanged takes far more
 ROUNDINGS = 8  # a module may round so many times as much as the reference in float32
 

@@ -26,8 +26,6 @@ from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Scalar, Slice
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
-__all__ = ["Draft", "Later", "Partial", "Scaled"]
-
 MOST_PIECES = 16  # of a value that is put together
 
 

@@ -23,8 +23,6 @@ from streamgen.model.frontend.trace import one_thread
 from streamgen.model.graph.logical import LogicalGraph, Repeat
 from streamgen.model.operations import Linear
 
-__all__ = ["HALVES", "EagerText", "Seen", "called", "fewer_layers", "floats_of", "has_values"]
-
 HALVES = (torch.float16, torch.bfloat16)
 
 

@@ -19,8 +19,6 @@ import torch
 
 from streamgen.model.frontend.trace import Unsupported
 
-__all__ = ["Elements", "HeadOrder", "OtherRows"]
-
 CACHED = "rows of passes before can only be keys and values of an attention"
 NEEDED = "rows must stay whole: each holds features of one token, and every token has one"
 IN_TURN = "attention is over tokens one behind the other in the inputs: [batch, tokens, features]"

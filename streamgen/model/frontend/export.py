@@ -26,8 +26,6 @@ from streamgen.model.frontend.trace import Constants, export_program, plain_atte
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.operations import Attention
 
-__all__ = ["import_module", "import_structured"]
-
 PLAIN = (bool, int, str, type(None))  # arguments that are no tensors
 
 

@@ -20,8 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.model.frontend.refusals import TORCH_FOLDER
 
-__all__ = ["Decision", "decisions", "one_token", "unseen", "untried"]
-
 FAR = 1 << 14  # extents that are looked at where a formula names them
 NEAR = 64  # and all up to here, whatever it names
 

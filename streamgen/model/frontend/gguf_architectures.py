@@ -13,8 +13,6 @@ from typing import Any
 from streamgen.model.frontend.gguf_fields import GgufSizes, rope_of, sizes_of_fields
 from streamgen.model.frontend.metadata import Metadata
 
-__all__ = ["ARCHITECTURES"]
-
 Tensors = Collection[str]
 Configuration = dict[str, Any]
 

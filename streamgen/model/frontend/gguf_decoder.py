@@ -18,8 +18,6 @@ from streamgen.model.frontend.llama import Names, Sizes, Tensors, build_decoder,
 from streamgen.model.frontend.metadata import Metadata
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["load_gguf_decoder"]
-
 DIVISORS, EMBEDDING = "rope_freqs.weight", "token_embd.weight"
 WINDOW = "attention.sliding_window"
 NAMES = Names(

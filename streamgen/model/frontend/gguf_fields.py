@@ -16,8 +16,6 @@ from gguf import GGUFReader
 from streamgen.model.frontend.gguf_file import architecture_of, field_of
 from streamgen.model.frontend.metadata import Metadata, says_nothing
 
-__all__ = ["NEUTRAL", "GgufSizes", "fields_of", "other_fields", "rope_of", "rotated_of", "sizes_of_fields"]
-
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attention.causal": (True,),
     "attention.sliding_window": (0,),

@@ -27,11 +27,6 @@ from streamgen.base.gguf_metadata import require_gguf
 from streamgen.numbers.quantisation import GroupGrid
 from streamgen.numbers.weights import BYTES
 
-__all__ = [
-    *("CORRUPT", "StoredTensor", "architecture_of", "asked_of", "changes_nothing", "field_of", "has_grid"),
-    *("lent", "open_gguf", "read_tensor", "unreadable_tensors"),
-]
-
 GROUP = 32
 GROUPS = 8  # of a block of Q4_K
 FLOATS = {Kind.F32, Kind.F16, Kind.BF16, Kind.F64}

@@ -34,8 +34,6 @@ from streamgen.model.frontend.problems import refusal
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.weights import BYTES
 
-__all__ = ["load_gguf_pretrained"]
-
 HEAD, TIED = "output", "token_embd"  # the latter is what the head reads where it has no tensor of its own
 
 

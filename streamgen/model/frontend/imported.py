@@ -8,8 +8,6 @@ from torch.utils import _pytree as pytree
 
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["Imported", "Structure"]
-
 
 @dataclass(frozen=True, eq=False)
 class Structure:

@@ -26,8 +26,6 @@ from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Scalar
 
-__all__ = ["Importer"]
-
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **arithmetic.CALLS,
     **linears.CALLS,

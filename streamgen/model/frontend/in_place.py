@@ -8,8 +8,6 @@ from torch.fx import Node
 from streamgen.model.frontend.moves import RENAMES
 from streamgen.model.frontend.trace import Unsupported, aten
 
-__all__ = ["change", "is_in_place", "memory"]
-
 
 def is_in_place(node: Node) -> bool:
     """Whether a call changes its first argument."""

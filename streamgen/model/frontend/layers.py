@@ -19,8 +19,6 @@ from streamgen.model.frontend.roles import names_around, names_in_layer
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
 from streamgen.model.operations import Attention, Binary, LastRow, Linear, TopK
 
-__all__ = ["folded"]
-
 Piece = list[Operation]
 
 

@@ -11,8 +11,6 @@ from streamgen.model.frontend.self_attention import Scores
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Linear
 
-__all__ = ["CALLS"]
-
 COMPUTED = "its weight or bias is computed at run time"
 
 

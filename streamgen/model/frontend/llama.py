@@ -32,17 +32,6 @@ from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Linear, Norm
 from streamgen.numbers.quantisation import GroupGrid
 
-__all__ = [
-    "Names",
-    "Sizes",
-    "Tensors",
-    "build_decoder",
-    "frequencies",
-    "linear_scaling",
-    "llama3_scaling",
-    "needed_shapes",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Metadata", "says_nothing"]
-
 REQUIRED = object()
 LARGEST = 2**31 - 1
 CLOSE = 1e-6  # between a number and the float32 that a file holds of it

@@ -15,8 +15,6 @@ import torch
 from streamgen.model.frontend.causal_model import ModelRun
 from streamgen.model.frontend.refusals import MissingPart
 
-__all__ = ["DECISIONS", "NO_CACHE", "missing_parts", "subject_of"]
-
 STATES = ("state", "cache_params")
 INPUTS = {
     "image": ("vision_config", "image_token_id"),

@@ -6,8 +6,6 @@ import torch
 
 from streamgen.base.errors import UnsupportedOperationError
 
-__all__ = ["changed_state", "require_readable"]
-
 QUANTISATION = (
     "torch.ao.nn.quantized",
     "torch.ao.nn.intrinsic",

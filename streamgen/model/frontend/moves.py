@@ -6,8 +6,6 @@ from torch.fx import Node
 
 from streamgen.model.frontend.trace import aten
 
-__all__ = ["MOVES", "RENAMES", "renamed"]
-
 # One tensor in, the same elements in the same order out.
 RENAMES = {
     aten.alias.default,

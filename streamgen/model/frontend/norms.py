@@ -18,8 +18,6 @@ from streamgen.model.frontend.moves import renamed
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Constant, Norm
 
-__all__ = ["CALLS"]
-
 WRITTEN_OUT = (
     "a mean over features must be part of a norm: x * rsqrt(mean(x ** 2, -1, keepdim=True) + epsilon), or "
     "(x - mean(x)) * rsqrt(var(x) + epsilon)"

@@ -16,8 +16,6 @@ from streamgen.model.frontend.trace import Unsupported, shape
 from streamgen.model.graph.logical import Operator, Shape
 from streamgen.model.operations.registry import GROUP, find, is_offered
 
-__all__ = ["add_outside", "is_outside", "nobody_brings"]
-
 
 def is_outside(target: Any, *, built_in: bool) -> bool:
     """Whether a package brings the operation of a call. built_in: whether streamgen has one itself.

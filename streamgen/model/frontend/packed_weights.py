@@ -31,8 +31,6 @@ from streamgen.model.frontend.safetensors_file import TensorFolder
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.quantisation import GroupGrid
 
-__all__ = ["load_packed"]
-
 CODES = 8  # of an int32
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 GROUPS = (32, 64, 128)

@@ -36,8 +36,6 @@ from streamgen.model.operations import (
     Unary,
 )
 
-__all__ = ["STAND_IN", "plain_decoder"]
-
 STAND_IN = 0.5  # no value of which operations make something simpler
 OF_ALL = INERT | {"n_ctx", "tie_word_embeddings"}
 """Keys that say nothing about what is computed of ids, or nothing that shapes show."""

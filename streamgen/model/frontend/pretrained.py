@@ -31,16 +31,6 @@ from streamgen.model.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Rotary
 
-__all__ = [
-    "attention_of",
-    "imported",
-    "load_pretrained",
-    "open_config",
-    "tensor_problems",
-    "unreadable",
-    "whole_heads",
-]
-
 MADE_ANEW = (
     *("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"),
     *(".attention.bias", ".attention.masked_bias"),

@@ -7,17 +7,6 @@ from typing import Any
 from streamgen.base.errors import CheckpointError
 from streamgen.text.tokenizer_files import load_tokenizer
 
-__all__ = [
-    "PART",
-    "WHOLE",
-    "config_problems",
-    "parts_of",
-    "refusal",
-    "refuse",
-    "tokenizer_problems",
-    "untied",
-]
-
 SHOWN = 8  # problems of a kind that a message lists
 PART = "partial_rotary_factor"
 WHOLE = ("llama", "mistral")  # model types whose heads rotate whole

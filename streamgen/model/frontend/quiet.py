@@ -5,8 +5,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 
-__all__ = ["quiet"]
-
 
 @contextmanager
 def quiet() -> Iterator[None]:

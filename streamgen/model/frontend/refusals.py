@@ -23,17 +23,6 @@ import torch
 
 from streamgen.base.errors import UnsupportedOperationError
 
-__all__ = [
-    "STREAMGEN_FOLDER",
-    "TORCH_FOLDER",
-    "MissingPart",
-    "Place",
-    "Problem",
-    "first_line",
-    "is_installed",
-    "refusal",
-]
-
 SHOWN = 8  # lines behind the first
 MORE = "more in the error's `operations`"
 NAMED = 4  # operations in the first line

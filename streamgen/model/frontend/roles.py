@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from streamgen.model.graph.logical import Operation
 from streamgen.model.operations import Attention, Binary, Cache, Linear, Norm, Rotary, Scalar, Unary
 
-__all__ = ["names_around", "names_in_layer"]
-
 KEPT = {"k": "keys", "v": "values"}
 
 

@@ -20,8 +20,6 @@ from streamgen.model.frontend.draft import Draft, Later, Partial
 from streamgen.model.frontend.trace import Mismatch, Unsupported, shape
 from streamgen.model.operations import Rotary
 
-__all__ = ["Product", "rotated"]
-
 PROBES = 64  # positions at which a table is held to its frequencies
 NEEDED = (
     "a product with what is made of positions must be half of a rotation of queries and keys: "

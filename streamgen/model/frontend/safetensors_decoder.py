@@ -30,8 +30,6 @@ from streamgen.model.frontend.problems import PART, config_problems
 from streamgen.model.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["NAMES", "is_llama", "load_safetensors_decoder", "sizes_of"]
-
 MODEL_TYPES = ("llama", "mistral")
 ROTATIONS = ("default", "linear", "llama3")
 MISTRAL_WINDOW = 4096  # of a config that does not say

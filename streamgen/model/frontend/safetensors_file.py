@@ -10,8 +10,6 @@ from safetensors import SafetensorError, safe_open
 
 from streamgen.base.errors import CheckpointError
 
-__all__ = ["TensorFolder", "read_config", "weight_files"]
-
 FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 INTEGERS = ("I32", "I64")
 

@@ -21,8 +21,6 @@ from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Attention, Softmax
 
-__all__ = ["CALLS", "MASK", "Scores"]
-
 MASKED = -1e4  # a mask adds at most this: nothing is left of the term in any float
 MASK = "only scores of an attention can be masked, with a constant"
 SHARES = "shares of an attention can only weigh its values: softmax(q @ k.T) @ v"

@@ -24,8 +24,6 @@ from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
 from streamgen.model.operations import Attention, Cache, Embedding
 
-__all__ = ["require_equal_module", "require_equal_text"]
-
 TOKENS = (7, 1, 4)  # of the passes of a text: a prompt, a step, several behind a cache
 LARGE = 1 << 28  # weights of a language model that is compared with all of its layers, in about 2 seconds
 CACHED = 1 << 26  # random numbers in keys and values: 256 MiB

@@ -14,8 +14,6 @@ from streamgen.model.frontend.problems import config_problems, refuse
 from streamgen.model.frontend.safetensors_file import read_config
 from streamgen.model.graph.logical import LogicalGraph
 
-__all__ = ["shapes_of"]
-
 
 @one_at_a_time
 def shapes_of(

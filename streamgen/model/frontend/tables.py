@@ -11,8 +11,6 @@ from torch.fx import Node
 from streamgen.model.frontend.in_place import is_in_place
 from streamgen.model.frontend.trace import Constants
 
-__all__ = ["Tables"]
-
 
 class Tables:
     """traced: int64 [T], the positions of the trace. source: the program's input that holds them."""

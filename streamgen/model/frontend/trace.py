@@ -26,22 +26,6 @@ from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Pl
 from streamgen.numbers.quantisation import GroupGrid, require_finite
 from streamgen.numbers.weights import FORMATS
 
-__all__ = [
-    "DECISION",
-    "SPELLINGS",
-    "Constants",
-    "Mismatch",
-    "Unsupported",
-    "aten",
-    "export_program",
-    "function_of",
-    "module_path",
-    "one_thread",
-    "plain_attention",
-    "shape",
-    "where",
-]
-
 aten = torch.ops.aten
 
 SPELLINGS: dict[Any, list[Function]] = {}

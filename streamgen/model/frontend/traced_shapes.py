@@ -29,8 +29,6 @@ from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.safetensors_file import read_config
 from streamgen.model.graph.logical import LogicalGraph, Repeat
 
-__all__ = ["shapes_of_config", "shapes_of_module"]
-
 
 def shapes_of_module(
     model: Any, example_inputs: Any = None, longest: int = 1, context: int | None = None

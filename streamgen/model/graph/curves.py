@@ -14,8 +14,6 @@ from streamgen.base.errors import GraphError
 from streamgen.contract.cost import Curve
 from streamgen.model.graph.ir import Node
 
-__all__ = ["curve_problems", "curves_of"]
-
 
 def curves_of(node: Node, phase: int) -> Mapping[str, Curve]:
     """The curve of each port in a phase in which the node does not rest. GraphError lists broken laws."""

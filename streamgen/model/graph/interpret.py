@@ -19,8 +19,6 @@ from streamgen.model.graph.logical import LogicalGraph, Operator
 from streamgen.model.graph.run import Run, State
 from streamgen.text.prompt import require_integers
 
-__all__ = ["Interpreter", "exact", "reference"]
-
 
 class Interpreter:
     """A graph whose operations are computed by functions of (run, *inputs), which `function` makes once."""

@@ -26,8 +26,6 @@ from streamgen.base.errors import GraphError
 from streamgen.contract import Bounds, KernelParams, descriptor_values, multipliers, streams
 from streamgen.itensor import ITensor
 
-__all__ = ["Edge", "Graph", "Node", "Port", "Tensor", "kind_of"]
-
 
 @dataclass(frozen=True, order=True)
 class Port:

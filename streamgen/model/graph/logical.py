@@ -26,8 +26,6 @@ from streamgen.model.graph.run import Run
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
 from streamgen.platform.capacity import StoredTable
 
-__all__ = ["AttentionHeads", "Input", "LogicalGraph", "Matmul", "Operation", "Operator", "Repeat", "Shape"]
-
 Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
 Exact = Callable[..., Any]

@@ -7,8 +7,6 @@ from math import lcm
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.weights import WeightFormat
 
-__all__ = ["Boundary", "LinearPlan", "LinearShape", "Plan", "Shape", "Tried", "VectorShape", "agree"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LinearShape:

@@ -10,8 +10,6 @@ from streamgen.base.errors import GraphError
 from streamgen.contract import Bounds, completes
 from streamgen.model.graph.ir import Graph, Node
 
-__all__ = ["Program", "Regions", "Variant"]
-
 _Execution = tuple[str, int]  # a node in a phase
 
 

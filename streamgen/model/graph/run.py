@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Run", "State"]
-
 State = Mapping[str, Any]
 """By path of an operation, what it keeps."""
 

@@ -24,8 +24,6 @@ from streamgen.model.graph.ir import Edge, Graph, Node, Port, Tensor
 from streamgen.model.graph.program import Program, Variant
 from streamgen.model.graph.verify import verify
 
-__all__ = ["class_name", "decode_value", "encode_value", "load_program", "save_program", "trusted_class"]
-
 _GRAPH, _CONSTANTS = "graph.json", "constants.npz"
 _SAFE = (__name__.partition(".")[0], "__main__")  # the latter runs already
 _OF_TENSORS: Mapping[str, Any] = {

@@ -18,8 +18,6 @@ from streamgen.contract import memory_ports, missing_methods
 from streamgen.itensor import same_stream
 from streamgen.model.graph.ir import Edge, Graph
 
-__all__ = ["verify"]
-
 
 def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
     """Return the graph itself; GraphError names the first law broken and where."""

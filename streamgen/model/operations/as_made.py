@@ -5,8 +5,6 @@ from math import gcd
 
 from streamgen.itensor import ITensor, same_stream, tile
 
-__all__ = ["tile_as_made"]
-
 
 def tile_as_made(made: ITensor, taken: Callable[[int], ITensor], unit: int = 1) -> int | None:
     """Features, a multiple of unit, of all rows that come before the next ones, where a kernel takes what is

@@ -26,8 +26,6 @@ from streamgen.model.operations.exact_attention import HeadCodes, attend, quanti
 from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes
 from streamgen.numbers.quantisation import Numbers
 
-__all__ = ["Attention"]
-
 
 @dataclass(frozen=True)
 class Attention(Operator):

@@ -22,8 +22,6 @@ from streamgen.model.operations.cache import Cache
 from streamgen.model.operations.norm import Norm
 from streamgen.model.operations.rotary import Rotary
 
-__all__ = ["balanced"]
-
 
 def balanced(graph: LogicalGraph) -> LogicalGraph:
     """The graph, its norms of queries balanced with those of keys; one that is balanced is given back."""

@@ -15,8 +15,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Bound, Site, Source, Stream, of_itensor, of_stream
 
-__all__ = ["BINARY_OPERATIONS", "Binary"]
-
 
 def _gated(function: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return lambda a, b: FUNCTIONS[function].reference(a) * b

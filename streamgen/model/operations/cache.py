@@ -18,8 +18,6 @@ from streamgen.model.operations.as_made import tile_as_made
 from streamgen.model.operations.exact_attention import HeadCodes, joined, quantise_heads
 from streamgen.model.operations.site import Behind, Codes, Kept, Site, Stream, head_lanes
 
-__all__ = ["Cache"]
-
 
 @dataclass(frozen=True)
 class Cache(Operator):

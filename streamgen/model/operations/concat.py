@@ -12,8 +12,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 
-__all__ = ["Concat"]
-
 
 @dataclass(frozen=True)
 class Concat(Operator):

@@ -10,8 +10,6 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Bound, Site
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["Constant"]
-
 
 @dataclass(frozen=True, eq=False)
 class Constant(Operator):

@@ -12,8 +12,6 @@ from streamgen.model.operations.table_rows import TableRows
 from streamgen.numbers.formats import round_f24
 from streamgen.text.prompt import require_known
 
-__all__ = ["Embedding"]
-
 
 @dataclass(frozen=True, eq=False)
 class Embedding(TableRows):

@@ -32,8 +32,6 @@ from streamgen.kernels.elementwise import ScalarParams
 from streamgen.model.operations.exact_linear import EXACT
 from streamgen.numbers.formats import E_NOT_FINITE
 
-__all__ = ["HeadCodes", "attend", "joined", "quantise_heads"]
-
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 DIVIDE = DivideParams(form=F24)
 TOKENS_AT_ONCE = 64

@@ -32,8 +32,6 @@ from streamgen.numbers.formats import (
 )
 from streamgen.numbers.quantisation import QuantisedWeight
 
-__all__ = ["EXACT", "Activations", "ExactLinear", "quantise_activations"]
-
 EXACT = 1 << 53
 """float64 holds every integer up to it."""
 LARGEST_ACTIVATION = 127 * MX_MAX_FACTOR << ACCUMULATOR_FRACTION

@@ -8,8 +8,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 
-__all__ = ["Identity"]
-
 
 @dataclass(frozen=True)
 class Identity(Operator):

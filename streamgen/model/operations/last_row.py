@@ -11,8 +11,6 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations.as_made import tile_as_made
 from streamgen.model.operations.site import Site, Stream
 
-__all__ = ["LastRow"]
-
 
 @dataclass(frozen=True)
 class LastRow(Operator):

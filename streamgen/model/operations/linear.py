@@ -16,8 +16,6 @@ from streamgen.model.operations.site import Bound, Site, Stream
 from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
 from streamgen.numbers.weights import FORMATS, GRID
 
-__all__ = ["Linear"]
-
 
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):

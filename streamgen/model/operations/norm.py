@@ -19,8 +19,6 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["Norm"]
-
 
 @dataclass(frozen=True, eq=False)
 class Norm(Operator):

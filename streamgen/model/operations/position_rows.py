@@ -10,8 +10,6 @@ from streamgen.model.operations.site import Site, Stream
 from streamgen.model.operations.table_rows import TableRows
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["PositionRows"]
-
 
 @dataclass(frozen=True, eq=False)
 class PositionRows(TableRows):

@@ -19,8 +19,6 @@ from importlib.metadata import EntryPoint, entry_points
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.graph.logical import Operator
 
-__all__ = ["GROUP", "find", "is_offered", "register"]
-
 GROUP = "streamgen.operations"
 _REGISTERED: dict[str, type[Operator]] = {}
 

@@ -20,8 +20,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, head_lanes
 
-__all__ = ["Rotary"]
-
 
 @dataclass(frozen=True)
 class Rotary(Operator):

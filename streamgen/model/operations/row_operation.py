@@ -34,8 +34,6 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["RowOperation"]
-
 
 class RowOperation(Operator):
     """See above.

@@ -12,8 +12,6 @@ from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_itensor
 from streamgen.numbers.formats import round_f24
 
-__all__ = ["Scalar"]
-
 
 @dataclass(frozen=True)
 class Scalar(Operator):

@@ -19,11 +19,6 @@ from streamgen.model.graph import Port
 from streamgen.model.graph.logical import Operator, Shape
 from streamgen.platform.boards import Channel
 
-__all__ = [
-    *("HEAD_LANES", "Behind", "Bound", "Codes", "Fixed", "Kept", "MatmulOperand", "Site", "Source", "Stream"),
-    *("head_lanes", "of_itensor", "of_stream"),
-]
-
 _Found = TypeVar("_Found")
 
 HEAD_LANES = 16

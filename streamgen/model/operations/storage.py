@@ -20,8 +20,6 @@ from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operat
 from streamgen.model.graph.storage import class_name, trusted_class
 from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 
-__all__ = ["load_graph", "save_graph"]
-
 TREE = "tree"  # member of the file beside the arrays
 _OPERATORS = (getattr(operations, name) for name in operations.__all__)
 _CLASSES = {

@@ -22,8 +22,6 @@ from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, 
 from streamgen.numbers.weights import BYTES
 from streamgen.platform.capacity import StoredTable
 
-__all__ = ["TableRows"]
-
 # Of a load whose rows fill the FIFO that others have: so they come as fast as memory gives them, and have
 # half of it beside a column's weights, of which as much is under way.
 _PREFETCH, _BURST = 128, 64

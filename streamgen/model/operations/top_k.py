@@ -13,8 +13,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_stream
 
-__all__ = ["TopK"]
-
 
 @dataclass(frozen=True)
 class TopK(Operator):

@@ -11,8 +11,6 @@ from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_itensor
 
-__all__ = ["Unary"]
-
 
 @dataclass(frozen=True)
 class Unary(Operator):

@@ -5,8 +5,6 @@ from numpy import ndarray
 
 from streamgen.numbers import formats
 
-__all__ = ["divisor", "nearest", "share", "spread"]
-
 
 def share(
     scale: ndarray, minimum: ndarray | None, scale_bits: int, stretch: float = 1.0

@@ -22,8 +22,6 @@ from numpy import ndarray
 from streamgen.numbers.weights.group_scales import spread
 from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
-__all__ = ["FORMAT"]
-
 GROUP = 32
 GREATEST_EXPONENT = 2  # of an element
 LEAST_EXPONENT = -125  # of a group

@@ -14,8 +14,6 @@ from numpy import ndarray
 from streamgen.numbers.weights.group_scales import divisor, nearest, share, spread
 from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
-__all__ = ["CODE_MAX", "CODE_MIN", "FORMAT", "GROUPS", "centred"]
-
 CODE_MIN, CODE_MAX = -8, 7
 CENTRE = 8
 GROUPS = (32, 64, 128)

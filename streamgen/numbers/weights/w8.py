@@ -7,8 +7,6 @@ from streamgen.numbers import formats
 from streamgen.numbers.weights.group_scales import divisor, nearest
 from streamgen.numbers.weights.weight_format import Rounded, WeightFormat
 
-__all__ = ["FORMAT"]
-
 GREATEST = 127
 
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy import ndarray
 
-__all__ = ["Rounded", "WeightFormat"]
-
 
 class Rounded(NamedTuple):
     """Rows of a weight [N, K] in a format.

@@ -15,10 +15,6 @@ from streamgen.observe.study import StudyReport, TrialReport, figure
 from streamgen.observe.view import GroupView
 from streamgen.platform.boards import Board
 
-__all__ = [
-    *("Chart", "card", "exploration", "fifos", "kernels", "memory", "phases", "roofline", "study", "title_of")
-]
-
 Chart = dict[str, Any]
 """A chart. title, alt: title and description. height: pixels. data, layout: values for Plotly."""
 

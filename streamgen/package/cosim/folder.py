@@ -21,8 +21,6 @@ from streamgen.runtime.generation import TextDevice
 from streamgen.runtime.simulator import OnSimulator
 from streamgen.text.stored import MODEL, read_text
 
-__all__ = ["BENCH", "run_bench", "write_bench"]
-
 BENCH = "cocotb"
 """The folder in that of a kernel."""
 _MODULE = "kernel_bench"

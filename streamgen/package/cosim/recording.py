@@ -11,8 +11,6 @@ from streamgen.runtime.arrays import image_bytes
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch
 
-__all__ = ["Recorded", "record", "write_recording"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:

@@ -12,8 +12,6 @@ from cocotb_tools.runner import Icarus, Runner, Verilator, get_results
 from streamgen.base.errors import DeviceError, MissingToolError
 from streamgen.runtime.verilator import package_folder
 
-__all__ = ["LANGUAGES", "SIMULATORS", "Language", "Simulator", "built", "require_icarus", "run"]
-
 Language = Literal["Verilog-2005", "SystemVerilog-2012"]
 Simulator = Literal["verilator", "icarus"]
 LANGUAGES: dict[Language, str] = {"Verilog-2005": "-g2005", "SystemVerilog-2012": "-g2012"}

@@ -31,8 +31,6 @@ from streamgen.runtime.xclbin import (
 )
 from streamgen.runtime.xrt import EMULATION
 
-__all__ = ["BASE", "LIBRARY", "REGISTERS", "emulated", "emulation_xclbin"]
-
 BASE, REGISTERS = 0x1800000, 0x10000
 """Where the registers of the first kernel begin, and bytes from there to those of the next."""
 LIBRARY = "device.so"

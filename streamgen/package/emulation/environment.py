@@ -9,8 +9,6 @@ from pathlib import Path
 
 from streamgen.base.errors import MissingToolError
 
-__all__ = ["DEVICE_LOG", "Xrt", "find_xrt"]
-
 DEVICE_LOG = "device.log"
 """What the device process complains of, in the folder of a run."""
 _LIBRARY = "libxrt_hwemu.so.2"

@@ -13,8 +13,6 @@ from streamgen.package.emulation.binary import emulated
 from streamgen.package.emulation.environment import DEVICE_LOG, Xrt, find_xrt
 from streamgen.platform.boards import DEFAULT_BOARD, shell_of
 
-__all__ = ["emulate"]
-
 
 def emulate(
     folder: str | Path, script: Sequence[str], xrt: Xrt | None = None, progress: Progress | None = None

@@ -10,8 +10,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-__all__ = ["Call", "Value", "decoded", "encoded", "receive", "send"]
-
 Value = int | bytes
 _REQUEST, _REPLY = struct.Struct("<BQBI"), struct.Struct("<BQ")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -33,8 +33,6 @@ from streamgen.runtime.simulator import (
     SimulatedDevice,
 )
 
-__all__ = ["RUNS", "EmulatedCard", "main", "serve"]
-
 RUNS = "STREAMGEN_RUNS"
 PATIENCE = 60.0  # seconds for XRT to listen
 POLL_CYCLES = 1 << 10  # that pass while the host reads the control register once

@@ -9,8 +9,6 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import Fabric
 
-__all__ = ["Board", "Channel", "Hbm", "Shell", "Slr"]
-
 
 class Channel(NamedTuple):
     """A memory channel as kernels of one clock meet it: beats of 512 bits a cycle, and cycles from an address

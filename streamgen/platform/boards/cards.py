@@ -24,8 +24,6 @@ from streamgen.gateware.fabric import ULTRASCALE_PLUS
 from streamgen.platform.boards.board import Board, Hbm, Shell, Slr
 from streamgen.platform.boards.stored import restored
 
-__all__ = ["BOARDS", "DEFAULT_BOARD", "U55C", "U280", "VU47P", "board_of", "shell_of"]
-
 _WIRES = 23_040
 _WIRES_FILL = 0.8  # our choice, see decision 211: no figure of the vendor's is known to us
 _CHANNEL_RATE = 13_300_000_000

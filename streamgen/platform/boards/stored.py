@@ -7,8 +7,6 @@ from typing import Any, cast
 from streamgen.base.files import decode
 from streamgen.platform.boards.board import Board
 
-__all__ = ["restored"]
-
 
 def restored(board: Mapping[str, Any]) -> Board:
     """ValueError, with the field, for a mapping that was no board."""
