@@ -114,9 +114,9 @@ def test_what_is_no_package(tmp_path: Path) -> None:
 def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What only a simulator can do is refused; so is a file that is not there."""
     x = values(1, 40)
-    with pytest.raises(ValueError, match="probes, waves and profiles are of the simulator"):
+    with pytest.raises(ValueError, match="probes, waves and profiles need the simulator"):
         tiny().run(x, device=on_board(), probe=True)
-    with pytest.raises(ValueError, match="a card has memory of its own"):
+    with pytest.raises(ValueError, match="a card has its own memory"):
         tiny().run(x, device=on_board(), memory=MemoryModel(delays=1))
     with pytest.raises(ValueError, match="the index of a board is -1; 0 is the first"):
         on_board(-1)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.compiler.budget import is_network
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.grouping import parts_of
-from streamgen.compiler.plan.policy import is_network
 from streamgen.compiler.schedule import Derivation
 from streamgen.itensor import broadcast
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, BinaryParams

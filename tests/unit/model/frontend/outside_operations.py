@@ -88,7 +88,7 @@ class Product(RowOperation):
     """A constant by feature, in any layout."""
 
     weight: np.ndarray
-    elementwise = True
+    by_element = True
 
     def compute(self, x: np.ndarray) -> np.ndarray:
         return x * self.weight.reshape(-1).astype(x.dtype)
@@ -107,7 +107,7 @@ class Product(RowOperation):
 class Sum(RowOperation):
     """Two inputs."""
 
-    elementwise = True
+    by_element = True
     ports = ("i_a", "i_b")
 
     def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
