@@ -287,3 +287,13 @@ def test_unit_tests_lie_as_the_rooms_do() -> None:
     unit = PACKAGE.parent / "tests" / "unit"
     folders = [path.relative_to(unit) for path in unit.rglob("*") if path.is_dir() and path.name[0] != "_"]
     assert folders and [str(folder) for folder in folders if not (PACKAGE / folder).is_dir()] == []
+
+
+def test_passes_see_no_configuration() -> None:
+    """What the user asks for becomes a budget once; calls at the front of the plan take both."""
+    readers = {
+        str(path.relative_to(PACKAGE))
+        for path in (PACKAGE / "compiler").rglob("*.py")
+        if any(name.endswith(".CompileConfig") for _, name in _imports(path))
+    }
+    assert readers == {"compiler/budget.py", "compiler/plan/grouping.py", "compiler/plan/policy.py"}
