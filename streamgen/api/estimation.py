@@ -31,10 +31,9 @@ from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.observe.channels import channel_bytes
-from streamgen.observe.estimate import Estimate, GroupEstimate, PassEstimate
-from streamgen.observe.report import ResourceReport
-from streamgen.observe.summary import intermediate_memory
+from streamgen.observe.estimate import Estimate, PassEstimate
+from streamgen.observe.report import GroupFacts
+from streamgen.observe.summary import group_facts, intermediate_memory
 from streamgen.observe.timing import predicted_pass
 
 EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
@@ -182,23 +181,17 @@ class _Built:
             clocks=self._known.clocks,
         )
 
-    def estimate(self) -> GroupEstimate:
-        """What is known without a run."""
-        board = self.budget.board
-        return GroupEstimate(
+    def estimate(self) -> GroupFacts:
+        """The facts that are known without a run."""
+        return group_facts(
+            self.program.graph,
             name=self.budget.name,
-            multipliers=self.program.graph.multipliers,
             choices=self.choices,
-            resources=ResourceReport(
-                parts=self.resources,
-                board=board.name,
-                available=board.resources,
-                slrs={slr.name: (self.placement.used[slr.name], slr.resources) for slr in board.slrs},
-                fill=board.fill,
-                crossings=self.placement.crossings,
-            ),
-            channels=channel_bytes(self.outline.buffers),
-            channel_bytes=board.hbm.channel_bytes,
+            board=self.budget.board,
+            parts=self.resources,
+            slrs=self.placement.used,
+            crossings=self.placement.crossings,
+            buffers=self.outline.buffers,
         )
 
     def predict(self, passes: Sequence[tuple[int, int, str]]) -> None:

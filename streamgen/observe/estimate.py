@@ -10,7 +10,7 @@ from rich.table import Table
 from streamgen.base.tables import rendered, table
 from streamgen.base.wording import counted
 from streamgen.observe.channels import channel_table
-from streamgen.observe.report import IntermediateMemory, ResourceReport
+from streamgen.observe.report import GroupFacts, IntermediateMemory, ResourceReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +48,6 @@ class PassEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupEstimate:
-    """One accelerator. channels: bytes by memory channel and role of the buffer. channel_bytes: capacity of a
-    channel."""
-
-    name: str
-    multipliers: int
-    choices: tuple[str, ...]
-    resources: ResourceReport
-    channels: Mapping[int, Mapping[str, int]]
-    channel_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values.
 
@@ -73,7 +60,7 @@ class Estimate:
     name: str
     board: str
     clock_mhz: float
-    groups: tuple[GroupEstimate, ...]
+    groups: tuple[GroupFacts, ...]
     memory: IntermediateMemory
     passes: tuple[PassEstimate, ...]
     first_tokens: Mapping[int, int]

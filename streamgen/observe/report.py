@@ -191,26 +191,32 @@ class IntermediateMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupReport:
-    """One accelerator.
-
-    units: operations that the group computes. ended: why the group ends after its last unit. passes: cycles
-    of each pass of the last run; empty before the first run. scheduled_cycles: cycles of a pass by number of
-    tokens, in the schedule that sized the FIFOs, in which no kernel waits for memory. timings: passes of a
-    language model with their bounds. channels: bytes by memory channel and role of the buffer. channel_bytes:
-    capacity of a channel. tried: designs that the search compared.
-    """
+class GroupFacts:
+    """One accelerator, as far as it is known without a run. channels: bytes by memory channel and role of the
+    buffer. channel_bytes: capacity of a channel."""
 
     name: str
-    units: tuple[str, ...]
-    ended: str
-    converter_bits: int
-    converter_budget: int | None
     multipliers: int
     choices: tuple[str, ...]
     resources: ResourceReport
     channels: Mapping[int, Mapping[str, int]]
     channel_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport(GroupFacts):
+    """One accelerator with its FIFOs and its last run.
+
+    units: operations that the group computes. ended: why the group ends after its last unit. passes: cycles
+    of each pass of the last run; empty before the first run. scheduled_cycles: cycles of a pass by number of
+    tokens, in the schedule that sized the FIFOs, in which no kernel waits for memory. timings: passes of a
+    language model with their bounds. tried: designs that the search compared.
+    """
+
+    units: tuple[str, ...]
+    ended: str
+    converter_bits: int
+    converter_budget: int | None
     fifos: tuple[FifoReport, ...]
     passes: tuple[int, ...] = ()
     kernels: tuple[KernelReport, ...] = ()

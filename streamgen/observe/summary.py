@@ -1,17 +1,19 @@
 """Make the report of an accelerator from its graphs, manifests and status blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgen.artifact.manifest import Buffer, Manifest, StatusBlock
 from streamgen.base.wording import counted
 from streamgen.compiler.emit import Design
 from streamgen.compiler.lower import constant_bits, converter_bits, fifo_bits, unfused_bits
+from streamgen.contract.cost import Resources
 from streamgen.model.graph import Edge, Graph
 from streamgen.numbers import formats
 from streamgen.observe.channels import channel_bytes
 from streamgen.observe.report import (
     FifoReport,
+    GroupFacts,
     GroupReport,
     IntermediateMemory,
     KernelReport,
@@ -19,6 +21,7 @@ from streamgen.observe.report import (
     PassTiming,
     ResourceReport,
 )
+from streamgen.platform.boards import Board
 from streamgen.runtime.chain import Chain
 
 
@@ -35,6 +38,35 @@ def notes_of(design: Design, **known: Any) -> Notes:
     )
 
 
+def group_facts(
+    graph: Graph,
+    *,
+    name: str,
+    choices: tuple[str, ...],
+    board: Board,
+    parts: Mapping[str, Resources],
+    slrs: Mapping[str, Resources],
+    crossings: Mapping[str, int],
+    buffers: Sequence[Buffer],
+) -> GroupFacts:
+    """The facts of one group. parts: promised resources by kind of block. slrs: used of each SLR, by name."""
+    return GroupFacts(
+        name=name,
+        multipliers=graph.multipliers,
+        choices=choices,
+        resources=ResourceReport(
+            parts=parts,
+            board=board.name,
+            available=board.resources,
+            slrs={slr.name: (slrs[slr.name], slr.resources) for slr in board.slrs},
+            fill=board.fill,
+            crossings=crossings,
+        ),
+        channels=channel_bytes(buffers),
+        channel_bytes=board.hbm.channel_bytes,
+    )
+
+
 def group_report(
     graph: Graph,
     manifest: Manifest,
@@ -45,24 +77,22 @@ def group_report(
     """The report of one group. statuses: one status block for each pass of the last run."""
     counts = _counted(manifest, statuses)
     total = sum(status.cycles for status in statuses)
-    return GroupReport(
+    facts = group_facts(
+        graph,
         name=manifest.top,
+        choices=notes.choices,
+        board=notes.board,
+        parts=notes.resources,
+        slrs=notes.slrs,
+        crossings=notes.crossings,
+        buffers=manifest.buffers,
+    )
+    return GroupReport(
+        **vars(facts),
         units=notes.units,
         ended=notes.ended,
         converter_bits=converter_bits(graph),
         converter_budget=notes.converter_budget,
-        multipliers=graph.multipliers,
-        choices=notes.choices,
-        resources=ResourceReport(
-            parts=notes.resources,
-            board=notes.board.name,
-            available=notes.board.resources,
-            slrs={slr.name: (notes.slrs[slr.name], slr.resources) for slr in notes.board.slrs},
-            fill=notes.board.fill,
-            crossings=notes.crossings,
-        ),
-        channels=channel_bytes(manifest.buffers),
-        channel_bytes=notes.board.hbm.channel_bytes,
         fifos=tuple(
             FifoReport(
                 name=edge.name,
