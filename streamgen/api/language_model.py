@@ -195,7 +195,7 @@ class LanguageModel(Accelerator):
         has the cycles and their bounds, busy and stalled cycles of the kernels, and the greatest occupancy of
         each FIFO. `profile` also measures the phases. Raises CheckpointError if the written model is damaged.
         """
-        if self._device is not None:
+        if self._device is not None and self._device.passes:
             self._statuses = [tuple(one.status for one in self._device.passes)]
         return super().report()
 

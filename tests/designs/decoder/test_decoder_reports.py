@@ -150,7 +150,7 @@ def test_traces_that_have_no_place(model: LanguageModel, tmp_path: Path) -> None
 def test_a_profile_as_text(model: LanguageModel) -> None:
     text = str(model.profile(IDS[:2]))
     for part in (
-        "tiny, 2 tokens at 0: ",
+        "tiny, 2 tokens at position 0: ",
         "ratio",
         "busy+stalled %",
         "% of channel",
@@ -194,3 +194,12 @@ def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -
     assert str(raised.value) == (
         f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
     )
+
+
+def test_a_report_of_a_profile_beside_an_open_device(model: LanguageModel) -> None:
+    """A device that is open and has not run says nothing of the run before."""
+    model.close()
+    model.device().open()
+    model.profile(IDS[:2])
+    (group,) = model.report().groups
+    assert group.kernels and any(fifo.greatest is not None for fifo in group.fifos)

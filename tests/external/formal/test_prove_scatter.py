@@ -51,7 +51,7 @@ def test_scatter(bits: int, slots: int, token_bits: int) -> None:
 
 
 FAULTS = {
-    "rest of a word kept": ("ends = slot[-1] | countdown.last", "ends = slot[-1]"),
+    "rest of a word kept": ("ends = slot[-1] | last", "ends = slot[-1]"),
     "word taken too early": ("~full | (move & ends)", "~full | ends"),
     "moves without ready": ("move.eq(self.o.valid & self.o.ready)", "move.eq(self.o.valid)"),
     "shifted by a bit": ("word[params.bits :]", "word[1:]"),

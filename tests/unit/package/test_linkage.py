@@ -39,7 +39,7 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
     refused(ValueError, "a package needs at least one accelerator")
     refused(
         ValueError,
-        r"several models are called 'tiny' \(.* and .*\): compile each with a name",
+        r"several models are called 'tiny' \(.* and .*\): compile each with its own name",
         written,
         tiny(),
     )
