@@ -413,7 +413,7 @@ class Accelerator:
     def _prepared(self, memory: MemoryModel | None, debugging: Debugging) -> ChainExecution:
         """The written groups with observers attached. Their devices open in the first run."""
         opener = debugging.opener(memory)
-        self._profiled = ()
+        self._profiled, self.probed = (), None
         if debugging.needed:
             execution = ChainExecution(self.written, changed_files=self._changed_files)
         else:

@@ -57,8 +57,7 @@ GROUPS = (
     OptionGroup(
         "Budgets",
         "A budget is an upper limit. The compiler looks for the fastest design within all budgets. If it "
-        "splits a "
-        "model into several accelerators, each accelerator has the full budgets.",
+        "splits a model into several accelerators, each accelerator has the full budgets.",
         ("multipliers", "channels", "converter_bits", "hold_bits", "fill"),
     ),
     OptionGroup("Numbers", "", ("weights", "head", "formats", "group", "scale_bits", "minimum", "p_bits")),

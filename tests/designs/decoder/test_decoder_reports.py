@@ -203,3 +203,10 @@ def test_a_report_of_a_profile_beside_an_open_device(model: LanguageModel) -> No
     model.profile(IDS[:2])
     (group,) = model.report().groups
     assert group.kernels and any(fifo.greatest is not None for fifo in group.fifos)
+
+
+def test_a_run_without_probes_forgets_those_of_the_run_before(model: LanguageModel) -> None:
+    model.run(IDS[:2], probe=True)
+    assert model.probed is not None
+    model.run(IDS[:2])
+    assert model.probed is None
