@@ -79,8 +79,8 @@ def emit(program: Program, budget: Budget, max_tokens: int, counted: Counted | N
     """
     graph, board = program.graph, budget.board
     check_components(graph)
-    found = outline(program, budget)
-    top, encoding = found.top, found.top.encoding
+    outlined = outline(program, budget)
+    top, encoding = outlined.top, outlined.top.encoding
     placement = require_fit(budget.name, top, board)
     rate = board.hbm.beats_per_cycle(budget.clock_mhz)
     manifest = Manifest(
@@ -94,9 +94,9 @@ def emit(program: Program, budget: Budget, max_tokens: int, counted: Counted | N
         ports=tuple(
             MemoryPort(name=channel_name(c), channel=c, id_bits=top.master(c).id_bits) for c in top.channels
         ),
-        buffers=found.buffers,
+        buffers=outlined.buffers,
         program=encoding.table,
-        counters=found.counters,
+        counters=outlined.counters,
         memory=MemoryTiming(beats=rate.numerator, cycles=rate.denominator, latency=board.hbm.latency),
         streams=_streams(graph),
         whole=program.whole,

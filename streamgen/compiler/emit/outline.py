@@ -40,8 +40,8 @@ def place_program(program: Program, spare: float, *, budget: Budget) -> Regions:
     BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
     """
     top = outline(program, budget, ends=True).top
-    found = find_fit(budget.name, top, budget.board, program.regions.slrs, spare)
-    return Regions(tuple(slr.name for slr in budget.board.slrs), found.slrs)
+    placement = find_fit(budget.name, top, budget.board, program.regions.slrs, spare)
+    return Regions(tuple(slr.name for slr in budget.board.slrs), placement.slrs)
 
 
 def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:

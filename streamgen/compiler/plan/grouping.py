@@ -83,9 +83,9 @@ def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
 
     def group(members: tuple[str, ...]) -> GroupPlan:
         """An operation that is too large on its own is built smaller, down to the least that there is."""
-        found = build(members, budget)
-        if len(members) > 1 or (needed := found.converter_bits) <= most:
-            return found
+        built = build(members, budget)
+        if len(members) > 1 or (needed := built.converter_bits) <= most:
+            return built
         least = build(members, replace(budget, converter_bits=1, token_lanes=budget.token_lanes or 1))
         if least.converter_bits > most:
             return least

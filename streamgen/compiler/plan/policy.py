@@ -118,8 +118,8 @@ def _one_lane(shapes: Sequence[Shape], budget: Budget, why: str, fixed: Fixed | 
     """Columns that take token after token. ValueError when the user wants others."""
     if budget.token_lanes not in (None, 1):
         raise ValueError(f"CompileConfig.token_lanes is {budget.token_lanes}; only 1 can be: {why}")
-    found = explore(shapes, replace(budget, token_lanes=1), fixed)
-    return replace(found, reasons=(f"1 token lane: {why}", *found.reasons[1:]))
+    plan = explore(shapes, replace(budget, token_lanes=1), fixed)
+    return replace(plan, reasons=(f"1 token lane: {why}", *plan.reasons[1:]))
 
 
 def _lanes(model: LogicalGraph, own: Plan) -> int:

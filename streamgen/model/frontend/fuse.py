@@ -8,7 +8,7 @@ Only what nothing else reads is taken in; operations without effect are left out
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from streamgen.model.graph.logical import Operation
 from streamgen.model.operations import Binary, Constant, Norm, Scalar, Unary
 
 Found = dict[str, Operation]
-Rule = Callable[[Operation, Found, Counter[str]], Operation | None]
 
 
 def fused(

@@ -45,14 +45,14 @@ def add_outside(draft: Draft, node: Node) -> None:
         raise Unsupported(f"{op} of {_home(kind)} takes {op.arity} values, it is given {len(inputs)}")
     if getattr(kind, "by_element", False):
         order, columns = draft.form(node, inputs[0], draft.elements.spread)
-        found = [columns, *(_in_order(draft, node, x, order) for x in inputs[1:])]
+        operands = [columns, *(_in_order(draft, node, x, order) for x in inputs[1:])]
     else:
         lines = [draft.form(node, x, draft.elements.lines) for x in inputs]
         if any(not torch.equal(rows, lines[0][0]) for rows, _ in lines):
             raise Unsupported("its inputs have their tokens in other places")
-        rows, found = lines[0][0], [columns for _, columns in lines]
-    features = _features(node, op, [len(columns) for columns in found], inputs[0])
-    name = draft.add(node, node.name, op, *(draft.value(node, columns) for columns in found))
+        rows, operands = lines[0][0], [columns for _, columns in lines]
+    features = _features(node, op, [len(columns) for columns in operands], inputs[0])
+    name = draft.add(node, node.name, op, *(draft.value(node, columns) for columns in operands))
     if getattr(kind, "by_element", False):
         draft.spread(node, [(name, features)], order)
     else:
@@ -98,16 +98,18 @@ def _made(kind: type[Operator], fields: dict[str, Any]) -> Operator:
 def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
     """Features of the result, which must be that of torch."""
     try:
-        (made,) = op.shapes(*map(Shape, given))
+        (result,) = op.shapes(*map(Shape, given))
     except GraphError as error:
         raise Unsupported(str(error)) from error
     value = node.meta["val"]
     by_element = getattr(op, "by_element", False)
-    wanted = list(shape(first)) if by_element else [*shape(first)[:-1], made.features]
-    found = list(value.shape) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-    if found != wanted:
-        raise Unsupported(f"torch says that its result is {found}, {_home(type(op))} that it is {wanted}")
-    return made.features
+    wanted = list(shape(first)) if by_element else [*shape(first)[:-1], result.features]
+    given_shape = list(value.shape) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+    if given_shape != wanted:
+        raise Unsupported(
+            f"torch says that its result is {given_shape}, {_home(type(op))} that it is {wanted}"
+        )
+    return result.features
 
 
 def _in_order(draft: Draft, node: Node, x: Node, order: torch.Tensor) -> torch.Tensor:
@@ -118,8 +120,8 @@ def _in_order(draft: Draft, node: Node, x: Node, order: torch.Tensor) -> torch.T
             raise Unsupported("it joins values that have other tokens in the same places")
         return contents.reshape(-1)[order[0]] // draft.elements.stride
 
-    found: torch.Tensor = draft.form(node, x, read)
-    return found
+    columns: torch.Tensor = draft.form(node, x, read)
+    return columns
 
 
 def _home(kind: type[Operator]) -> str:

@@ -34,9 +34,9 @@ def register(name: str, kind: type[Operator]) -> None:
     wanted = _spelled(name)
     if not 2 <= len(wanted.split(".")) <= 3 or not all(part.isidentifier() for part in wanted.split(".")):
         raise ValueError(f"{name!r} is no torch operator; 'namespace.name' is needed")
-    known = _REGISTERED.get(wanted, kind)
-    if _home(known) != _home(kind):
-        raise ValueError(f"{wanted} is computed by {_home(known)} already; {_home(kind)} cannot replace it")
+    former = _REGISTERED.get(wanted, kind)
+    if _home(former) != _home(kind):
+        raise ValueError(f"{wanted} is computed by {_home(former)} already; {_home(kind)} cannot replace it")
     _REGISTERED[wanted] = kind
 
 
@@ -54,14 +54,14 @@ def find(operator: str, *, built_in: bool = False) -> type[Operator] | None:
     none of operations, for an operator that two bring, and for one that is built in.
     """
     offers = _offers(tuple(sys.path))
-    found = {name: kind for name in _names(operator) if (kind := _REGISTERED.get(name)) is not None}
+    registered = {name: kind for name in _names(operator) if (kind := _REGISTERED.get(name)) is not None}
     points = [point for name in _names(operator) for point in offers.get(name, ())]
-    brought = [*map(_package, points), *(f"this process (register({name!r}, ...))" for name in found)]
+    brought = [*map(_package, points), *(f"this process (register({name!r}, ...))" for name in registered)]
     if built_in and brought:
         raise UnsupportedOperationError(
             f"{brought[0]} brings an operation for {operator}, which streamgen computes itself: remove it"
         )
-    kinds = [*(_loaded(operator, point) for point in points), *found.values()]
+    kinds = [*(_loaded(operator, point) for point in points), *registered.values()]
     if len({_home(kind) for kind in kinds}) > 1 or len(points) > 1:
         raise UnsupportedOperationError(
             f"{' and '.join(brought)} bring operations for {operator}: remove all but one"
@@ -73,10 +73,10 @@ def find(operator: str, *, built_in: bool = False) -> type[Operator] | None:
 def _offers(path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
     """Entry points by the operators that they name. path: where packages are looked for. A package that two
     folders of it hold counts once."""
-    found: dict[str, dict[str, EntryPoint]] = {}
+    offered: dict[str, dict[str, EntryPoint]] = {}
     for point in entry_points(group=GROUP):
-        found.setdefault(_spelled(point.name), {}).setdefault(_package(point), point)
-    return {name: tuple(points.values()) for name, points in found.items()}
+        offered.setdefault(_spelled(point.name), {}).setdefault(_package(point), point)
+    return {name: tuple(points.values()) for name, points in offered.items()}
 
 
 def _loaded(operator: str, point: EntryPoint) -> type[Operator]:

@@ -81,11 +81,11 @@ class RowOperation(Operator):
         return (replace(inputs[0], features=self.features(*(x.features for x in inputs))),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        found = self.compute(*inputs)
+        result = self.compute(*inputs)
         wanted = len(inputs[0]), self.features(*(x.shape[1] for x in inputs))
-        if found.shape != wanted:
-            raise GraphError(f"compute of {self} gives an array {found.shape}; {wanted} is needed")
-        return found.astype(run.dtype, copy=False)
+        if result.shape != wanted:
+            raise GraphError(f"compute of {self} gives an array {result.shape}; {wanted} is needed")
+        return result.astype(run.dtype, copy=False)
 
     def exact(self) -> Exact:
         constants = self._fixed_rows()
