@@ -11,8 +11,11 @@ from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.module_kinds import require_readable
+from streamgen.model.frontend.own_decoder import import_own, made_ids
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
+
+CONTEXT = 2048  # positions of a module's own that names none, when nobody asks for a number
 
 
 def import_any(
@@ -21,11 +24,14 @@ def import_any(
     """The graph of a module, and how it nests arguments and results, unless it is a language model.
 
     A causal language model of transformers needs no example inputs; it is traced for texts of up to `context`
-    positions, None: of as many as its config allows. One of one's own is told by them: ids and
-    positions, int64 [1, T], and keys and values, a list of a tensor [1, kv_heads, P, head_dim] a layer; P + T
-    positions are its context. For all others they, and `longest`, are what `import_structured` takes.
+    positions, None: of as many as its config allows. A causal module of one's own takes ids, int64 [1, T] or
+    [T], and needs no example either; further example inputs are its arguments behind the ids. One that takes
+    its cache is told by ids and positions, int64 [1, T], and keys and values, a list of a tensor
+    [1, kv_heads, P, head_dim] a layer; P + T positions are its context. For all others they, and `longest`,
+    are what `import_structured` takes.
 
-    Errors: those of `import_decoder` and `import_structured`; TypeError when example inputs are missing.
+    Errors: those of `import_decoder`, `import_own` and `import_structured`; TypeError when example inputs are
+    missing.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
@@ -36,14 +42,16 @@ def import_any(
     transformers = sys.modules.get("transformers")
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
         return import_decoder(module, context=traced_context(module, context)), None
-    if example_inputs is None:
+    if example_inputs is None and (example_inputs := made_ids(module)) is None:
         raise TypeError(
-            "example_inputs are missing: one tensor for each input of the module; only language models of "
-            "transformers need none"
+            "example_inputs are missing: one tensor for each input of the module; only language models, "
+            "which take ids [1, T] or [T] alone, need none"
         )
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
+    if given and isinstance(given[0], torch.Tensor) and not given[0].is_floating_point():
+        return import_own(module, given[0], given[1:], CONTEXT if context is None else context), None
     imported = import_structured(module, given, longest=longest)
     return imported.graph, _interface(imported)
 

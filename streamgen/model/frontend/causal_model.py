@@ -8,8 +8,8 @@ padding index, is run with and without them, and `offset` is what must be added.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend.module_kinds import unchanged
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 
@@ -78,7 +79,7 @@ def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] |
     reason = ""
     for mode in (FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), nullcontext()):
         try:
-            with quiet(), torch.no_grad(), _unchanged(model), mode:
+            with quiet(), torch.no_grad(), unchanged(model), mode:
                 if isinstance(mode, FakeTensorMode):
                     _without_contents(model)
                 ids = torch.zeros(1, TOKENS, dtype=torch.int64)
@@ -127,23 +128,6 @@ def _without_contents(model: torch.nn.Module) -> None:
         for name, parameter in part._parameters.items():
             if parameter is not None and not any(parameter.stride()):
                 part._parameters[name] = torch.nn.Parameter(torch.empty(parameter.shape), requires_grad=False)
-
-
-@contextmanager
-def _unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Whatever a run makes anew in the module is taken back, for it may be without contents."""
-    before = [
-        (part, dict(vars(part)), dict(part._buffers), dict(part._parameters)) for part in model.modules()
-    ]
-    try:
-        yield
-    finally:
-        for part, attributes, buffers, parameters in before:
-            vars(part).clear()
-            vars(part).update(attributes)
-            part._buffers.clear()
-            part._buffers.update(buffers)
-            part._parameters.update(parameters)
 
 
 def offset_of(model: torch.nn.Module, layers: int) -> int:
@@ -204,7 +188,7 @@ def _first_values(
     ]
     handle = lists[0][min(FIRST, layers) - 1].register_forward_hook(stop) if lists else None
     given = {} if positions is None else {"position_ids": positions}
-    with quiet(), torch.no_grad(), _unchanged(model):
+    with quiet(), torch.no_grad(), unchanged(model):
         try:
             values = model(input_ids=ids, use_cache=False, return_dict=True, **given).logits
         except _Enough as enough:

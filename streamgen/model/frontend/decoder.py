@@ -25,9 +25,10 @@ from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend.assembly import TRACED, traced_positions
 from streamgen.model.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.eager import has_values
+from streamgen.model.frontend.eager import EagerText, has_values
 from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.layers import folded
+from streamgen.model.frontend.lookups import EMBEDDING
 from streamgen.model.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.moves import renamed
@@ -45,7 +46,7 @@ from streamgen.model.frontend.trace import (
     shape,
 )
 from streamgen.model.graph.logical import Input, LogicalGraph
-from streamgen.model.operations import Cache, Embedding
+from streamgen.model.operations import Cache
 
 SUPPORTED = (
     "an embedding of ids, learned or rotary positions or none; Linear; RMSNorm and LayerNorm, of heads too; "
@@ -124,7 +125,11 @@ def import_decoder(
             traced = _of_ones_own(module, given)
         graph = traced.graph(name)
     heads, dims = traced.sizes[0].keys
-    require_equal_text(graph, module, layers=len(traced.sizes), kv_heads=heads, head_dim=dims)
+
+    def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerText:
+        return EagerText(module, floats, kept, heads, dims)
+
+    require_equal_text(graph, module, eager, layers=len(traced.sizes))
     return graph
 
 
@@ -211,21 +216,11 @@ def _traced(
     return _TextImporter(program, draft, sizes, parts, subject)
 
 
-def _embedding(draft: Draft, node: Node) -> None:
-    table, ids = node.args[:2]
-    if draft.knows(table) or table in draft.tables:
-        raise Unsupported("its table is computed at run time")
-    rows, columns = draft.form(node, ids, lambda c: draft.elements.lines(c.reshape(-1, 1)))
-    op = Embedding(draft.constants.array(node, table))
-    name = draft.add(node, "embedding", op, draft.value(node, columns))
-    draft.lines(node, name, rows, op.extents[1])
-
-
 class _TextImporter(Importer):
     """A program whose inputs are ids, positions, and the keys and values of passes before."""
 
     supported = SUPPORTED
-    calls = Importer.calls | {aten.embedding.default: _embedding}
+    calls = Importer.calls | EMBEDDING
 
     def __init__(
         self,

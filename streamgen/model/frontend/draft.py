@@ -40,6 +40,10 @@ class Partial:
     def plus(self, constant: torch.Tensor) -> "Partial":
         raise Unsupported(self.needed)
 
+    def turned(self, table: Node) -> "Partial":
+        """Times a table of positions."""
+        raise Unsupported(self.needed)
+
     def square(self) -> "Partial":
         raise Unsupported(self.needed)
 
@@ -99,20 +103,26 @@ class Scaled(Later):
 
 
 class Draft:
-    """rows: tokens of all inputs. tables: of a language model, whose tokens follow others. wrapper: a module
-    around the user's, which messages leave out.
+    """rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
+    wrapper: a module around the user's, which messages leave out. last: whether the module may go on with the
+    last token alone.
 
     Results of calls are told to it by `lines`, `spread`, `keep`, `late` and `half`.
     """
 
     def __init__(
-        self, constants: Constants, rows: int, tables: Tables | None = None, wrapper: str = ""
+        self,
+        constants: Constants,
+        rows: int,
+        tables: Tables | None = None,
+        wrapper: str = "",
+        *,
+        last: bool = False,
     ) -> None:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
-        self.is_text = tables is not None
         self.wrapper = wrapper
-        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0)
+        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last)
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.squares: dict[Node, torch.Tensor] = {}  # calls that square, and the contents of what they do
@@ -344,7 +354,7 @@ class Draft:
         """The result of a call: values, with their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.numel(), dtype=torch.int64)
-        rows = self.elements.tokens[:, None]
+        rows = self.elements.tokens[-len(order) :, None]
         contents[order] = self.elements.indices(columns, rows)
         self.keep(node, contents.reshape(shape(node)))
 
@@ -360,7 +370,7 @@ class Draft:
         """Have a table [.., tokens, features] as a value: a row for each position of the context."""
         if table in self.contents:
             return
-        tokens, context = self.elements.rows, self.elements.stride
+        tokens, context = self.elements.rows, self.tables.context
         extents = shape(table)
         if not table.meta["val"].is_floating_point() or extents.numel() != tokens * extents[-1]:
             raise Unsupported(

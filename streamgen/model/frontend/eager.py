@@ -6,7 +6,7 @@ it chooses its own positions and masks. A decoder of one's own is given both (`i
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from streamgen.model.frontend.plain_calls import without_autocast
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.trace import one_thread
 from streamgen.model.graph.logical import LogicalGraph, Repeat
@@ -51,7 +52,7 @@ def called(
     module: torch.nn.Module, floats: dict[str, torch.Tensor], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
     """What a module returns, with these parameters and buffers in place of its own."""
-    with quiet(), torch.no_grad(), one_thread():
+    with quiet(), without_autocast(), torch.no_grad(), one_thread():
         if not floats:
             return module(*args, **keywords)
         return torch.func.functional_call(module, floats, tuple(args), dict(keywords))
@@ -101,6 +102,11 @@ class EagerText:
         rows: np.ndarray = logits[0].double().numpy()
         return rows
 
+    def begin(self) -> None:
+        """Another text, which is empty."""
+        self._cache, self._ids = None, np.zeros(0, np.int64)
+        self._keys, self._values = ([rows[:, :, :0] for rows in side] for side in (self._keys, self._values))
+
     def at_once(self, tokens: int) -> np.ndarray | None:
         """Logits behind the last tokens of the text, which is read anew as a whole.
 
@@ -139,6 +145,36 @@ class EagerText:
             self._cache = sys.modules["transformers"].DynamicCache()
             for layer, key, value in zip(self._layers, self._keys, self._values, strict=True):
                 self._cache.update(key, value, layer)
+
+
+class EagerWhole:
+    """A text in a module without a cache, which reads all of it in every pass.
+
+    logits: of ids [T], those [T, vocabulary] behind each, or those [1, vocabulary] behind the last alone.
+    """
+
+    padding: tuple[int, ...] = ()
+
+    def __init__(self, logits: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._logits = logits
+        self.begin()
+
+    def begin(self) -> None:
+        """Another text, which is empty."""
+        self._ids = torch.zeros(0, dtype=torch.int64)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
+        before = len(self._ids)
+        self._ids = torch.cat([self._ids, torch.from_numpy(ids)])
+        rows = self._logits(self._ids)
+        if len(rows) == 1 < len(ids):
+            rows = torch.cat([self._logits(self._ids[:end]) for end in range(before + 1, len(self._ids) + 1)])
+        behind: np.ndarray = rows[-len(ids) :].double().numpy()
+        return behind
+
+    def at_once(self, tokens: int) -> None:
+        """None: every pass is of the whole text."""
 
 
 class Seen(TorchDispatchMode):

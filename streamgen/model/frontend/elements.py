@@ -38,11 +38,13 @@ class HeadOrder:
 
 
 class Elements:
-    """Columns of values. rows: N. before: positions before the first token."""
+    """Columns of values. rows: N. before: positions before the first token. last: whether contents may hold
+    the last token alone in the place of all of them."""
 
-    def __init__(self, rows: int, before: int = 0) -> None:
+    def __init__(self, rows: int, before: int = 0, *, last: bool = False) -> None:
         self.rows = rows
         self.before = before
+        self.last = last
         self.stride = before + rows
         self.tokens = torch.arange(before, self.stride)
         self._firsts: list[int] = []
@@ -78,6 +80,11 @@ class Elements:
         """Whether these are all features of a value in their order."""
         return torch.equal(features, torch.arange(self._sizes[name]))
 
+    def tokens_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The tokens that rows must be: all, or the last one."""
+        only_last = self.last and bool((rows == self.stride - 1).all())
+        return self.tokens[-1:] if only_last else self.tokens
+
     def lines(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Row of each line, features of all; Unsupported unless each line is one token."""
         matrix = contents.reshape(-1, contents.shape[-1])
@@ -85,7 +92,7 @@ class Elements:
         if (rows < self.before).any():
             raise OtherRows(CACHED)
         same = (columns == columns[:1]).all() and (rows == rows[:, :1]).all()
-        if not same or not torch.equal(rows[:, 0].sort().values, self.tokens):
+        if not same or not torch.equal(rows[:, 0].sort().values, self.tokens_of(rows)):
             raise Unsupported(NEEDED)
         return rows[:, 0], columns[0]
 
@@ -95,9 +102,10 @@ class Elements:
         rows, columns = flat % self.stride, flat // self.stride
         if (rows < self.before).any():
             raise OtherRows(CACHED)
-        if len(flat) % self.rows:
+        count = len(self.tokens_of(rows))
+        if len(flat) % count:
             raise Unsupported(NEEDED)
-        order = rows.argsort(stable=True).reshape(self.rows, -1)
+        order = rows.argsort(stable=True).reshape(count, -1)
         if not self.matches(contents, order):
             raise Unsupported(NEEDED)
         return order, columns[order[0]]
@@ -106,7 +114,8 @@ class Elements:
         """Whether contents in this order are the same features of every row."""
         indices = contents.reshape(-1)[order]
         rows, columns = indices % self.stride, indices // self.stride
-        return bool((rows == self.tokens[:, None]).all() and (columns == columns[:1]).all())
+        tokens = self.tokens[-len(order) :, None]
+        return bool((rows == tokens).all() and (columns == columns[:1]).all())
 
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """Heads of contents [.., tokens, features]; order: that of the queries, which keys must have too."""

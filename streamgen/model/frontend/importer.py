@@ -15,21 +15,23 @@ from torch.fx import Node
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
-from streamgen.model.frontend import arithmetic, linears, norms, self_attention
+from streamgen.model.frontend import arithmetic, linears, lookups, norms, rotary, self_attention
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import memory
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.refusals import Problem, refusal
-from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Scalar
 
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **arithmetic.CALLS,
     **linears.CALLS,
+    **lookups.CALLS,
     **norms.CALLS,
+    **rotary.CALLS,
     **self_attention.CALLS,
 }
 MORE_MOVES = {
@@ -169,7 +171,7 @@ class Importer:
                 raise Unsupported("the shape of its result depends on values")
             if target == aten.expand_as.default and node.args[0] in draft.constants.tensors:
                 draft.constants.tensors[node] = draft.constants.tensors[node.args[0]].expand(shape(node))
-            elif all(source in draft.constants.tensors for source in sources):
+            elif is_constant_call(node, draft.constants.tensors):
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
                 draft.tables.add(node)
@@ -199,7 +201,8 @@ class Importer:
     def _wrong_behind(self, node: Node) -> str | None:
         """What is wrong with the constants that a call reads, or with its mask."""
         tensors = self.draft.constants.tensors
-        constants = [tensors[source] for source in node.all_input_nodes if source in tensors]
+        tables = self.draft.tables
+        constants = [tensors[n] for n in node.all_input_nodes if n in tensors and n not in tables]
         if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
             return self_attention.MASK
         if node.target in JOINING and any(constant.numel() for constant in constants):

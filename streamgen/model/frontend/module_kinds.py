@@ -1,6 +1,7 @@
 """Modules that are refused before they are traced, for torch's message would name its own classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -48,6 +49,23 @@ def require_readable(module: torch.nn.Module) -> None:
                 f"{name} is on {tensor.device}; weights are read from the memory of the CPU: give "
                 "module.cpu()"
             )
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Whatever a run makes anew in the module is taken back, for it may be without contents."""
+    before = [
+        (part, dict(vars(part)), dict(part._buffers), dict(part._parameters)) for part in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for part, attributes, buffers, parameters in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._buffers.clear()
+            part._buffers.update(buffers)
+            part._parameters.update(parameters)
 
 
 def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:

@@ -5,19 +5,21 @@ position 0 one table is 1, the cosines, and one is 0, the sines. Frequencies are
 positions 1, 2, 4 ...; then cosines and sines must be those of one angle, position * frequency, at positions
 all over the context: a scaled table, or one that depends on the length, is refused.
 
+Pairs may be complex numbers: view_as_real(view_as_complex(x) * table) is the same sum.
+
 Sums are met one by one, halves of a head apart, while a rotation is one of whole heads: so a sum is a value
 that comes `later`, and it is attention and cache, which know heads, that have it made (`rotated`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Later, Partial
-from streamgen.model.frontend.trace import Mismatch, Unsupported, shape
+from streamgen.model.frontend.trace import Mismatch, Unsupported, aten, shape
 from streamgen.model.operations import Rotary
 
 PROBES = 64  # positions at which a table is held to its frequencies
@@ -30,11 +32,12 @@ Tables = Callable[[torch.Tensor], tuple[np.ndarray, np.ndarray]]  # positions [T
 
 @dataclass(frozen=True, eq=False)
 class Product(Partial):
-    """x * table; x: contents."""
+    """x * table; x: contents. table: made of positions [T]. precision: of its format."""
 
     node: Node
     x: torch.Tensor
-    table: Node
+    table: Callable[[torch.Tensor], torch.Tensor]
+    precision: float
     needed = NEEDED
 
     @classmethod
@@ -42,7 +45,8 @@ class Product(Partial):
         """The product that `node` is."""
         if not table.meta["val"].is_floating_point():
             raise Unsupported(NEEDED)
-        return cls(node, draft.form(node, x, lambda c: c.broadcast_to(shape(node))), table)
+        contents = draft.form(node, x, lambda c: c.broadcast_to(shape(node)))
+        return cls(node, contents, lambda positions: draft.tables.at(table, positions), _precision(table))
 
     def joined(self, draft: Draft, node: Node, other: Partial, sign: int) -> None:
         if not isinstance(other, Product) or self.x.shape != other.x.shape:
@@ -53,6 +57,45 @@ class Product(Partial):
         others = other.x.reshape(-1)[order[0]] // draft.elements.stride
         turn = Turn(draft, node, order, ((columns, self), (others, other)), sign)
         draft.late(node, turn, len(columns), order)
+
+
+@dataclass(frozen=True, eq=False)
+class Complex(Partial):
+    """Pairs of features as complex numbers, times a table or not yet. x: contents [.., 2]."""
+
+    x: torch.Tensor
+    table: Node | None = None
+    needed = (
+        "complex numbers must be a rotation of queries and keys: view_as_real(view_as_complex(x) * table), "
+        "the table made of positions"
+    )
+
+    def turned(self, table: Node) -> "Complex":
+        if self.table is not None or not table.meta["val"].is_complex():
+            raise Unsupported(self.needed)
+        return replace(self, table=table)
+
+    def real(self, draft: Draft, node: Node) -> None:
+        """`node` is view_as_real of it."""
+        table = self.table
+        if table is None:
+            draft.keep(node, self.x)
+            return
+
+        def cosines(positions: torch.Tensor) -> torch.Tensor:
+            real = draft.tables.at(table, positions).real
+            return torch.stack([real, real], -1)
+
+        def sines(positions: torch.Tensor) -> torch.Tensor:
+            imaginary = draft.tables.at(table, positions).imag
+            return torch.stack([-imaginary, imaginary], -1)
+
+        first = Product(node, self.x, cosines, _precision(table))
+        first.joined(draft, node, Product(node, self.x.flip(-1), sines, _precision(table)), 1)
+
+
+def _precision(table: Node) -> float:
+    return torch.finfo(table.meta["val"].dtype).eps
 
 
 class Turn(Later):
@@ -72,7 +115,7 @@ class Turn(Later):
     ) -> None:
         self.draft, self.node, self.order = draft, node, order
         self.tables = [product.table for _, product in terms]
-        self.precision = max(torch.finfo(table.meta["val"].dtype).eps for table in self.tables)
+        self.precision = max(product.precision for _, product in terms)
         (a, sign_a), (b, sign_b) = (_signed(draft, columns) for columns, _ in terms)
         at_zero = [one[0] for one in self._factors(torch.zeros_like(draft.tables.traced))]
         self.swapped = at_zero[0].abs() < at_zero[1].abs()
@@ -86,9 +129,8 @@ class Turn(Later):
 
     def _factors(self, positions: torch.Tensor) -> list[torch.Tensor]:
         """Both tables [T, features], float64."""
-        tables = self.draft.tables
         return [
-            tables.at(table, positions).broadcast_to(shape(self.node)).reshape(-1)[self.order].double()
+            table(positions).broadcast_to(shape(self.node)).reshape(-1)[self.order].double()
             for table in self.tables
         ]
 
@@ -146,7 +188,7 @@ class _Rotation:
     ) -> None:
         self.turns, self.main = turns, main
         self.node = turns[0][1].node
-        self.tokens, self.context = len(draft.tables.traced), draft.elements.stride
+        self.tokens, self.context = len(draft.tables.traced), draft.tables.context
         self.count = int((partner[0] >= 0).sum())
         if (partner[:, self.count :] >= 0).any():
             raise Mismatch(self.node, "only the first features of a head may rotate")
@@ -220,3 +262,17 @@ class _Rotation:
                         f"its rotary table at position {probe[t]}, pair {j} is {table[t, j]:.6g}; one angle "
                         f"position * {frequencies[j]:.6g} gives {exact[t, j]:.6g}",
                     )
+
+
+def _view_as_complex(draft: Draft, node: Node) -> None:
+    draft.half(node, Complex(draft.form(node, node.args[0], lambda c: c)))
+
+
+def _view_as_real(draft: Draft, node: Node) -> None:
+    source = draft.partial.get(node.args[0])
+    if not isinstance(source, Complex):
+        raise Unsupported(Complex.needed)
+    source.real(draft, node)
+
+
+CALLS = {aten.view_as_complex.default: _view_as_complex, aten.view_as_real.default: _view_as_real}

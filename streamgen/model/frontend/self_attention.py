@@ -28,13 +28,16 @@ SHARES = "shares of an attention can only weigh its values: softmax(q @ k.T) @ v
 
 @dataclass(frozen=True, eq=False)
 class Scores(Partial):
-    """scale · q @ k.T, or soft-capped; q, k: contents, broadcast. seen: bool [tokens, tokens or positions],
-    None: all. form: "tanh" of what is not yet multiplied with the cap."""
+    """scale · q @ k.T, or soft-capped; q, k: contents, broadcast. masks: rows and columns of their masks.
+    seen: bool of such extents, None: all. hidden_at: the greatest number that hidden scores became. form:
+    "tanh" of a product that is not yet multiplied with the cap."""
 
     q: torch.Tensor
     k: torch.Tensor
+    masks: tuple[int, int]
     scale: float = 1.0
     seen: torch.Tensor | None = None
+    hidden_at: float = -math.inf
     soft_cap: float | None = None
     form: Literal["product", "tanh", "capped"] = "product"
     needed = (
@@ -50,16 +53,17 @@ class Scores(Partial):
         if min(q.ndim, k.ndim) < 2 or tokens[1] not in (tokens[0], draft.elements.stride):
             raise Unsupported(cls.needed)
         k = k.transpose(-1, -2)
-        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]))
+        masks = draft.tables.masks(*tokens)
+        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks)
 
     def times(self, factor: float) -> "Scores":
-        if self.seen is not None:
-            raise Unsupported("scores must be scaled before they are masked")
+        if self.seen is not None and not self.hidden_at * factor <= MASKED:
+            raise Unsupported(f"masked scores that are scaled must stay at most {MASKED:.0f}")
         if self.form == "tanh":  # tanh(scale · x) · cap is cap · tanh((scale · cap) · x / cap)
             return replace(self, scale=self.scale * factor, soft_cap=factor, form="capped")
         if self.form == "capped":
             raise Unsupported("scores must be scaled before they are soft-capped")
-        return replace(self, scale=self.scale * factor)
+        return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor)
 
     def tanh(self) -> "Scores":
         if self.seen is not None or self.form != "product":
@@ -67,21 +71,26 @@ class Scores(Partial):
         return replace(self, form="tanh")
 
     def plus(self, constant: torch.Tensor) -> "Scores":
-        return self._masked(_added(constant))
+        seen = _added(constant)
+        return self._masked(seen, float(constant[~seen].max()) if not seen.all() else -math.inf)
 
     def hidden(self, mask: torch.Tensor, fill: float) -> "Scores":
         if fill > MASKED:
             raise Unsupported(f"masked scores must become one number of at most {MASKED:.0f}")
-        return self._masked(~mask)
+        return self._masked(~mask, fill)
 
     def softmax(self) -> "Shares":
         return Shares(self if self.form != "tanh" else replace(self, soft_cap=1.0))
 
-    def _masked(self, seen: torch.Tensor) -> "Scores":
+    def _masked(self, seen: torch.Tensor, hidden_at: float) -> "Scores":
         if self.form == "tanh":
-            return replace(self, soft_cap=1.0, form="capped")._masked(seen)
-        seen = _by_tokens(seen, self.q.shape[-2], self.k.shape[-2])
-        return replace(self, seen=seen if self.seen is None else seen & self.seen)
+            return replace(self, soft_cap=1.0, form="capped")._masked(seen, hidden_at)
+        seen = _by_tokens(seen, *self.masks)
+        return replace(
+            self,
+            seen=seen if self.seen is None else seen & self.seen,
+            hidden_at=max(hidden_at, self.hidden_at),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +136,9 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         window=window,
         soft_cap=scores.soft_cap,
     )
-    columns = [rotated(draft, node, queries), *(one[::group] for one in keys)]
+    columns = [rotated(draft, node, one) for one in (queries, *(one[::group] for one in keys))]
     names = [draft.value(node, one.reshape(-1)) for one in columns]
-    if draft.is_text:
+    if draft.elements.before:
         draft.require_caches(names[1:], heads)
     name = draft.add(node, node.name, op, *names)
     mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
@@ -141,7 +150,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
 
 def _heads_of(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """Columns [heads, features] of keys or values, the heads in the order of the queries'."""
-    if not draft.is_text:
+    if not draft.elements.before:
         return draft.elements.heads(contents, order).columns
     if contents.shape[-2] != draft.elements.stride:
         raise Unsupported("its keys and values must be those of all positions, out of the cache")
@@ -195,23 +204,25 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
     if given.get("enable_gqa"):
         k, v = (one.repeat_interleave(q.shape[-3] // one.shape[-3], -3) for one in (k, v))
     scale = given.get("scale")
+    masks = draft.tables.masks(tokens, k.shape[-2])
     scores = Scores(
         q.expand(*lead, *q.shape[-2:]),
         k.expand(*lead, *k.shape[-2:]),
+        masks,
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
     )
     if given.get("is_causal"):
-        if draft.is_text:
+        if draft.elements.before:
             raise Unsupported(
                 "is_causal lines up the first query with the first key of the cache; give it a mask"
             )
-        scores = replace(scores, seen=torch.ones(tokens, tokens, dtype=torch.bool).tril())
+        scores = replace(scores, seen=torch.ones(masks, dtype=torch.bool).tril())
     if (mask := given.get("attn_mask")) is not None:
         if draft.knows(mask):
             raise Unsupported("its mask is computed at run time")
         shown = draft.tables.shown(mask)
         seen = shown if shown.dtype == torch.bool else _added(shown)
-        scores = replace(scores, seen=_by_tokens(seen, tokens, k.shape[-2]))
+        scores = replace(scores, seen=_by_tokens(seen, *masks))
     _attend(draft, node, scores, v.expand(*lead, *v.shape[-2:]))
 
 

@@ -1,11 +1,12 @@
 """Import checks itself: a graph is held to the module that it was made of, with random inputs.
 
 A language model takes texts of random ids: passes of several tokens and of one, from an empty cache on, and a
-pass at the end of the context, behind keys and values that are random too. Other modules take random numbers
+pass at the end of the context, behind keys and values that are random too. One without a cache in its code
+reads each text anew, and texts of other lengths in one pass. Other modules take random numbers
 in the extents of their example, and in others that they run with.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,7 +17,15 @@ from torch.utils import _pytree as pytree
 from streamgen.base.errors import ImportMismatchError
 from streamgen.model.frontend.check_switch import is_checking
 from streamgen.model.frontend.difference import BOUND, ComparedPass, gap_of, require_equal
-from streamgen.model.frontend.eager import HALVES, EagerText, called, fewer_layers, floats_of, has_values
+from streamgen.model.frontend.eager import (
+    HALVES,
+    EagerText,
+    EagerWhole,
+    called,
+    fewer_layers,
+    floats_of,
+    has_values,
+)
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.trace import plain_attention
 from streamgen.model.graph.interpret import Interpreter
@@ -29,10 +38,21 @@ LARGE = 1 << 28  # weights of a language model that is compared with all of its 
 CACHED = 1 << 26  # random numbers in keys and values: 256 MiB
 
 
+EagerOf = Callable[[dict[str, torch.Tensor], Sequence[int]], EagerText | EagerWhole]
+
+
 def require_equal_text(
-    graph: LogicalGraph, module: torch.nn.Module, *, layers: int, kv_heads: int, head_dim: int
+    graph: LogicalGraph,
+    module: torch.nn.Module,
+    eager_of: EagerOf,
+    *,
+    layers: int,
+    lengths: Sequence[int] = (),
 ) -> None:
-    """ImportMismatchError unless a language model computes what its decoder does; sizes are the cache's.
+    """ImportMismatchError unless a language model of so many layers computes what its decoder does.
+
+    eager_of: the module as torch runs it, of parameters by name that stand in for its own, and layers by
+    number. lengths: of texts that are also read in one pass.
 
     Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle one
     and the last are computed, one after the other. Nothing is compared within `checking(False)`, or when
@@ -44,7 +64,7 @@ def require_equal_text(
         floats = floats_of(module, left_out)
 
         def passes(interpreter: Interpreter) -> Iterator[ComparedPass]:
-            return _Text(some, interpreter, EagerText(module, floats, kept, kv_heads, head_dim)).passes()
+            return _Text(some, interpreter, eager_of(floats, kept)).passes(lengths)
 
         require_equal(some, passes, module, kept)
 
@@ -52,7 +72,7 @@ def require_equal_text(
 class _Text:
     """A text in a graph and in a module."""
 
-    def __init__(self, graph: LogicalGraph, interpreter: Interpreter, eager: EagerText) -> None:
+    def __init__(self, graph: LogicalGraph, interpreter: Interpreter, eager: EagerText | EagerWhole) -> None:
         self.graph, self.interpreter, self.eager = graph, interpreter, eager
         self.random = np.random.default_rng(1)
         self.position = 0
@@ -62,14 +82,18 @@ class _Text:
             np.arange(next(tables)), eager.padding
         )  # which have no positions in some models
 
-    def passes(self) -> Iterator[ComparedPass]:
-        """From the beginning, then at the end of the context."""
+    def passes(self, lengths: Sequence[int]) -> Iterator[ComparedPass]:
+        """From the beginning, then at the end of the context, then texts of these lengths."""
         for tokens in TOKENS:
             left = self.graph.context - self.position
             if left:
                 yield self._next(min(tokens, (left + 1) // 2))  # of a short context some for each pass
         if self._to_the_end(TOKENS[-1]):
             yield self._next(TOKENS[-1])
+        for length in lengths:
+            self.position, self.state = 0, {}
+            self.eager.begin()
+            yield self._next(length)
 
     def _next(self, tokens: int) -> ComparedPass:
         ids = self.random.choice(self.ids, tokens)
@@ -95,7 +119,9 @@ class _Text:
     def _to_the_end(self, tokens: int) -> bool:
         """Whether so many tokens of the context are left, behind random keys and values that are not those of
         the passes before; then the next pass is there."""
-        pairs = self._pairs()
+        if isinstance(self.eager, EagerWhole):
+            return False
+        pairs = self._pairs(self.eager)
         caches = {path: o.op for path, o in self.graph.walk() if isinstance(o.op, Cache)}
         numbers = sum(op.heads * op.head_dim for op in caches.values())
         past = min(self.graph.context - tokens, CACHED // max(numbers, 1))
@@ -110,7 +136,7 @@ class _Text:
         self.position = past
         return True
 
-    def _pairs(self) -> list[tuple[str, str]]:
+    def _pairs(self, eager: EagerText) -> list[tuple[str, str]]:
         """Paths of the keys and values of each layer of the module, in its order; none where its layers are
         not told apart by them."""
         layers: dict[tuple[str, str], int] = {}
@@ -120,8 +146,8 @@ class _Text:
                 keys, values = (f"{prefix}{name}" for name in operation.inputs[1:])
                 if not self.state.keys() >= {keys, values}:
                     return []
-                layers.setdefault((keys, values), self.eager.layer_of(self.state[keys], len(layers)))
-        whole = sorted(layers.values()) == list(range(self.eager.count))
+                layers.setdefault((keys, values), eager.layer_of(self.state[keys], len(layers)))
+        whole = sorted(layers.values()) == list(range(eager.count))
         return sorted(layers, key=layers.__getitem__) if whole else []
 
 

@@ -38,6 +38,15 @@ class Tables:
         assert self._traced is not None
         return self._traced
 
+    @property
+    def context(self) -> int:
+        """Positions that a text may have; those of the trace are the last ones."""
+        return int(self.traced[-1]) + 1
+
+    def masks(self, tokens: int, keys: int) -> tuple[int, int]:
+        """Extents of the masks of so many queries and keys, as `shown` has them."""
+        return tokens, keys
+
     def at(self, node: Node, positions: torch.Tensor) -> torch.Tensor:
         """The tensor of a table for these positions, int64 [T]."""
         known = self._known.setdefault(tuple(positions.tolist()), {})

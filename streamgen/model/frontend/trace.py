@@ -8,7 +8,7 @@ with the module it stands in and the source line that made it.
 import operator
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -21,6 +21,7 @@ from torch.fx import Node
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.wording import alternatives
 from streamgen.gateware.functions import FUNCTIONS, Function
+from streamgen.model.frontend.plain_calls import plain_calls
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import STREAMGEN_FOLDER, TORCH_FOLDER, Place, first_line, is_installed
 from streamgen.numbers.quantisation import GroupGrid, require_finite
@@ -33,6 +34,15 @@ SPELLINGS: dict[Any, list[Function]] = {}
 for _function in FUNCTIONS.values():
     for _spelling in _function.torch:
         SPELLINGS.setdefault(reduce(getattr, _spelling.split("."), torch.ops), []).append(_function)
+OF_EXTENTS = {
+    aten.full_like.default,
+    aten.new_full.default,
+    aten.new_ones.default,
+    aten.new_zeros.default,
+    aten.ones_like.default,
+    aten.zeros_like.default,
+}
+"""Calls that read extents alone."""
 DECISION = "what it computes depends on a decision about values, which a graph cannot take"
 
 
@@ -115,7 +125,7 @@ class Constants:
             return
         if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
             raise Unsupported()
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.tensors.__getitem__)
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._read)
         own = target._schema.is_mutable and args[0].untyped_storage().data_ptr() in self.own
         if target._schema.is_mutable and target != aten.detach_.default and (own or not self.changing):
             raise Unsupported("it changes a parameter or a buffer in place")
@@ -123,6 +133,13 @@ class Constants:
         if not isinstance(result, torch.Tensor | list | tuple):
             raise Unsupported()
         self.tensors[node] = result
+
+    def _read(self, node: Node) -> Any:
+        """A constant, or zeros in the place of a value of which only the extents are read."""
+        if node in self.tensors:
+            return self.tensors[node]
+        value = node.meta["val"]
+        return torch.zeros((), dtype=value.dtype).expand(value.shape)
 
     def array(self, node: Node, source: Node) -> np.ndarray:
         """A constant that `node` reads, as float32, the same array each time; ValueError if not finite."""
@@ -172,7 +189,11 @@ def export_program(
 ) -> torch.export.ExportedProgram:
     """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
     try:
-        with quiet(), torch.no_grad():  # so that a forward under no_grad changes nothing and is not wrapped
+        with (
+            quiet(),
+            plain_calls(),
+            torch.no_grad(),
+        ):  # so that a forward under no_grad changes nothing and is not wrapped
             return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
     except Exception as error:  # torch.export documents no set of exceptions
         said, full = _gist(error)
@@ -206,13 +227,24 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Without torch's fused blocks for inference, which are one call that says nothing."""
-    before = torch.backends.mha.get_fastpath_enabled()
+    """Without torch's fused blocks for inference, which are one call that says nothing, and without its look
+    at the values of a mask, which only tells whether a faster call would do."""
+    layers: Any = torch.nn.modules.transformer
+    before = torch.backends.mha.get_fastpath_enabled(), layers._detect_is_causal_mask
     torch.backends.mha.set_fastpath_enabled(False)
+    layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(before[0])
+        layers._detect_is_causal_mask = before[1]
+
+
+def is_constant_call(node: Node, constants: Collection[Node]) -> bool:
+    """Whether a call reads constants alone, or of values nothing but their extents."""
+    if node.op != "call_function":
+        return False
+    return node.target in OF_EXTENTS or all(source in constants for source in node.all_input_nodes)
 
 
 def shape(node: Node) -> torch.Size:

@@ -88,9 +88,13 @@ class Rotary(Operator):
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
         """Cosines and sines come from a table in memory; rotations of a phase share what they read of it."""
         lanes = head_lanes(site, self.head_dim, self.rotated if self.interleaved else self.rotated // 2)
+        if self.interleaved and lanes % 2:
+            if self.head_dim % 2:
+                raise GraphError(
+                    f"neighbours rotate in pairs, which heads of {self.head_dim} do not hold evenly"
+                )
+            lanes = 2  # of a design with one lane
         pairs = lanes // 2 if self.interleaved else lanes
-        if not pairs:
-            raise GraphError("neighbours rotate in pairs, which need lanes of at least 2")
 
         def rotations() -> Stream:
             params = RowsLoadParams(

@@ -1,0 +1,180 @@
+"""Tables of a module that counts its tokens: masks, rotations and rows for positions 0, 1, 2 ...
+
+Such a module is exported twice, for a few tokens and for a whole context. Both programs are the same calls,
+or the module computes something else for another number of tokens. A constant with more rows in the longer
+program is a table: there it has a row for each position of the context, and the first of these rows must be
+those of the shorter program.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend.in_place import is_in_place
+from streamgen.model.frontend.tables import Tables
+from streamgen.model.frontend.trace import Constants, Unsupported, aten, is_constant_call, shape, where
+
+NUMBER = "a graph holds for any number of tokens: only views, masks and tables of positions may depend on it"
+SILENT = (aten.alias.default, aten._assert_tensor_metadata.default)  # calls that stand for their argument
+
+LOOKUPS = (aten.embedding.default, aten.index.Tensor)
+
+
+class LongProgram:
+    """The program of a module for as many tokens as the context has; its constants are made when they are
+    asked for."""
+
+    def __init__(self, constants: Constants, tokens: int) -> None:
+        self.constants, self.tokens = constants, tokens
+        self.nodes = list(constants.program.graph.nodes)
+        self._calls: dict[Node, None] = {}  # on constants, in order
+        for node in self.nodes:
+            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+                constants.placeholder(node)
+            elif is_constant_call(node, self._calls.keys() | constants.tensors.keys()):
+                self._calls[node] = None
+        self._changing = any(map(is_in_place, self._calls))
+
+    def value(self, node: Node) -> Any:
+        """What a constant is."""
+        tensors = self.constants.tensors
+        for call in self._calls if self._changing else self._behind(node):
+            if node in tensors:
+                break
+            if call not in tensors:
+                self.constants.fold(call)
+        return tensors[node]
+
+    def rows_that_are_missing(self) -> int | None:
+        """Rows of the first table that is asked for more of them; None when all tables have enough."""
+        for call in self._calls:
+            if call.target in LOOKUPS:
+                try:
+                    self.value(call)
+                except (IndexError, RuntimeError):
+                    given = call.args[1]
+                    dims = (
+                        [d for d, index in enumerate(given) if index is not None]
+                        if isinstance(given, list)
+                        else [0]
+                    )
+                    return shape(call.args[0])[dims[0]]
+        return None
+
+    def _behind(self, node: Node) -> Iterator[Node]:
+        """The calls that make a constant, in their order."""
+        needed, left = set(), [node]
+        while left:
+            call = left.pop()
+            if call in self._calls and call not in needed:
+                needed.add(call)
+                left.extend(call.all_input_nodes)
+        return (call for call in self._calls if call in needed)
+
+
+class CountedTables(Tables):
+    """Tables of the program of a few tokens, whose constants are given. long: the same calls for a whole
+    context."""
+
+    def __init__(self, constants: Constants, tokens: int, long: LongProgram) -> None:
+        super().__init__(constants, torch.arange(tokens))
+        self.long = long
+        self._twins = self._paired(list(constants.program.graph.nodes))
+        self._alike: set[Node] = set()
+
+    def _paired(self, nodes: Sequence[Node]) -> dict[Node, Node]:
+        """For each node its own in the longer program, which lacks slices that take all rows."""
+        twins: dict[Node, Node] = {}
+
+        def is_pair(node: Node, other: Node) -> bool:
+            if node.op != other.op or (node.op == "call_function" and node.target != other.target):
+                return False
+            return [twins[n] for n in node.all_input_nodes] == [*map(_origin, other.all_input_nodes)]
+
+        others = iter(other for other in self.long.nodes if other.target not in SILENT)
+        other = next(others, None)
+        for node in nodes:
+            if other is not None and is_pair(node, other):
+                twins[node], other = other, next(others, None)
+            elif node.target in (*SILENT, aten.slice.Tensor):
+                twins[node] = twins[node.all_input_nodes[0]]
+            else:
+                raise UnsupportedOperationError(
+                    f"the module makes other calls for {self.long.tokens} tokens than for "
+                    f"{len(self.traced)}, from {where(node)} on; {NUMBER}"
+                )
+        return twins
+
+    @property
+    def context(self) -> int:
+        return self.long.tokens
+
+    def __contains__(self, node: object) -> bool:
+        if not isinstance(node, Node) or node not in self.constants.tensors:
+            return False
+        return isinstance(node.meta["val"], torch.Tensor) and shape(node) != shape(self._twins[node])
+
+    def masks(self, tokens: int, keys: int) -> tuple[int, int]:
+        return self.context, self.context
+
+    def at(self, node: Node, positions: torch.Tensor) -> torch.Tensor:
+        rows = [
+            d for d, (n, m) in enumerate(zip(shape(node), shape(self._twins[node]), strict=True)) if n != m
+        ]
+        if len(rows) != 1:
+            raise Unsupported("a table with rows and columns for tokens can only be a mask of an attention")
+        table: torch.Tensor = self.long.value(self._twins[node])
+        return table.index_select(rows[0], positions)
+
+    def shown(self, node: Node) -> torch.Tensor:
+        """The tensor of a constant; of a table with rows for all positions."""
+        shown: torch.Tensor = self.long.value(self._twins[node])
+        return shown
+
+    def require_alike(self, node: Node, *, moves: bool) -> None:
+        """Unsupported unless a call on values is the same for any number of tokens. moves: whether it only
+        moves elements; which ones is seen in what it leaves."""
+        twin = self._twins[node]
+        for source in node.all_input_nodes:
+            if source in self.constants.tensors and source not in self._alike:
+                self._require_first_rows(source)
+                self._alike.add(source)
+        if moves:
+            return
+        plain, others = (
+            torch.fx.node.map_arg((one.args, one.kwargs), lambda _: None) for one in (node, twin)
+        )
+        if plain != others:
+            raise Unsupported(f"it depends on the number of tokens; {NUMBER}")
+
+    def _require_first_rows(self, node: Node) -> None:
+        """Unsupported unless a constant is what the longer program has of these positions."""
+        few, many = self.constants.tensors[node], self.long.value(self._twins[node])
+        if not isinstance(few, torch.Tensor):
+            return  # several of a call, each of which is compared
+        if few.data_ptr() == many.data_ptr() and few.shape == many.shape:
+            return  # a parameter
+        tokens, context = len(self.traced), self.context
+        for d, (n, m) in enumerate(zip(few.shape, many.shape, strict=True)):
+            if n != m:
+                if (n, m) != (tokens, context):
+                    raise Unsupported(
+                        f"a constant has {n} rows for {tokens} tokens and {m} for {context}; a row for each "
+                        "token is needed"
+                    )
+                many = many.narrow(d, 0, n)
+        if not torch.equal(few.nan_to_num(), many.nan_to_num()):
+            raise Unsupported(
+                f"a constant is another for {tokens} tokens than for {context}: its rows must be those of "
+                f"positions 0, 1, 2 ...; {NUMBER}"
+            )
+
+
+def _origin(node: Node) -> Node:
+    """What a silent call stands for."""
+    while node.target in SILENT:
+        node = node.all_input_nodes[0]
+    return node

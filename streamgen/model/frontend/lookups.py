@@ -1,0 +1,41 @@
+"""Lookups: rows of a table by ids, elements of a tensor by constant indices."""
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.trace import Unsupported, aten
+from streamgen.model.operations import Embedding
+
+
+def embedding(draft: Draft, node: Node) -> None:
+    """A row of a table for each id."""
+    table, ids = node.args[:2]
+    if draft.knows(table) or table in draft.tables:
+        raise Unsupported("its table is computed at run time")
+    rows, columns = draft.form(node, ids, lambda c: draft.elements.lines(c.reshape(-1, 1)))
+    op = Embedding(draft.constants.array(node, table))
+    name = draft.add(node, "embedding", op, draft.value(node, columns))
+    draft.lines(node, name, rows, op.extents[1])
+
+
+def _indexed(draft: Draft, node: Node) -> None:
+    """x[:, indices], or x.index_select(dim, indices)."""
+    source: Any = node.args[0]
+    others = [n for n in node.all_input_nodes if n is not source]
+    if not draft.knows(source) or any(draft.knows(n) for n in others):
+        raise Unsupported("its indices are computed at run time")
+    contents = draft.form(node, source, lambda c: c)
+
+    def constant(n: Node) -> torch.Tensor:
+        return contents if n is source else draft.constants.tensors[n]
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), constant)
+    function: Any = node.target
+    draft.keep(node, function(*args, **kwargs))
+
+
+CALLS = dict.fromkeys([aten.index.Tensor, aten.index_select.default], _indexed)
+EMBEDDING = {aten.embedding.default: embedding}

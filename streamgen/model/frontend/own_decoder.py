@@ -1,0 +1,328 @@
+"""A language model of one's own: any module that makes logits of ids, without a cache in its code.
+
+The module is exported for a few tokens and read call by call, as all modules are. It must be causal: every
+operation that mixes tokens is an attention with a causal mask, all others work row by row, and positions are
+counted from 0 (`counted_tables`). Keys and values of earlier tokens then never change, so the graph for texts
+that go on follows: they are kept in a `Cache`, and positions count from its end.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.turns import one_at_a_time
+from streamgen.model.frontend import lookups
+from streamgen.model.frontend.counted_tables import CountedTables, LongProgram
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.eager import EagerWhole, called
+from streamgen.model.frontend.extents import decisions, one_token, unseen, untried
+from streamgen.model.frontend.importer import MOVED, Importer
+from streamgen.model.frontend.layers import folded
+from streamgen.model.frontend.lookups import EMBEDDING
+from streamgen.model.frontend.module_kinds import unchanged
+from streamgen.model.frontend.plain_calls import plain_calls
+from streamgen.model.frontend.quiet import quiet
+from streamgen.model.frontend.refusals import first_line
+from streamgen.model.frontend.self_check import require_equal_text
+from streamgen.model.frontend.trace import (
+    OF_EXTENTS,
+    Constants,
+    Unsupported,
+    aten,
+    export_program,
+    one_thread,
+    plain_attention,
+)
+from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.operations import Attention, Cache
+
+TOKENS = 5  # of the short program: not as many as heads, pairs or neighbours are
+WRAPPER = "model"
+WORK = 1 << 33  # products of the long text of an import's check: a second or two
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a module is called. lead: dimensions of extent 1 before and behind the tokens. others: the
+    arguments behind the ids."""
+
+    lead: tuple[int, int]
+    dtype: torch.dtype
+    others: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, ids: torch.Tensor, others: Sequence[Any]) -> "Call":
+        """As in an example, of which one text is taken; ValueError when it is none."""
+        if ids.ndim > 3 or not ids.numel():
+            raise ValueError(f"ids have shape {list(ids.shape)}; [1, T] or [T] is needed")
+        long = [d for d, extent in enumerate(ids.shape) if extent > 1]
+        tokens = long[-1] if long else ids.ndim - 1
+        wrong = [one for one in others if not isinstance(one, (bool, int, float, str, type(None)))]
+        if wrong:
+            raise TypeError(
+                f"an argument behind the ids is {type(wrong[0]).__name__}; a language model takes no tensor "
+                "but its ids, and other modules take tensors of floats"
+            )
+        return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, tuple(others))
+
+    def ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids [T] as the module takes them."""
+        before, behind = self.lead
+        return ids.to(self.dtype).reshape((1,) * before + (-1,) + (1,) * behind)
+
+
+class _OnIds(torch.nn.Module):
+    """A module whose only input are ids and whose only result are the logits."""
+
+    def __init__(self, model: torch.nn.Module, call: Call) -> None:
+        super().__init__()
+        self.model, self.call = model, call
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return logits_of(self.model(ids, *self.call.others))
+
+
+class UnclearLogits(TypeError):  # noqa: N818 - callers see a TypeError
+    """Results of a module among which no logits are found."""
+
+
+def logits_of(results: Any) -> torch.Tensor:
+    """The logits among what a module returns; UnclearLogits when it is not clear which they are."""
+    named = results.get("logits") if isinstance(results, dict) else getattr(results, "logits", None)
+    if isinstance(named, torch.Tensor):
+        return named
+    tensors = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+    if len(tensors) == 1:
+        return tensors[0]
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+    raise UnclearLogits(
+        f"the module returns {len(tensors)} tensors ({shapes}); logits alone are needed, or a dict with them "
+        "as 'logits'"
+    )
+
+
+@one_at_a_time
+def import_own(
+    module: torch.nn.Module, ids: torch.Tensor, others: Sequence[Any], context: int, name: str | None = None
+) -> LogicalGraph:
+    """The graph of the language model that a causal module computes.
+
+    ids: integers [1, T], [T] or [T, 1], an example. others: further arguments, none of them a tensor.
+    context: positions that the graph is wanted for; it has fewer where the module does not run with so many.
+
+    Raises TypeError or ValueError for other arguments and weights that are not finite,
+    UnsupportedOperationError with every operation that cannot be compiled or that lets a token depend on
+    later ones, ImportMismatchError for a graph that is not what the module computes.
+    """
+    call = Call.of(ids, others)
+    wrapped = _OnIds(module, call)
+    with one_thread():
+        traced = _traced(wrapped, call, _most_tokens(wrapped, call, context))
+        graph = traced.graph(type(module).__name__ if name is None else name)
+
+    def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerWhole:
+        def logits(ids: torch.Tensor) -> torch.Tensor:
+            with plain_attention():
+                results = called(module, floats, (call.ids(ids), *call.others), {})
+            rows = logits_of(results)
+            return rows.reshape(-1, rows.shape[-1])
+
+        return EagerWhole(logits)
+
+    layers = sum(isinstance(operation.op, Attention) for _, operation in graph.walk())
+    require_equal_text(graph, module, eager, layers=layers, lengths=_lengths(wrapped, call, graph))
+    return graph
+
+
+def made_ids(module: torch.nn.Module) -> torch.Tensor | None:
+    """Ids [1, T] or [T] with which a module runs and looks something up; None when there are none."""
+    for ids in (torch.zeros(1, TOKENS, dtype=torch.int64), torch.zeros(TOKENS, dtype=torch.int64)):
+        call, seen = Call.of(ids, ()), _Embeddings()
+        with seen:
+            refused = _refused(_OnIds(module, call), call, TOKENS)
+        if not refused and seen.count:
+            return ids
+    return None
+
+
+class _Embeddings(TorchDispatchMode):
+    """Counts the calls that look rows up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += call == aten.embedding.default
+        return call(*args, **(kwargs or {}))
+
+
+def _most_tokens(wrapped: _OnIds, call: Call, wanted: int) -> int:
+    """Tokens with which a module runs, up to those that are wanted; ValueError when it runs with none."""
+    if reason := _refused(wrapped, call, TOKENS):
+        raise ValueError(f"the module does not run on {TOKENS} ids: {reason}")
+    runs, not_more = TOKENS, max(wanted, TOKENS + 1)
+    trial = not_more
+    while runs < not_more:
+        if _refused(wrapped, call, trial):
+            not_more = trial - 1
+        else:
+            runs = trial
+        trial = (runs + not_more + 1) // 2
+    return runs
+
+
+def _refused(wrapped: _OnIds, call: Call, tokens: int) -> str:
+    """What a module says against so many tokens; empty when it runs with them."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with quiet(), plain_attention(), plain_calls(), unchanged(wrapped), torch.no_grad(), fake:
+            wrapped(call.ids(torch.zeros(tokens, dtype=torch.int64)))
+    except UnclearLogits:
+        raise
+    except Exception as error:  # noqa: BLE001 - a module may raise anything
+        return first_line(error)
+    return ""
+
+
+def _lengths(wrapped: _OnIds, call: Call, graph: LogicalGraph) -> list[int]:
+    """Lengths of texts by which a module decides something, and one that is long."""
+    ids, (d, _) = call.ids(torch.arange(TOKENS)), call.lead
+    with plain_attention(), plain_calls(), unchanged(wrapped):
+        decided = decisions(wrapped, [ids], pytree.tree_structure(((0,), {})), [d])
+    known = [one_token(d), *(unseen(d) if decided is None else decided)]
+    lengths: list[int] = []
+    while chosen := untried(known, d, list(ids.shape), {TOKENS, *lengths}, graph.context):
+        lengths.append(chosen[0])
+    weights = sum(math.prod(matmul.extents) for _, matmul in graph.matmuls())
+    return [*lengths, min(graph.context, max(WORK // weights, TOKENS))]
+
+
+def _traced(wrapped: _OnIds, call: Call, context: int) -> "_OwnImporter":
+    """The module, exported for a few tokens and for its context."""
+
+    def exported(tokens: int) -> Constants:
+        with plain_attention():
+            program = export_program(wrapped, (call.ids(torch.arange(tokens) % 2),))
+        return Constants(wrapped, program, changing=True)
+
+    short, long = exported(TOKENS), LongProgram(exported(context), context)
+    while (rows := long.rows_that_are_missing()) is not None:
+        context = rows
+        long = LongProgram(exported(context), context)
+    if context <= TOKENS:
+        raise ValueError(f"the module has {context} positions; at least {TOKENS + 1} are needed")
+    tables = CountedTables(short, TOKENS, long)
+    return _OwnImporter(short.program, Draft(short, TOKENS, tables, WRAPPER, last=True), tables)
+
+
+class _OwnImporter(Importer):
+    """A program whose input are ids and whose output are logits."""
+
+    calls = Importer.calls | EMBEDDING
+    of_ids = EMBEDDING.keys() | lookups.CALLS.keys()
+
+    def __init__(self, program: torch.export.ExportedProgram, draft: Draft, tables: CountedTables) -> None:
+        super().__init__(program, draft)
+        self.tables = tables
+
+    def graph(self, name: str) -> LogicalGraph:
+        """The graph of the language model."""
+        (logits,) = self._walk()
+        assert logits is not None
+        features = self.draft.elements.size(logits)
+        for operation in self.draft.operations:
+            rows = operation.op.vocabulary
+            if rows is not None and rows != features:
+                raise ValueError(
+                    f"the module makes {features} logits and {rows} ids have an embedding; a language model "
+                    "makes a logit for each id"
+                )
+        return folded(name, self._with_caches(self.draft.operations), logits, self.tables.context)
+
+    def _placeholder(self, node: Node) -> None:
+        if not isinstance(node.meta.get("val"), torch.Tensor) or self.draft.constants.placeholder(node):
+            return
+        self.draft.lines(node, self.draft.name("ids"), self.draft.elements.tokens, 1)
+        self.inputs.append(Input("ids", 1, "ids"))
+
+    def _call(self, node: Node) -> None:
+        sources = node.all_input_nodes
+        values = [source for source in sources if self.draft.knows(source)]
+        if values and self.failed.isdisjoint(sources) and node.target not in OF_EXTENTS:
+            moves = node.target in MOVED
+            try:
+                self.tables.require_alike(node, moves=moves)
+                if not (moves or node.target in self.of_ids) and _is_integer(values):
+                    raise Unsupported("ids can be looked up in an embedding, and nothing else")
+            except Unsupported as reason:
+                self.failed.add(node)
+                return self._note(node, str(reason))
+        super()._call(node)
+
+    def _outputs(self, node: Node) -> list[str | None]:
+        (logits,) = node.args[0]
+        if logits in self.failed:
+            return [None]
+        try:
+            if not self.draft.knows(logits):
+                raise Unsupported("the logits do not depend on the ids")
+            return [self.draft.form(node, logits, self._logits)]
+        except Unsupported as reason:
+            self._note(getattr(reason, "node", logits), str(reason))
+            return [None]
+
+    def _logits(self, contents: torch.Tensor) -> str:
+        """Name of logits of all tokens, or of the last one."""
+        elements = self.draft.elements
+        rows, columns = elements.lines(contents.reshape(-1, contents.shape[-1]))
+        if not torch.equal(rows, elements.tokens[-len(rows) :]):
+            raise Unsupported("logits must come in the order of the ids")
+        return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
+
+    def _with_caches(self, operations: Sequence[Operation]) -> list[Operation]:
+        """The operations for texts that go on: keys and values out of caches.
+
+        UnsupportedOperationError names the operations in which a token depends on later ones.
+        """
+        kept: dict[tuple[str, int], str] = {}
+        cached: list[Operation] = []
+        problems = []
+        for operation in operations:
+            op = operation.op
+            if op.mixes_tokens and not (isinstance(op, Attention) and op.causal):
+                problems.append(_looks_ahead(operation))
+            if isinstance(op, Attention):
+                inputs = [operation.inputs[0]]
+                for kind, value in zip(("keys", "values"), operation.inputs[1:], strict=True):
+                    if (value, op.kv_heads) not in kept:
+                        name = kept[value, op.kv_heads] = self.draft.name(kind)
+                        cache = Cache(op.kv_heads, op.head_dim)
+                        cached.append(Operation(name, cache, (value,), operation.where))
+                    inputs.append(kept[value, op.kv_heads])
+                operation = replace(operation, inputs=tuple(inputs))
+            cached.append(operation)
+        if problems:
+            raise UnsupportedOperationError(
+                "the module is no language model: a token depends on later tokens in "
+                f"{problems[0]}. Give its attention a causal mask",
+                problems,
+            )
+        return cached
+
+
+def _is_integer(nodes: Sequence[Node]) -> bool:
+    kinds = [node.meta["val"].dtype for node in nodes]
+    return any(not (kind.is_floating_point or kind.is_complex) for kind in kinds)
+
+
+def _looks_ahead(operation: Operation) -> str:
+    return f"{operation.where}: {operation.op}" if operation.where else str(operation.op)

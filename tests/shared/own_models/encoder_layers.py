@@ -1,0 +1,50 @@
+"""torch's nn.TransformerEncoder with a causal mask: sequence first, sinusoidal positions."""
+
+import math
+
+import torch
+from torch import nn
+
+VOCABULARY, CONTEXT = 43, 32
+
+
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model: int, dropout: float = 0.1, max_len: int = CONTEXT) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(p=dropout)
+        position = torch.arange(max_len).unsqueeze(1)
+        div_term = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        pe = torch.zeros(max_len, 1, d_model)
+        pe[:, 0, 0::2] = torch.sin(position * div_term)
+        pe[:, 0, 1::2] = torch.cos(position * div_term)
+        self.register_buffer("pe", pe)
+
+    def forward(self, x):
+        x = x + self.pe[: x.size(0)]
+        return self.dropout(x)
+
+
+class TransformerModel(nn.Module):
+    def __init__(self, ntoken=VOCABULARY, d_model=32, nhead=4, d_hid=48, nlayers=2, dropout=0.2) -> None:
+        super().__init__()
+        self.pos_encoder = PositionalEncoding(d_model, dropout)
+        layers = nn.TransformerEncoderLayer(d_model, nhead, d_hid, dropout)
+        self.transformer_encoder = nn.TransformerEncoder(layers, nlayers, enable_nested_tensor=False)
+        self.embedding = nn.Embedding(ntoken, d_model)
+        self.d_model = d_model
+        self.linear = nn.Linear(d_model, ntoken)
+
+    def forward(self, src, src_mask=None):
+        src = self.embedding(src) * math.sqrt(self.d_model)
+        src = self.pos_encoder(src)
+        if src_mask is None:
+            src_mask = nn.Transformer.generate_square_subsequent_mask(len(src))
+        output = self.transformer_encoder(src, src_mask)
+        return self.linear(output)
+
+
+def build() -> nn.Module:
+    return TransformerModel()
+
+
+SHAPE = ("tokens", 1)

@@ -1,0 +1,210 @@
+"""Language models of one's own, without a cache in their code."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import streamgen
+from streamgen.base.errors import ImportMismatchError, UnsupportedOperationError
+from streamgen.model.frontend import import_any
+from streamgen.model.frontend.own_decoder import logits_of
+from streamgen.model.golden_text import GoldenModel, is_language_model
+from streamgen.model.graph.interpret import reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import Attention, Cache
+from streamgen.numbers.quantisation import Numbers
+from tests.shared.own_models import STYLES, built, shaped, style
+
+LENGTHS = (1, 2, 3, 9, 16)
+WINDOW = 6  # of the style with windows
+
+
+def _graph(name: str) -> LogicalGraph:
+    graph, interface = import_any(built(name), shaped(name, torch.zeros(6, dtype=torch.int64)))
+    assert interface is None
+    return graph
+
+
+def _eager(name: str, model: nn.Module, ids: np.ndarray) -> np.ndarray:
+    """Logits [T, vocabulary] or, where the model gives no others, those behind the last of the ids."""
+    with torch.no_grad():
+        logits = logits_of(model(shaped(name, torch.from_numpy(ids))))
+    rows: np.ndarray = logits.reshape(-1, logits.shape[-1]).double().numpy()
+    return rows
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_style(name: str) -> None:
+    """The float reference is within 1e-5 of torch; golden text is the same in one pass and in steps."""
+    graph, model = _graph(name), built(name)
+    random = np.random.default_rng(0)
+    assert is_language_model(graph)
+    assert graph.context == (style(name).CONTEXT or 2048)
+    run = reference(graph)
+    for length in LENGTHS:
+        ids = random.integers(style(name).VOCABULARY, size=length)
+        wanted = _eager(name, model, ids)
+        results, _ = run({"ids": ids}, every_row=True, outputs=(graph.outputs[0],))
+        computed = results[graph.outputs[0]][-len(wanted) :]
+        assert np.abs(computed - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    golden = GoldenModel(graph.quantised(Numbers()))
+    ids = random.integers(style(name).VOCABULARY, size=7)
+    in_one = golden.logits(ids)
+    session = golden.session()
+    assert np.array_equal(in_one, np.concatenate([session.logits(ids[i : i + 1]) for i in range(7)]))
+    assert np.array_equal(in_one, golden.logits(ids, pass_tokens=3))
+
+
+def test_windows_and_groups_are_found() -> None:
+    layers = [o.op for path, o in _graph("windows_and_caps").walk() if isinstance(o.op, Attention)]
+    assert [op.window for op in layers] == [WINDOW, None, WINDOW, None]
+    assert {(op.heads, op.kv_heads, op.soft_cap) for op in layers} == {(4, 2, 20.0)}
+    (op,) = {o.op for path, o in _graph("einsum_rearrange").walk() if isinstance(o.op, Cache)}
+    assert (op.heads, op.head_dim) == (1, 8)
+
+
+def test_ids_need_no_example() -> None:
+    for name in ("gpt_in_one_file", "attention_module"):
+        assert import_any(built(name))[0].form() == _graph(name).form()
+
+
+class Tiny(nn.Module):
+    """A decoder of one layer, with parts that a test puts in place of the right ones."""
+
+    def __init__(
+        self,
+        mask: Callable[[int], torch.Tensor] = lambda t: torch.ones(t, t).tril().bool(),
+        positions: Callable[[int], torch.Tensor] = torch.arange,
+        ending: Callable[["Tiny", torch.Tensor], Any] = lambda self, x: self.head(x),
+        beginning: Callable[[torch.Tensor], torch.Tensor] = lambda ids: ids,
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.places = nn.Embedding(11, 16), nn.Embedding(12, 16)
+        self.qkv, self.head = nn.Linear(16, 48), nn.Linear(16, 11)
+        self.mask, self.positions, self.ending, self.beginning = mask, positions, ending, beginning
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        t = ids.shape[1]
+        x = self.tokens(self.beginning(ids)) + self.places(self.positions(t))
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(t))
+        return self.ending(self, x + y.transpose(1, 2).flatten(2))
+
+
+def _imported(model: nn.Module) -> LogicalGraph:
+    return import_any(model.eval(), torch.zeros(1, 6, dtype=torch.int64))[0]
+
+
+def test_tiny_is_taken() -> None:
+    assert _imported(Tiny()).context == 12
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda self, x: (self.head(x), None),
+        lambda self, x: {"logits": self.head(x), "hidden": x},
+        lambda self, x: self.head(x[:, -1]),
+        lambda self, x: self.head(x[:, -1:]),
+        lambda self, x: self.head(x[:, [-1], :]),
+        lambda self, x: self.head(x)[0],
+        lambda self, x: self.head(x).float().view(-1, 11),
+        lambda self, x: torch.tanh(self.head(x[:, -1]) / 30.0) * 30.0,
+        lambda self, x: self.head(functional.rms_norm(x, (16,))[:, -1, :] * 2),
+    ],
+)
+def test_ending(ending: Any) -> None:
+    graph = _imported(Tiny(ending=ending))
+    assert graph.form() == _imported(Tiny(ending=ending)).form()
+    assert is_language_model(graph)
+
+
+@pytest.mark.parametrize(
+    "model, error, message",
+    [
+        (Tiny(mask=lambda t: torch.ones(t, t).bool()), UnsupportedOperationError, "a token depends on later"),
+        (Tiny(mask=lambda t: torch.ones(t, t).tril(1).bool()), UnsupportedOperationError, "must be causal"),
+        (Tiny(positions=lambda t: torch.arange(t).flip(0)), UnsupportedOperationError, "positions 0, 1, 2"),
+        (Tiny(positions=lambda t: torch.arange(t) * 11 // t), UnsupportedOperationError, "positions 0, 1, 2"),
+        (Tiny(ending=lambda self, x: self.head(x.mean(1))), UnsupportedOperationError, "aten.mean.dim"),
+        (
+            Tiny(ending=lambda self, x: self.head(x / x.shape[1])),
+            UnsupportedOperationError,
+            "number of tokens",
+        ),
+        (
+            Tiny(ending=lambda self, x: self.head(x[:, 0])),
+            UnsupportedOperationError,
+            "each holds features of",
+        ),
+        (Tiny(ending=lambda self, x: self.head(x[:, :-1])), UnsupportedOperationError, "each holds features"),
+        (
+            Tiny(ending=lambda self, x: self.head(x).flip(1)),
+            UnsupportedOperationError,
+            "in the order of the ids",
+        ),
+        (Tiny(ending=lambda self, x: (self.head(x), x)), TypeError, "returns 2 tensors"),
+        (Tiny(ending=lambda self, x: x), ValueError, "16 logits and 11 ids"),
+        (Tiny(beginning=lambda ids: ids + 20), UnsupportedOperationError, "ids can be looked up"),
+        (Tiny(mask=lambda t: torch.ones(6, 6).tril().bool()), ValueError, "does not run on 5 ids"),
+    ],
+    ids=[
+        "sees all",
+        "looks ahead by one",
+        "positions backwards",
+        "positions stretched",
+        "mean of tokens",
+        "number of tokens",
+        "first token",
+        "a token less",
+        "logits backwards",
+        "two results",
+        "no logits",
+        "other ids",
+        "a mask of one size",
+    ],
+)
+def test_refused(model: nn.Module, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        _imported(model)
+
+
+class Decides(Tiny):
+    """Above 8 tokens it computes something else."""
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x: torch.Tensor = super().forward(ids)
+        return x * 2 if ids.shape[1] > 8 else x * 1
+
+
+def test_decision_by_the_number_of_tokens() -> None:
+    with pytest.raises((UnsupportedOperationError, ImportMismatchError)):
+        _imported(Decides())
+
+
+def test_training_mode() -> None:
+    model = built("gpt_in_one_file").train()
+    with pytest.raises(UnsupportedOperationError, match=r"call module\.eval"):
+        import_any(model, torch.zeros(1, 6, dtype=torch.int64))
+    assert model.training
+
+
+def test_fewer_positions_are_wanted() -> None:
+    graph, _ = import_any(built("gpt_in_one_file"), torch.zeros(1, 6, dtype=torch.int64), context=9)
+    assert graph.context == 9
+
+
+def test_shapes_are_enough_for_an_estimate() -> None:
+    with torch.device("meta"):
+        model = style("textbook_chapter").GPTModel(style("textbook_chapter").CONFIG)
+    for layer in model.trf_blocks:
+        layer.att.mask = torch.triu(torch.ones(20, 20), diagonal=1)
+    estimate = streamgen.estimate(model.eval(), torch.zeros(1, 6, dtype=torch.int64))
+    assert estimate.passes
