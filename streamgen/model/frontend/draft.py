@@ -305,14 +305,14 @@ class Draft:
         bias = None
         if any(op.bias is not None for op in ops):
             given = [np.zeros(len(op.floats), np.float32) if op.bias is None else op.bias for op in ops]
-            bias = np.concatenate([one[rows] for one, (*_, rows) in zip(given, sources, strict=True)])
+            bias = np.concatenate([values[rows] for values, (*_, rows) in zip(given, sources, strict=True)])
         grids = [op.grid for op in ops if op.grid is not None]
         grid = None
         if len(grids) == len(ops) and len({grid.group for grid in grids}) == 1:
             cut = list(zip(grids, (rows for *_, rows in sources), strict=True))
             grid = GroupGrid(
                 *(
-                    np.concatenate([getattr(one, part)[rows] for one, rows in cut])
+                    np.concatenate([getattr(grid, part)[rows] for grid, rows in cut])
                     for part in ("codes", "scale", "minimum")
                 )
             )

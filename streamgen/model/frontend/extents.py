@@ -72,11 +72,11 @@ def untried(
         if (there := values(n, compared)) not in met:
             lines = [decision.line for decision, a, b in zip(compared, here, there, strict=True) if a != b]
             return n, next(filter(None, lines), "")
-    for one in known:
-        if one not in compared:
-            others = [n for n in places if values(n, [one]) != values(extents[dimension], [one])]
+    for decision in known:
+        if decision not in compared:
+            others = [n for n in places if values(n, [decision]) != values(extents[dimension], [decision])]
             if len(tried.intersection(others)) < min(2, len(others)):
-                return next(n for n in (others[0], others[-1]) if n not in tried), one.line
+                return next(n for n in (others[0], others[-1]) if n not in tried), decision.line
     return None
 
 

@@ -67,8 +67,8 @@ class Tables:
         """The calls that must run to compute a table, in order."""
         needed, left = set(), [node]
         while left:
-            one = left.pop()
-            if one in self._calls and one not in known and one not in needed:
-                needed.add(one)
-                left.extend(one.all_input_nodes)
+            call = left.pop()
+            if call in self._calls and call not in known and call not in needed:
+                needed.add(call)
+                left.extend(call.all_input_nodes)
         return [call for call in self._calls if call in needed]

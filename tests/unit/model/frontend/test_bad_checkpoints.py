@@ -240,7 +240,7 @@ def test_parts_of_heads_that_rotate_whole(name: str, tmp_path: Path) -> None:
     _config(tmp_path, partial_rotary_factor=0.5)
     said = (
         f"partial_rotary_factor is 0.5, which is not supported; heads of model_type {name.lower()!r} rotate "
-        "whole, those of 'stablelm' rotate in part"
+        "as a whole, those of 'stablelm' rotate in part"
     )
     for function in ("silu", "relu2"):  # with the second one transformers reads a Mistral, too
         _config(tmp_path, hidden_act=function)
