@@ -2,10 +2,10 @@
 
     o = i[: extents of the target]
 
-Tiles come in the order of `source` and leave in the order of `target`. What the two orders have in common
-are the shared loops (`infer_converter`); in one iteration of them, a window, the source fills one half of a
-memory while the target reads the window before from the other half. Elements that the target never reads
-are dropped, elements sent again are written again.
+Tiles come in the order of `source` and leave in the order of `target`. The common loops of the two orders are
+the shared loops (`infer_converter`); one iteration of them is a window. In a window the source fills one half
+of a memory, while the target reads the previous window from the other half. Elements that the target never
+reads are dropped; elements that are sent again are written again.
 
 From the descriptor in cycle 0 and with every port ready, with F and D cycles to fill and drain (`layout`),
 
@@ -42,7 +42,7 @@ class PingPongParams(LayoutParams):
 
     @property
     def held_bits(self) -> int:
-        """Logical size of the buffer; `resources` says which memories hold it."""
+        """Bits of the buffer; `resources` says which memories hold it."""
         return self.converter.bits
 
     @cached_property
@@ -85,7 +85,7 @@ class PingPongParams(LayoutParams):
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
 
     def _sides(self, bounds: Bounds) -> Clocks:
-        """A window filled lets the reader begin, a window read lets the writer begin the next but one."""
+        """A filled window lets the reader begin; a read window lets the writer begin the next but one."""
         trips = self.trips(bounds).items()
         fills, reads = (
             prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
@@ -108,7 +108,7 @@ class PingPongParams(LayoutParams):
 
     @property
     def resources(self) -> Resources:
-        """What is built, counted from the structure."""
+        """Resources, counted from the structure."""
         parts = (self.writer, self.reader, self.banks, self.waiting, self.queue)
         return sum((part.resources for part in parts), Resources(lut=8, ff=8))
 

@@ -50,7 +50,7 @@ class GroupCodesParams:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a group."""
+        """The number of tokens of a group."""
         return MX_GROUP // self.lanes
 
     @property
@@ -196,7 +196,7 @@ class GroupCodes(wiring.Component):
         return start, greatest, last
 
     def _collect(self, m: Module, valid: Value, codes: Value, total: Value) -> None:
-        """Put the tokens of a group together again; the last one completes it in its own cycle."""
+        """Join the tokens of a group; the last token completes it in its own cycle."""
         tokens, width = self._params.tokens, 8 * self._params.lanes
         if tokens == 1:
             m.d.comb += [self.o_valid.eq(valid), self.o_codes.eq(codes), self.o_sum.eq(total)]
@@ -228,14 +228,14 @@ def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
 
 
 def _halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; a single value stays."""
+    """One level of a tree; a single value is passed on."""
     if len(values) == 1:
         return values
     return [join(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
 
 
 def _size(element: Any) -> Value:
-    """Of a real: its exponent over the bits that a step counts."""
+    """The exponent of a real, followed by the bits that select a step."""
     return Cat(element.fraction[FRACTION - STEP_BITS :], element.exponent)
 
 

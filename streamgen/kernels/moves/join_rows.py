@@ -1,9 +1,9 @@
-"""Join rows: rows of several streams, one behind the other, become the rows of one.
+"""Join rows: joins the rows of several streams to the rows of one stream.
 
     o[r] = i_0[r], i_1[r] ...        r = 0 ... rows - 1
 
-Tiles in and out: (1, lanes), row-major. A token a cycle; while the tokens of one input pass, the others wait.
-One register stage holds the token of the output.
+Tiles in and out: (1, lanes), row-major, one token per cycle; while the tokens of one input pass, the others
+wait. One register stage holds the token of the output.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class JoinRowsParams:
         return {"o": self._rows(bounds, sum(bounds["parts"]))}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens of the output; of a row those of each input, less one."""
+        """The number of tokens of the output, and the tokens of a row of each input, minus one."""
         bits = self.counter.bits
         return Field("tokens", bits), *(Field(f"part_{way}", bits) for way in range(self.ways))
 

@@ -1,4 +1,4 @@
-"""What kernels share that pass tokens on as they are: fork, route, select, segments."""
+"""The common part of kernels that pass tokens on unchanged: fork, route, select, segments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from streamgen.itensor import ITensor
 
 
 def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITensor:
-    """The stream of an execution; ValueError, which names the kernel ("a route"), when it does not fit."""
+    """The stream of an execution; ValueError, which names the kernel ("a route"), if it does not fit."""
     itensor: ITensor = bounds["itensor"]
     if itensor.token_bits != token_bits:
         raise ValueError(
@@ -29,7 +29,7 @@ def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITens
 
 @dataclass(frozen=True, kw_only=True)
 class SteeredParams:
-    """Of a kernel that has `ways` ports, of which each execution uses one.
+    """Params of a kernel with `ways` ports, of which each execution uses one.
 
     Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its port.
     """

@@ -1,11 +1,11 @@
-"""Take rows: `count` rows of a stream pass, from row `first` on; the others are dropped.
+"""Take rows: passes `count` rows of a stream, from row `first` on, and drops the others.
 
     o[r] = i[first + r]                                    r = 0 ... count - 1
 
 Tiles in and out: (1, lanes), row-major, or `tile` features of all rows before the next ones. Every token of
-`i` is taken, a token a cycle: what is dropped does not wait for the reader of `o`. So a decoder sends only
-the last token of a prompt to its LM head. With a count of 0 all rows are dropped, and `o` rests; a run sees
-by `done` that the last one has come.
+`i` is taken, one per cycle: dropped tokens do not wait for the reader of `o`. A decoder uses this to send
+only the last token of a prompt to its LM head. With a count of 0 all rows are dropped, and `o` rests; `done`
+shows a run that the last row has come.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ from streamgen.numbers import formats
 class TakeRowsParams:
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
 
-    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (rows that pass); tile,
-    where features come in tiles of all rows (a multiple of lanes that divides features).
+    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (the number of rows that
+    pass); tile, if features come in tiles of all rows (a multiple of lanes that divides features).
     """
 
     dtype: str
@@ -62,8 +62,8 @@ class TakeRowsParams:
         return {"o": self._rows(bounds, bounds["count"])} if bounds["count"] else {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens in all; of a tile, those before the first one that passes and those that pass; those
-        between the last one that passes and the first one of the next tile."""
+        """The number of all tokens; of a tile, the tokens before the first one that passes and those that
+        pass; the tokens between the last one that passes and the first one of the next tile."""
         return tuple(Field(name, self.counter.bits) for name in ("tokens", "before", "passing", "between"))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:

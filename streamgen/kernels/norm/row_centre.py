@@ -147,7 +147,7 @@ class RowCentreParams:
 
     @property
     def ring(self) -> RowRingParams:
-        """Where rows wait for their mean."""
+        """The ring in which rows wait for their mean."""
         return RowRingParams(
             bits=self.lanes * F24.bits,
             head_bits=1 + F24.bits,
@@ -162,7 +162,7 @@ class RowCentreParams:
         return 1 + self.align.latency + 1 + self.convert.latency + 1
 
     def latency(self, row: int) -> int:
-        """Cycles from the first token of a row of so many to the first one that leaves."""
+        """Cycles from the first token of a row of that many tokens to the first one that leaves."""
         return 2 * (row - 1) + self.sums.waits + self.sums.latency + self.mean.latency + 1 + self.lead
 
     @property
@@ -196,7 +196,7 @@ def _inverse(valid_k: int) -> tuple[int, int]:
 
 
 class RowCentre(Component):
-    """The ports of `RowSum` without those of a sum; o_special: a row with NaN or an infinity."""
+    """The ports of `RowSum`, except those of a sum. o_special: a row with NaN or an infinity."""
 
     def __init__(self, params: RowCentreParams) -> None:
         self._params = params

@@ -1,9 +1,9 @@
-"""Sums over rows of reals in which neither order nor lanes can matter: aligned integers, added exactly.
+"""Sums over rows of reals that do not depend on order or lanes: aligned integers, added exactly.
 
-Each element, or its square, becomes an integer beside the greatest exponent of its row (`Align`). That is
-known when the row is complete, so tokens wait in a ring (`RowRing`) and pass on, with their sum some cycles
-behind, while the next row comes in. An element is f24; of those with exponent 0, which are zeros, the
-lowest fraction bit marks padding.
+Each element, or its square, becomes an integer relative to the greatest exponent of its row (`Align`). That
+exponent is known when the row is complete, so tokens wait in a ring (`RowRing`). They are sent on, with their
+sum some cycles later, while the next row comes in. An element is f24; for elements with exponent 0, which are
+zeros, the lowest fraction bit marks padding.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from streamgen.kernels.norm.row_ring import RowRingParams
 
 
 def halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; what has no partner stays."""
+    """One level of a tree; a value without a partner is passed on."""
     pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
     return pairs + values[len(pairs) * 2 :]
 
 
 def follow(m: Module, value: Value, cycles: int) -> Value:
-    """The value so many cycles later, 0 after reset."""
+    """The value `cycles` later, 0 after reset."""
     for _ in range(cycles):
         register = Signal(len(value), name="follow")
         m.d.sync += register.eq(value)
@@ -38,7 +38,7 @@ def follow(m: Module, value: Value, cycles: int) -> Value:
 
 
 def delay(pipe: Pipeline, value: Value, stages: int) -> Value:
-    """The value so many stages of the pipe later."""
+    """The value that many stages of the pipe later."""
     for _ in range(stages):
         value = pipe.stage(waiting=value).waiting
     return value
@@ -46,10 +46,10 @@ def delay(pipe: Pipeline, value: Value, stages: int) -> Value:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSumParams:
-    """lanes: elements of a token. max_tokens: longest row. squares: what is summed.
+    """lanes: elements of a token. max_tokens: the longest row. squares: whether squares are summed.
 
-    head_bits: what comes with a row and leaves with its tokens and its sum. lead: cycles from the grant of a
-    token to its arrival.
+    head_bits: of the data that comes with a row and leaves with its tokens and its sum. lead: cycles from the
+    grant of a token to its arrival.
     """
 
     lanes: int

@@ -54,7 +54,7 @@ LOWEST = 0x007FFF  # the key of -infinity
 class MaskedRowsParams:
     """lanes: elements of a token. max_length: of a row, in elements.
 
-    Bounds: rows, length; and, where there are masks, start (first valid key, 0), causal (False), position (of
+    Bounds: rows, length; and, if there are masks, start (first valid key, 0), causal (False), position (of
     the first row, 0), window (keys that a row sees, 0: all), rows_per_position (1), rows_per_head (rows).
     """
 
@@ -69,7 +69,7 @@ class MaskedRowsParams:
 
     @property
     def bits(self) -> int:
-        """Of a length, a position and a window."""
+        """Bits of a length, a position and a window."""
         return self.max_length.bit_length()
 
     @property
@@ -79,17 +79,17 @@ class MaskedRowsParams:
 
     @property
     def ring_depth(self) -> int:
-        """Tokens that the row buffer holds: two rows, or one and the tokens under way."""
+        """Tokens that the row buffer holds: two rows, or one row and the tokens in flight."""
         return 1 << ceil_log2(max(2 * self.max_tokens, self.max_tokens + 16))
 
     @property
     def latency(self) -> int:
-        """Cycles from the last token of a row taken to the first one that goes on."""
+        """Cycles from the last token of a row taken to the first one sent on."""
         return 5 + tree_stages(self.lanes)
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses, within a fifth."""
+        """Resources of synthesis, within a fifth."""
         own = Resources(
             lut=100 * self.lanes + 10 * self.bits + 262, ff=80 * self.lanes + 14 * self.bits + 205
         )
@@ -331,7 +331,8 @@ class MaskedRows(wiring.Component):
         return row
 
     def _take(self, m: Module, room: Value, row_room: Value) -> tuple[Value, Value, Value, Value, Value]:
-        """Take tokens: (one is taken, its row begins, lo and hi counted from its first element, it ends)."""
+        """Take tokens; returns (one is taken, its row begins, lo and hi counted from its first element, it
+        ends)."""
         lanes, bits = self._params.lanes, self._params.bits
         row = self._limits(m)
         active, begins, last, taken = Signal(), Signal(), Signal(), Signal()

@@ -64,7 +64,7 @@ class _LaneParams(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareParams(_LaneParams):
-    """p_bits: of the integers that stand for 0 to 1."""
+    """p_bits: of the integers that represent 0 to 1."""
 
     p_bits: int
 
@@ -74,12 +74,12 @@ class ShareParams(_LaneParams):
 
     @property
     def sum_bits(self) -> int:
-        """Of what is added up."""
+        """Bits of a summand."""
         return self.p_bits
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses beyond the two units, within a fifth."""
+        """Resources of synthesis beyond the two units, within a fifth."""
         own = Resources(lut=6 * self.p_bits + 62, ff=3 * self.p_bits + 44)
         return DIFFERENCE.resources + EXPONENTIAL.resources + own
 
@@ -102,12 +102,12 @@ class ExponentialParams(_LaneParams):
 
     @property
     def sum_bits(self) -> int:
-        """Of what is added up."""
+        """Bits of a summand."""
         return TERM_FRACTION + 1
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses beyond the two units, within a fifth."""
+        """Resources of synthesis beyond the two units, within a fifth."""
         return DIFFERENCE.resources + EXPONENTIAL.resources + Resources(lut=99, ff=69)
 
     def golden(self, x: ndarray, negated: ndarray) -> tuple[ndarray, ndarray]:
@@ -162,11 +162,11 @@ class Exponential(wiring.Component):
         bits = self._params.exponential_stages(m, self.x, self.negated)
         e = operand(F24, bits)
         places = ~e.exponent[:7]  # 127 - exponent
-        one = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
+        unshifted = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
         none = e.exponent[7] | places[6]
         s = pipe.stage(
             e=Mux(e.exponent.all(), 0, bits[:E_BITS]),
-            term=Mux(none, 0, one >> places[:6]),
+            term=Mux(none, 0, unshifted >> places[:6]),
         )
         m.d.comb += [self.e.eq(s.e), self.term.eq(s.term)]
         return m
@@ -191,7 +191,7 @@ class TermSumParams:
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses, within a fifth."""
+        """Resources of synthesis, within a fifth."""
         numbers, bits, registers = self.lanes, self.bits, 0
         for _ in range(tree_stages(self.lanes)):
             numbers, bits = -(-numbers // 4), bits + 2

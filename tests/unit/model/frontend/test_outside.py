@@ -136,8 +136,8 @@ def test_a_language_model(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         load_graph(tmp_path / "model.npz")
     assert str(error.value) == (
-        f"{tmp_path / 'model.npz'} is no stored model: the model uses Soft of "
-        "tests.unit.model.frontend.outside_operations, and to look it up is to run that module. If you trust "
+        f"{tmp_path / 'model.npz'} is not a stored model: the model uses Soft of "
+        "tests.unit.model.frontend.outside_operations, and loading it runs that module. If you trust "
         "it and whoever wrote the folder, name it: load(folder, trust=('tests',)), or --trust tests"
     )
     with pytest.raises(CheckpointError, match=re.escape("install the package that defines it")):
