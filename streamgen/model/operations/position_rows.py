@@ -1,4 +1,4 @@
-"""Learned positions: a row of a table for the position of each token.
+"""Learned positions: a row of a table for the position of each token."""
 
 from dataclasses import dataclass
 
