@@ -29,20 +29,17 @@ from typing import Any, Literal
 import numpy as np
 from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Curve, Resources
 from streamgen.converters import timing
-from streamgen.converters.banks import Banks, BanksParams
-from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
+from streamgen.converters.banks import BanksParams
+from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, WindowConverter
 from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.fifo.queue import Queue
-from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 
 _TIMES = 3  # readings of a window to distinguish: first, all between, last
@@ -257,40 +254,13 @@ def _first_of_each(values: np.ndarray) -> np.ndarray:
     return np.sort(position[distinct >= 0])
 
 
-class InPlace(wiring.Component):
+class InPlace(WindowConverter):
     """`i` to `o`."""
-
-    def __init__(self, params: InPlaceParams) -> None:
-        self._params = params
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(signature(params.source)),
-                "o": Out(signature(params.target)),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.writer = writer = Walker(p.writer)
-        m.submodules.reader = reader = Walker(p.reader)
-        m.submodules.banks = banks = Banks(p.banks)
-        m.submodules.queue = queue = Queue(p.queue)
-        start_walks(m, self, p, writer, reader)
-
-        one, two = Signal(), Signal()  # windows that are written and not completely read
-        filled, drained = Signal(), Signal()
-        with m.If(filled & ~drained):
-            m.d.sync += [one.eq(1), two.eq(one)]
-        with m.Elif(drained & ~filled):
-            m.d.sync += [one.eq(two), two.eq(0)]
-        free, room = Signal(range(QUEUE_DEPTH + 1), init=QUEUE_DEPTH), Signal(init=1)  # room: free != 0
-        asked, sent = Signal(), Signal()
-        with m.If(asked & ~sent):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
-        with m.Elif(sent & ~asked):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        writer, reader, banks, queue, one, two, filled, drained, room, asked, sent = self._begin(m)
 
         placed = Signal()  # the access that writes has its place
         complete = Signal()  # the word of the access that reads is complete

@@ -18,20 +18,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from amaranth import Cat, Module
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.converters.banking import Banking, Loop, MemorySide, Nest, choose
+from streamgen.converters.banks import Banks
 from streamgen.converters.folding import Fold, folded
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.fifo.clocks import Clocks, of_curves
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
 from streamgen.numbers import formats
 
@@ -250,27 +253,81 @@ def ends(curve: Curve) -> tuple[int, int, int]:
     return count, curve.pieces[0][0], start + sum((trip - 1) * period for trip, period in loops)
 
 
-def start_walks(
-    m: Module, component: wiring.Component, params: LayoutParams, writer: Walker, reader: Walker
-) -> None:
-    """Take descriptors; the reader's part waits until the reader has finished the previous one."""
-    descriptor = component.i_descriptor
-    m.submodules.waiting = waiting = Queue(params.waiting)
-    fill, read = (
-        Cat(
-            descriptor.payload[field.name]
-            for field in params.descriptor_fields()
-            if field.name.startswith(("shared", own))
+class Sides(NamedTuple):
+    """The parts of a converter. one, two: at least so many windows are written and not completely read.
+
+    filled, drained: a window is completely written, completely read. room: `o` has room for another token.
+    asked, sent: a token for `o` is read from the memory, has left.
+    """
+
+    writer: Walker
+    reader: Walker
+    banks: Banks
+    queue: Queue
+    one: Signal
+    two: Signal
+    filled: Signal
+    drained: Signal
+    room: Signal
+    asked: Signal
+    sent: Signal
+
+
+class WindowConverter(wiring.Component):
+    """`i` to `o`: a side that fills windows of a memory, and a side that drains them."""
+
+    def __init__(self, params: LayoutParams) -> None:
+        self._params: Any = params
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(signature(params.source)),
+                "o": Out(signature(params.target)),
+            }
         )
-        for own in ("fill", "read")
-    )
-    m.d.comb += [
-        descriptor.ready.eq(~writer.running & waiting.i.ready),
-        writer.load.eq(descriptor.valid & descriptor.ready),
-        writer.lasts.eq(fill),
-        waiting.i.valid.eq(writer.load),
-        waiting.i.payload.eq(read),
-        waiting.o.ready.eq(~reader.running),
-        reader.load.eq(waiting.o.valid & waiting.o.ready),
-        reader.lasts.eq(waiting.o.payload),
-    ]
+
+    def _begin(self, m: Module) -> "Sides":
+        """Build both sides; take descriptors; count windows and the room in the queue of `o`."""
+        p = self._params
+        m.submodules.writer = writer = Walker(p.writer)
+        m.submodules.reader = reader = Walker(p.reader)
+        m.submodules.banks = banks = Banks(p.banks)
+        m.submodules.queue = queue = Queue(p.queue)
+        self._start_walks(m, writer, reader)
+
+        one, two = Signal(), Signal()  # windows that are written and not completely read
+        filled, drained = Signal(), Signal()
+        with m.If(filled & ~drained):
+            m.d.sync += [one.eq(1), two.eq(one)]
+        with m.Elif(drained & ~filled):
+            m.d.sync += [one.eq(two), two.eq(0)]
+        free, room = Signal(range(QUEUE_DEPTH + 1), init=QUEUE_DEPTH), Signal(init=1)  # room: free != 0
+        asked, sent = Signal(), Signal()
+        with m.If(asked & ~sent):
+            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+        with m.Elif(sent & ~asked):
+            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        return Sides(writer, reader, banks, queue, one, two, filled, drained, room, asked, sent)
+
+    def _start_walks(self, m: Module, writer: Walker, reader: Walker) -> None:
+        """Take descriptors; the reader's part waits until the reader has finished the previous one."""
+        p, descriptor = self._params, self.i_descriptor
+        m.submodules.waiting = waiting = Queue(p.waiting)
+        fill, read = (
+            Cat(
+                descriptor.payload[field.name]
+                for field in p.descriptor_fields()
+                if field.name.startswith(("shared", own))
+            )
+            for own in ("fill", "read")
+        )
+        m.d.comb += [
+            descriptor.ready.eq(~writer.running & waiting.i.ready),
+            writer.load.eq(descriptor.valid & descriptor.ready),
+            writer.lasts.eq(fill),
+            waiting.i.valid.eq(writer.load),
+            waiting.i.payload.eq(read),
+            waiting.o.ready.eq(~reader.running),
+            reader.load.eq(waiting.o.valid & waiting.o.ready),
+            reader.lasts.eq(waiting.o.payload),
+        ]
