@@ -1,11 +1,14 @@
 """The common part of kernels that reduce rows: the lanes of a row's last token, trees over lanes, rings of
 tokens."""
 
-from amaranth import Cat, Const, Value
+from collections.abc import Callable
+
+from amaranth import Cat, Const, Mux, Value
 from amaranth.utils import ceil_log2
 
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import RAM_STYLE, Kind, QueueParams
+from streamgen.gateware.arith.pipeline import Pipeline
 
 MAX_LENGTH = 1 << 20  # of a row
 _ONE_BANK = 64  # tokens of a ring in LUT memory
@@ -14,6 +17,24 @@ _ONE_BANK = 64  # tokens of a ring in LUT memory
 def tree_stages(lanes: int) -> int:
     """Stages of a tree over the lanes; each has two levels."""
     return -(-ceil_log2(lanes) // 2)
+
+
+def halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
+    """One level of a tree; a value without a partner is passed on."""
+    pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+    return pairs + values[len(pairs) * 2 :]
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The greater value."""
+    return Mux(a > b, a, b)
+
+
+def quarter_maxima(pipe: Pipeline, values: list[Value]) -> list[Value]:
+    """Two levels of a tree of maxima, within one stage of the pipe."""
+    for _ in range(2):
+        values = halve(values, lambda a, b: pipe.wire(maximum(a, b)))
+    return values
 
 
 def lanes_before(limit: Value, lanes: int) -> Value:

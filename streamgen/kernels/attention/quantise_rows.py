@@ -48,6 +48,7 @@ from streamgen.kernels.attention.row_codes import (
     scale_stages,
     scales_of,
 )
+from streamgen.kernels.row_parts import quarter_maxima
 
 _GROUPS = 32  # groups in the ring and in the queues; one of a token spends some 12 cycles there
 _ELEMENT_BITS = 24
@@ -340,7 +341,7 @@ class QuantiseRows(wiring.Component):
         along: dict[str, Value] = {"first": first, "end": end, "length": length}
         for stage in range(1 + self.params.tree_stages):
             if stage:
-                partial = _halve(pipe, _halve(pipe, partial))
+                partial = quarter_maxima(pipe, partial)
             s = pipe.stage(**along, **{f"greatest{k}": value for k, value in enumerate(partial)})
             partial = [getattr(s, f"greatest{k}") for k in range(len(partial))]
             along = {name: getattr(s, name) for name in along}
@@ -359,9 +360,3 @@ class QuantiseRows(wiring.Component):
             lengths.append(Signal.like(lengths[-1], name="length_of_group", reset_less=True))
             m.d.sync += lengths[-1].eq(lengths[-2])
         return complete[-1], scale, lengths[-1]
-
-
-def _halve(pipe: Pipeline, values: list[Value]) -> list[Value]:
-    """One level of a tree of maxima; an odd value stays."""
-    pairs = zip(values[::2], values[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + values[len(values) & ~1 :]

@@ -25,7 +25,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.stream import CountdownParams, descriptor_signature
 from streamgen.kernels.attention.row_codes import SCALE
-from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, tree_stages
+from streamgen.kernels.row_parts import lanes_before, quarter_maxima, ring_resources, ring_style, tree_stages
 
 _CONTEXTS = 2  # in the banks, of which at most all wait to be read
 _LOWEST = 1 << SCALE.size - 1  # m = 0, e = -32768
@@ -145,7 +145,7 @@ class ValueScales(wiring.Component):
         exponents = [s.scales.word_select(n, SCALE.size)[8:] for n in range(p.lanes)]
         keys: list[Value] = [Cat(e[:15], ~e[15]) for e in exponents]
         for _ in range(tree_stages(p.lanes)):
-            keys = _halve(pipe, _halve(pipe, keys))
+            keys = quarter_maxima(pipe, keys)
             names = {f"key{n}": key for n, key in enumerate(keys)}
             s = pipe.stage(last=s.last, rows=s.rows, length=s.length, **names)
             keys = [getattr(s, name) for name in names]
@@ -205,9 +205,3 @@ class ValueScales(wiring.Component):
         m.d.comb += [port.addr.eq(Cat(at, bank)), port.en.eq(1), self.scales.eq(port.data)]
         with m.If(self.read):
             m.d.sync += [at.eq(Mux(self.again | self.finished, 0, at + 1)), bank.eq(bank ^ self.finished)]
-
-
-def _halve(pipe: Pipeline, keys: list[Value]) -> list[Value]:
-    """One level of a tree of maxima; an odd key stays."""
-    pairs = zip(keys[::2], keys[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + keys[len(keys) & ~1 :]

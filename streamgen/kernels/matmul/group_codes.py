@@ -16,8 +16,8 @@ maximum over the tokens of the group. Then distance, product, shift, rounding an
 levels a stage). Nothing here can stall: whoever sends a token has room for the group that it belongs to.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.pipeline import Pipeline
-from streamgen.kernels.row_parts import ring_style
+from streamgen.kernels.row_parts import halve, maximum, ring_style
 from streamgen.numbers.formats import MX_GROUP, MX_LEAST_FACTOR, MX_MAX_FACTOR
 
 FRACTION = 15
@@ -152,7 +152,7 @@ class GroupCodes(wiring.Component):
         if self._params.sums:
             partial = [s.codes.word_select(lane, 8).as_signed() for lane in range(lanes)]
             for _ in range(self._params.tree_stages):
-                partial = _halve(_halve(partial, lambda a, b: a + b), lambda a, b: a + b)
+                partial = halve(halve(partial, add), add)
                 names = {f"sum{index}": value for index, value in enumerate(partial)}
                 s = pipe.stage(codes=s.codes, greatest=s.greatest, last=s.last, **names)
                 partial = [getattr(s, name) for name in names]
@@ -179,7 +179,7 @@ class GroupCodes(wiring.Component):
         )
         partial = [getattr(s, f"max{lane}") for lane in range(lanes)]
         for _ in range(self._params.tree_stages):
-            partial = _halve(_halve(partial, _maximum), _maximum)
+            partial = halve(halve(partial, maximum), maximum)
             names = {f"max{index}": value for index, value in enumerate(partial)}
             s = pipe.stage(first=s.first, end=s.end, last=s.last, **names)
             partial = [getattr(s, name) for name in names]
@@ -187,7 +187,7 @@ class GroupCodes(wiring.Component):
         m.d.sync += moving.eq(Cat(self.valid, moving)[: pipe.depth])
         start, last = Signal(), Signal()
         so_far, greatest = Signal(8 + STEP_BITS), Signal(8 + STEP_BITS)
-        value = Mux(s.first, partial[0], _maximum(so_far, partial[0]))
+        value = Mux(s.first, partial[0], maximum(so_far, partial[0]))
         m.d.sync += start.eq(moving[-1] & s.end)
         with m.If(moving[-1]):
             m.d.sync += so_far.eq(value)
@@ -227,17 +227,6 @@ def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     return np.clip(np.rint(groups * factors[..., None]), -127, 127), b, step
 
 
-def _halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; a single value is passed on."""
-    if len(values) == 1:
-        return values
-    return [join(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-
-
 def _size(element: Any) -> Value:
     """The exponent of a real, followed by the bits that select a step."""
     return Cat(element.fraction[FRACTION - STEP_BITS :], element.exponent)
-
-
-def _maximum(a: Value, b: Value) -> Value:
-    return Mux(a > b, a, b)

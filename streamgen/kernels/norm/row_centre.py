@@ -11,6 +11,7 @@ Tokens go out as they came in, each row when its mean is known.
 """
 
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, SPECIAL, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
-from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow, halve
+from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow
 from streamgen.kernels.norm.units import scale_epsilon, scaled_epsilon
+from streamgen.kernels.row_parts import halve
 
 CUT = 3  # bits of X below the unit of M
 MEAN_BITS = 1 + KEPT_BITS - CUT
@@ -102,7 +104,7 @@ class RowMean(Component):
             for name, offset in zip(products, offsets, strict=True)
         ]
         for _ in range(2):
-            terms = halve(halve(terms, _plus), _plus)
+            terms = halve(halve(terms, add), add)
             s = pipe.stage(**{f"term{index}": value for index, value in enumerate(terms)})
             terms = list(vars(s).values())
         (product,) = terms
@@ -310,7 +312,3 @@ class RowCentre(Component):
                 self.o_data.word_select(lane, F24.bits).eq(element),
             ]
         return m
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b

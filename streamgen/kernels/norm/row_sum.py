@@ -6,8 +6,8 @@ sum some cycles later, while the next row comes in. An element is f24; for eleme
 zeros, the lowest fraction bit marks padding.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 from amaranth import Const, Module, Mux, Signal, Value, signed
@@ -20,12 +20,7 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
-
-
-def halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; a value without a partner is passed on."""
-    pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-    return pairs + values[len(pairs) * 2 :]
+from streamgen.kernels.row_parts import halve, maximum
 
 
 def follow(m: Module, value: Value, cycles: int) -> Value:
@@ -189,14 +184,14 @@ class RowSum(Component):
         partial = [x[F24.fraction_bits : -1] for x in self._elements(self.data)]
         along = {"first": self.first, "last": self.last, "special": self.special}
         for _ in range(self._params.tree_stages):
-            partial = halve(halve(partial, _maximum), _maximum)
+            partial = halve(halve(partial, maximum), maximum)
             names = {f"max{index}": value for index, value in enumerate(partial)}
             s = pipe.stage(**along, **names)
             partial = [getattr(s, name) for name in names]
             along = {name: getattr(s, name) for name in along}
         valid = follow(m, self.valid, pipe.depth)
         so_far, greatest = Signal(8, reset_less=True), Signal(8)
-        of_row = Mux(along["first"], partial[0], _maximum(so_far, partial[0]))
+        of_row = Mux(along["first"], partial[0], maximum(so_far, partial[0]))
         m.d.comb += [
             greatest.eq(of_row | along["special"].replicate(8)),
             ring.complete.eq(valid & along["last"]),
@@ -215,7 +210,7 @@ class RowSum(Component):
             terms.append(align.o)
         pipe = Pipeline(m, Const(1))
         for _ in range(params.tree_stages):
-            terms = halve(halve(terms, _plus), _plus)
+            terms = halve(halve(terms, add), add)
             names = {f"term{index}": value for index, value in enumerate(terms)}
             s = pipe.stage(**names)
             terms = [getattr(s, name) for name in names]
@@ -228,11 +223,3 @@ class RowSum(Component):
             self.s_head.eq(delay(pipe, self.o_head, behind + 1)),
             self.s_greatest.eq(delay(pipe, greatest, behind + 1)),
         ]
-
-
-def _maximum(a: Value, b: Value) -> Value:
-    return Mux(a > b, a, b)
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b

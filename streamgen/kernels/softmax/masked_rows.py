@@ -39,6 +39,7 @@ from streamgen.kernels.row_parts import (
     MAX_LENGTH,
     lanes_before,
     narrowed,
+    quarter_maxima,
     ring_resources,
     ring_style,
     tree_stages,
@@ -367,7 +368,7 @@ class MaskedRows(wiring.Component):
         partial = [s.keys.word_select(lane, F24.bits) for lane in range(self._params.lanes)]
         last = s.last
         for _ in range(tree_stages(self._params.lanes)):
-            partial = _halve(pipe, _halve(pipe, partial))
+            partial = quarter_maxima(pipe, partial)
             s = pipe.stage(last=last, **{f"max{index}": value for index, value in enumerate(partial)})
             partial, last = [getattr(s, f"max{index}") for index in range(len(partial))], s.last
         so_far, first = Signal(F24.bits, reset_less=True), Signal(init=1)
@@ -398,9 +399,3 @@ def _key(pipe: Pipeline, bits: Value, attended: Value) -> Value:
 def _bits(key: Value, negated: Value) -> Value:
     """The bits of the value of a key, or of the negated value."""
     return Cat(key[:-1] ^ (~key[-1]).replicate(F24.bits - 1), ~key[-1] ^ negated)
-
-
-def _halve(pipe: Pipeline, keys: list[Value]) -> list[Value]:
-    """One level of a tree of maxima."""
-    pairs = zip(keys[::2], keys[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + keys[len(keys) - len(keys) % 2 :]

@@ -10,6 +10,7 @@ hence the number of lanes, cannot matter.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from operator import add
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith import F24, AddParams, ExpParams
 from streamgen.gateware.arith.pipeline import Pipeline, align, operand, round_up
 from streamgen.gateware.arith.remembered import remembered
-from streamgen.kernels.row_parts import tree_stages
+from streamgen.kernels.row_parts import halve, tree_stages
 
 TERM_FRACTION = 39
 DIFFERENCE = AddParams(form=F24)
@@ -225,7 +226,7 @@ class TermSum(wiring.Component):
         s = SimpleNamespace(last=self.last)
         partial = [self.numbers.word_select(lane, bits) for lane in range(lanes)]
         for _ in range(tree_stages(lanes)):
-            partial = _halve(_halve(partial))
+            partial = halve(halve(partial, add), add)
             s = pipe.stage(last=s.last, **{f"sum{index}": value for index, value in enumerate(partial)})
             partial = [getattr(s, f"sum{index}") for index in range(len(partial))]
         present: Value = self.valid
@@ -239,9 +240,3 @@ class TermSum(wiring.Component):
         with m.If(present):
             m.d.sync += [first.eq(s.last), total.eq(Mux(first, 0, total) + partial[0])]
         return m
-
-
-def _halve(values: list[Value]) -> list[Value]:
-    """One level of a tree of sums."""
-    pairs = zip(values[::2], values[1::2], strict=False)
-    return [a + b for a, b in pairs] + values[len(values) - len(values) % 2 :]
