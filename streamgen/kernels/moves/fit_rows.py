@@ -25,15 +25,15 @@ from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.numbers import formats
+from streamgen.kernels.moves.passing import RowsParams
 
 _HELD = 2  # tokens that the register of the output takes
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitRowsParams:
+class FitRowsParams(RowsParams):
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor, in or out.
 
     Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), first (the first element of a
@@ -46,27 +46,11 @@ class FitRowsParams:
     max_tokens: int
     moves: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.lanes < 1:
-            raise ValueError(f"FitRows.lanes is {self.lanes}; at least 1 is needed")
-        if not 1 <= self.max_tokens < 1 << 32:
-            raise ValueError(f"FitRows.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, self.lanes))
-
-    @property
-    def counter(self) -> CountdownParams:
-        """Counts the tokens of `i` of a descriptor."""
-        return CountdownParams(bits=self.max_tokens.bit_length())
-
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._rows(bounds, "features")}
+        return {"i": self._rows(bounds["rows"], bounds["features"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, "fitted")}
+        return {"o": self._rows(bounds["rows"], bounds["fitted"])}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """The number of tokens of `i`; of a row: the tokens that pass, the tokens dropped or filled after
@@ -143,10 +127,6 @@ class FitRowsParams:
 
     def build(self) -> "FitRows":
         return FitRows(self)
-
-    def _rows(self, bounds: Bounds, size: str) -> ITensor:
-        trips = (bounds["rows"], bounds[size] // self.lanes)
-        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
 
     def _lengths(self, bounds: Bounds) -> tuple[int, int]:
         """Tokens of a row of `i` and of a row of `o`."""

@@ -19,13 +19,13 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.numbers import formats
+from streamgen.kernels.moves.passing import RowsParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeRowsParams:
+class TakeRowsParams(RowsParams):
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
 
     Bounds: rows, features (elements of a row, a multiple of lanes), first, count (the number of rows that
@@ -39,27 +39,11 @@ class TakeRowsParams:
     moves: ClassVar[bool] = True
     drops: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.lanes < 1:
-            raise ValueError(f"TakeRows.lanes is {self.lanes}; at least 1 is needed")
-        if not 1 <= self.max_tokens < 1 << 32:
-            raise ValueError(f"TakeRows.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, self.lanes))
-
-    @property
-    def counter(self) -> CountdownParams:
-        """Counts the tokens of a descriptor."""
-        return CountdownParams(bits=self.max_tokens.bit_length())
-
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._rows(bounds, bounds["rows"])}
+        return {"i": self._stream(bounds, bounds["rows"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, bounds["count"])} if bounds["count"] else {}
+        return {"o": self._stream(bounds, bounds["count"])} if bounds["count"] else {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """The number of all tokens; of a tile, the tokens before the first one that passes and those that
@@ -129,11 +113,11 @@ class TakeRowsParams:
     def build(self) -> "TakeRows":
         return TakeRows(self)
 
-    def _rows(self, bounds: Bounds, rows: int) -> ITensor:
+    def _stream(self, bounds: Bounds, rows: int) -> ITensor:
         features, tile = bounds["features"], bounds.get("tile", bounds["features"])
-        trips, steps = (features // tile, rows, tile // self.lanes), (tile, 1, self.lanes)
         if tile == features:
-            return ITensor((1, self.lanes), self.dtype, trips[1:], steps[1:], ((0,), (1,)))
+            return self._rows(rows, features)
+        trips, steps = (features // tile, rows, tile // self.lanes), (tile, 1, self.lanes)
         return ITensor((1, self.lanes), self.dtype, trips, steps, ((1,), (0, 2)))
 
 
